@@ -1,0 +1,70 @@
+//! Why a pool did not start, and why a request got no answer from PHP.
+
+use std::time::Duration;
+
+/// Why a pool did not start. The server prints it and exits with 1.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The worker program cannot be started.
+    #[error("cannot start {program}")]
+    Program {
+        /// Path of `hearth-worker-8.x`.
+        program: String,
+        /// What the system said.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The zygote ended before it said HELLO; `output` is the end of what it printed.
+    #[error("{program} ended while PHP started: {output}")]
+    Zygote {
+        /// Path of `hearth-worker-8.x`.
+        program: String,
+        /// The last lines of its stderr.
+        output: String,
+    },
+    /// No worker became ready in time, or the first one died while it booted; `output` is the end of what it printed.
+    #[error("the application did not boot: {output}")]
+    Boot {
+        /// The last log lines of the worker.
+        output: String,
+    },
+    /// The system refused a socket, a pipe or a directory.
+    #[error("cannot set up the pool")]
+    System(#[from] std::io::Error),
+}
+
+/// Why a request got no answer from PHP.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DispatchError {
+    /// The backlog is full, or no worker became free in time. Front: 503 and Retry-After.
+    #[error("no worker became free within {waited:?}")]
+    Overloaded {
+        /// How long the request waited; zero when the backlog was full.
+        waited: Duration,
+    },
+    /// The pool is draining and takes no new requests. Front: 503 and `Connection: close`.
+    #[error("the server is shutting down")]
+    Draining,
+    /// The worker died before it answered. Front: 502.
+    #[error("worker {pid} died: {how}")]
+    WorkerDied {
+        /// Process id.
+        pid: u32,
+        /// `signal 11`, `exit status 255`, `sent a malformed frame: …`.
+        how: String,
+    },
+    /// The request time limit passed; the worker was killed. Front: 504.
+    #[error("no answer within {limit:?}")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+    },
+    /// The request head does not fit a frame. Front: 431.
+    #[error("the request head is too large for PHP")]
+    HeadTooLarge,
+    /// The request body could not be read from the client. Front: whatever its own body error says (400, 408, 413).
+    #[error("the request body could not be read")]
+    RequestBody(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

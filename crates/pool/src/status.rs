@@ -1,0 +1,47 @@
+//! What the pool tells about itself: for `/status`, `/metrics` and people.
+
+use serde::Serialize;
+
+/// One look at the pool.
+#[derive(Clone, Debug, Serialize)]
+pub struct PoolStatus {
+    /// PHP's version, e.g. `8.2.35`.
+    pub php_version: String,
+    /// Requests waiting for a worker.
+    pub backlog: usize,
+    /// Requests dispatched since the start.
+    pub requests: u64,
+    /// Workers that ended without being told to since the start.
+    pub crashes: u64,
+    /// Workers replaced on purpose since the start.
+    pub recycled: u64,
+    /// The workers, by slot.
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// One look at a worker.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerStatus {
+    /// Process id.
+    pub pid: u32,
+    /// What it does.
+    pub state: WorkerState,
+    /// Requests it has answered.
+    pub requests: u64,
+    /// Resident memory in bytes, when it was last looked at.
+    pub resident_bytes: u64,
+}
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerState {
+    /// PHP or the application starts.
+    Booting,
+    /// Waits for a request.
+    Idle,
+    /// Has a request.
+    Busy,
+    /// Told to end.
+    Stopping,
+}
