@@ -88,6 +88,7 @@ fn target(matches: &mut ArgMatches) -> Target {
 /// The whole command line, for parsing and for the reference page.
 pub fn command() -> Command {
     Command::new("hearth")
+        .bin_name("hearth")
         .version(env!("CARGO_PKG_VERSION"))
         .about("One server that keeps PHP warm")
         .long_about(

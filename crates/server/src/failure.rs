@@ -47,6 +47,17 @@ impl Failure {
         Self { message: text, causes: Vec::new(), hint: None, status: 2 }
     }
 
+    /// What is wrong, with its causes.
+    pub fn message(&self) -> String {
+        let causes = self.causes.iter().map(|cause| format!(": {cause}"));
+        std::iter::once(self.message.clone()).chain(causes).collect()
+    }
+
+    /// What to do.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// 1 or 2.
     pub fn status(&self) -> u8 {
         self.status

@@ -7,6 +7,7 @@
 mod admin;
 mod check;
 mod cli;
+mod composer;
 mod config;
 mod detect;
 mod failure;

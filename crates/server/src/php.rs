@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
@@ -182,37 +182,12 @@ fn cli_program(settings: &Settings, environment: &Environment) -> Result<PathBuf
     }
 }
 
-/// The extensions and the PHP version that an application's `composer.json` requires.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Requirements {
-    /// Names without `ext-`.
-    pub extensions: Vec<String>,
-    /// Composer's constraint, e.g. `^8.1`.
-    pub php: Option<String>,
-}
-
-/// Reads `composer.json` of the application in `folder`. A file that is not there requires nothing.
-pub fn requirements(folder: &Path) -> Result<Requirements, Failure> {
-    let path = folder.join("composer.json");
-    let Ok(text) = std::fs::read(&path) else { return Ok(Requirements::default()) };
-    let composer: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
-        Failure::caused_by(
-            format!("{} is not JSON", path.display()),
-            &error,
-            "`composer validate` says more",
-        )
-    })?;
-    let Some(require) = composer.get("require").and_then(|require| require.as_object()) else {
-        return Ok(Requirements::default());
-    };
-    Ok(Requirements {
-        extensions: require
-            .keys()
-            .filter_map(|name| name.strip_prefix("ext-"))
-            .map(|name| name.replace('-', " ").to_ascii_lowercase())
-            .collect(),
-        php: require.get("php").and_then(|constraint| constraint.as_str()).map(str::to_owned),
-    })
+/// Whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
+pub fn has_extension(info: &Info, name: &str) -> bool {
+    let plain = |name: &str| name.to_ascii_lowercase().replace([' ', '-'], "_");
+    // Composer's and Hearth's name differ for this one alone.
+    let wanted = if name == "opcache" { "zend_opcache".to_owned() } else { plain(name) };
+    info.extensions.keys().any(|known| plain(known) == wanted)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::{ConfigError, KEYS, Key, Origin, nearest};
 
 /// Variables that start like settings and are not: between Hearth's own processes, or for where its files lie.
 const NOT_SETTINGS: &[&str] = &[
+    "HEARTH_APP_DIR",
     "HEARTH_CONFIG",
     "HEARTH_EGRESS",
     "HEARTH_INI_DIR",
@@ -46,6 +47,11 @@ impl Environment {
 
     fn path(&self, name: &str) -> Option<&Path> {
         self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| Path::new(value))
+    }
+
+    /// A variable of the application, for `check`.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.path(name)?.to_str()
     }
 
     /// `HEARTH_*` variables that are settings, or should be.
