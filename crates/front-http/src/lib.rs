@@ -1,1 +1,55 @@
-//! TODO
+//! The HTTP front: everything between a client's socket and the application (`pool::Pool`).
+//!
+//! ```text
+//! listener -> (PROXY protocol) -> (TLS) -> http1 | http2 -> respond -> route -> files
+//!                                                                            -> application -> compress
+//! ```
+//!
+//! Invariants
+//! - Every request that comes in whole gets exactly one answer.
+//! - Nothing a client sends or leaves unsent holds a connection, a worker or memory without bound.
+//! - PHP source is never sent, and no path leaves the document root.
+//! - It knows nothing of processes: whatever implements [`Application`] answers.
+
+mod access_log;
+mod answer_body;
+mod answers;
+mod application;
+mod compress;
+mod conditional;
+mod early_hints;
+mod encoding;
+mod files;
+mod forwarded;
+mod front;
+mod http1;
+mod http2;
+mod listener;
+mod metrics;
+mod options;
+mod phase;
+mod proxy_protocol;
+mod request_body;
+mod request_head;
+mod request_id;
+mod respond;
+mod route;
+mod sendfile;
+mod tls;
+mod wire;
+
+pub use application::Application;
+pub use forwarded::{Cidr, InvalidCidr};
+pub use front::{BindError, Front};
+pub use listener::Bound;
+pub use options::{
+    AccessLog, AccessLogFormat, AccessLogTarget, Address, Listen, Options, Routing, SendfileRoot,
+    TlsFiles,
+};
+pub use request_body::{BodyError, RequestBody};
+pub use tls::TlsError;
+
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;

@@ -1,0 +1,315 @@
+//! The access log: entries go through a bounded queue to one writer, so a slow disk never holds up a request.
+//!
+//! When the queue is full the entry is dropped and `hearth_access_log_dropped_total` counts it.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, Version, header};
+use pool::RequestId;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::metrics::FrontMetrics;
+use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
+
+/// Entries that wait for the writer.
+const QUEUE: usize = 8192;
+
+/// The sending end.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    sender: mpsc::Sender<Box<Record>>,
+}
+
+/// One request, of which the end is not known yet.
+pub(crate) struct Entry {
+    log: Log,
+    record: Box<Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    time: SystemTime,
+    client: IpAddr,
+    method: Method,
+    target: String,
+    version: Version,
+    host: Option<HeaderValue>,
+    referrer: Option<HeaderValue>,
+    agent: Option<HeaderValue>,
+    id: RequestId,
+    status: StatusCode,
+    sent: u64,
+    duration: Duration,
+}
+
+impl Log {
+    /// Opens the target and starts the writer, which ends once all senders are gone.
+    pub(crate) fn open(options: &AccessLog) -> io::Result<(Self, JoinHandle<()>)> {
+        let mut target: Box<dyn Write + Send> = match &options.target {
+            AccessLogTarget::Stdout => Box::new(io::stdout()),
+            AccessLogTarget::Stderr => Box::new(io::stderr()),
+            AccessLogTarget::File(path) => {
+                Box::new(OpenOptions::new().create(true).append(true).open(path)?)
+            }
+        };
+        let (sender, mut entries) = mpsc::channel::<Box<Record>>(QUEUE);
+        let format = options.format;
+        let writer = tokio::task::spawn_blocking(move || {
+            let mut lines = String::new();
+            let mut failed = false;
+            while let Some(record) = entries.blocking_recv() {
+                lines.clear();
+                record.format(format, &mut lines);
+                // What has gathered meanwhile goes out in the same write.
+                while lines.len() < 32 << 10
+                    && let Ok(record) = entries.try_recv()
+                {
+                    record.format(format, &mut lines);
+                }
+                let outcome = target.write_all(lines.as_bytes()).and_then(|()| target.flush());
+                if let Err(error) = outcome
+                    && !failed
+                {
+                    failed = true;
+                    tracing::error!(error = %error, "access log cannot be written");
+                }
+            }
+        });
+        Ok((Self { sender }, writer))
+    }
+
+    /// Begins an entry.
+    pub(crate) fn entry(&self, parts: &Parts, client: IpAddr, id: RequestId) -> Entry {
+        let field = |name: header::HeaderName| parts.headers.get(name).cloned();
+        let record = Box::new(Record {
+            time: SystemTime::now(),
+            client,
+            method: parts.method.clone(),
+            target: parts.uri.to_string(),
+            version: parts.version,
+            host: field(header::HOST),
+            referrer: field(header::REFERER),
+            agent: field(header::USER_AGENT),
+            id,
+            status: StatusCode::OK,
+            sent: 0,
+            duration: Duration::ZERO,
+        });
+        Entry { log: self.clone(), record }
+    }
+}
+
+impl Entry {
+    /// Hands it to the writer.
+    pub(crate) fn write(
+        mut self,
+        status: StatusCode,
+        sent: u64,
+        duration: Duration,
+        metrics: &Arc<FrontMetrics>,
+    ) {
+        self.record.status = status;
+        self.record.sent = sent;
+        self.record.duration = duration;
+        if self.log.sender.try_send(self.record).is_err() {
+            metrics.log_dropped.increment(1);
+        }
+    }
+}
+
+/// OpenTelemetry's names where they exist.
+#[derive(Serialize)]
+struct Json<'r> {
+    time: String,
+    #[serde(rename = "client.address")]
+    client: IpAddr,
+    #[serde(rename = "http.request.method")]
+    method: &'r str,
+    #[serde(rename = "url.path")]
+    path: &'r str,
+    #[serde(rename = "url.query", skip_serializing_if = "Option::is_none")]
+    query: Option<&'r str>,
+    #[serde(rename = "network.protocol.version")]
+    version: &'r str,
+    #[serde(rename = "server.address", skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(rename = "http.response.status_code")]
+    status: u16,
+    #[serde(rename = "http.response.body.size")]
+    sent: u64,
+    duration_ms: f64,
+    #[serde(rename = "user_agent.original", skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    #[serde(rename = "http.request.header.referer", skip_serializing_if = "Option::is_none")]
+    referrer: Option<String>,
+    request_id: &'r str,
+}
+
+impl Record {
+    fn format(&self, format: AccessLogFormat, out: &mut String) {
+        match format {
+            AccessLogFormat::Json => self.json(out),
+            AccessLogFormat::Common => self.common(out),
+            AccessLogFormat::Combined => {
+                self.common(out);
+                for value in [&self.referrer, &self.agent] {
+                    out.push_str(" \"");
+                    escape(value.as_ref().map_or(b"-", HeaderValue::as_bytes), out);
+                    out.push('"');
+                }
+            }
+        }
+        out.push('\n');
+    }
+
+    fn version(&self) -> &'static str {
+        match self.version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
+        }
+    }
+
+    fn json(&self, out: &mut String) {
+        let (path, query) = match self.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (self.target.as_str(), None),
+        };
+        let text = |value: &Option<HeaderValue>| {
+            value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let json = Json {
+            time: rfc3339(self.time),
+            client: self.client,
+            method: self.method.as_str(),
+            path,
+            query,
+            version: self.version(),
+            host: text(&self.host),
+            status: self.status.as_u16(),
+            sent: self.sent,
+            duration_ms: (self.duration.as_secs_f64() * 1e6).round() / 1e3,
+            agent: text(&self.agent),
+            referrer: text(&self.referrer),
+            request_id: &self.id.0,
+        };
+        out.push_str(&serde_json::to_string(&json).unwrap_or_default());
+    }
+
+    fn common(&self, out: &mut String) {
+        write(out, format_args!("{} - - [{}] \"", self.client, common_time(self.time)));
+        escape(self.method.as_str().as_bytes(), out);
+        out.push(' ');
+        escape(self.target.as_bytes(), out);
+        let version = self.version();
+        write(out, format_args!(" HTTP/{version}\" {} {}", self.status.as_u16(), self.sent));
+    }
+}
+
+fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a string takes everything");
+}
+
+/// As Apache does: quotes and backslashes escaped, bytes that are not printable ASCII as `\xHH`.
+fn escape(bytes: &[u8], out: &mut String) {
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' => {
+                out.push('\\');
+                out.push(char::from(*byte));
+            }
+            0x20..=0x7e => out.push(char::from(*byte)),
+            _ => write(out, format_args!("\\x{byte:02x}")),
+        }
+    }
+}
+
+/// Year, month, day, hour, minute, second in UTC, and the milliseconds.
+fn civil(time: SystemTime) -> ([u64; 6], u32) {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    // Days since 0000-03-01 in the proleptic Gregorian calendar, by eras of 400 years.
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    ([year, month, day, seconds / 3600, seconds / 60 % 60, seconds % 60], since.subsec_millis())
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    let ([year, month, day, hour, minute, second], millis) = civil(time);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+fn common_time(time: SystemTime) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let ([year, month, day, hour, minute, second], _) = civil(time);
+    let month = usize::try_from(month - 1).map_or("Jan", |month| MONTHS[month]);
+    format!("{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(target: &str) -> Record {
+        Record {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_210_096_789),
+            client: IpAddr::from([192, 0, 2, 7]),
+            method: Method::GET,
+            target: target.to_owned(),
+            version: Version::HTTP_11,
+            host: Some(HeaderValue::from_static("a.example")),
+            referrer: None,
+            agent: Some(HeaderValue::from_bytes(b"say \"hi\" \xff").unwrap()),
+            id: RequestId("id-1".into()),
+            status: StatusCode::OK,
+            sent: 12,
+            duration: Duration::from_micros(1_500),
+        }
+    }
+
+    fn line(target: &str, format: AccessLogFormat) -> String {
+        let mut out = String::new();
+        record(target).format(format, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_line_of_the_common_format_is_as_apache_writes_it() {
+        assert_eq!(
+            line("/a?b=1", AccessLogFormat::Common),
+            "192.0.2.7 - - [29/Feb/2024:12:34:56 +0000] \"GET /a?b=1 HTTP/1.1\" 200 12\n"
+        );
+        assert_eq!(
+            line("/\"x", AccessLogFormat::Combined),
+            "192.0.2.7 - - [29/Feb/2024:12:34:56 +0000] \"GET /\\\"x HTTP/1.1\" 200 12 \"-\" \"say \\\"hi\\\" \\xff\"\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_one_object_with_opentelemetry_names() {
+        let json: serde_json::Value =
+            serde_json::from_str(&line("/a?b=1", AccessLogFormat::Json)).unwrap();
+        assert_eq!(json["time"], "2024-02-29T12:34:56.789Z");
+        assert_eq!(json["url.path"], "/a");
+        assert_eq!(json["url.query"], "b=1");
+        assert_eq!(json["http.response.status_code"], 200);
+        assert_eq!(json["duration_ms"], 1.5);
+        assert_eq!(json["request_id"], "id-1");
+    }
+}

@@ -1,0 +1,169 @@
+//! The body of an answer on its way out, whatever makes it, and the account of its request that closes with it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use crate::access_log::Entry;
+use crate::compress::Encoder;
+use crate::files::FileBody;
+use crate::metrics::FrontMetrics;
+use crate::phase::PhaseCell;
+
+/// Why an answer broke off after its head: the connection (or the HTTP/2 stream) is cut.
+pub(crate) type CutError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An answer's body.
+pub(crate) struct AnswerBody<B> {
+    source: Source<B>,
+    account: Account,
+}
+
+/// What makes the bytes.
+pub(crate) enum Source<B> {
+    Empty,
+    Whole(Bytes),
+    File(FileBody),
+    Application(B),
+    /// `None` once the application's body has ended.
+    Encoded(Option<B>, Encoder),
+}
+
+impl<B> AnswerBody<B> {
+    pub(crate) fn new(source: Source<B>, account: Account) -> Self {
+        Self { source, account }
+    }
+}
+
+impl<B> Body for AnswerBody<B>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    type Data = Bytes;
+    type Error = CutError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CutError>>> {
+        let this = &mut *self;
+        let next = ready!(this.source.poll_bytes(cx));
+        match &next {
+            Some(Ok(bytes)) => this.account.sent += bytes.len() as u64,
+            Some(Err(_)) => this.account.cut = true,
+            None => this.account.complete = true,
+        }
+        Poll::Ready(next.map(|outcome| outcome.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Empty => true,
+            Source::Whole(bytes) => bytes.is_empty(),
+            Source::File(file) => file.left() == 0,
+            Source::Application(body) => body.is_end_stream(),
+            Source::Encoded(..) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Empty => SizeHint::with_exact(0),
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::File(file) => SizeHint::with_exact(file.left()),
+            Source::Application(body) => body.size_hint(),
+            Source::Encoded(..) => SizeHint::default(),
+        }
+    }
+}
+
+impl<B> Source<B>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutError>>> {
+        match self {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)))
+            }
+            Self::File(file) => {
+                file.poll_chunk(cx).map(|next| next.map(|outcome| outcome.map_err(Into::into)))
+            }
+            Self::Application(body) => poll_data(body, cx),
+            Self::Encoded(body, encoder) => loop {
+                let Some(open) = body else { return Poll::Ready(None) };
+                let output = match poll_data(open, cx) {
+                    Poll::Ready(Some(Ok(bytes))) => encoder.write(&bytes),
+                    Poll::Ready(Some(Err(error))) => {
+                        *body = None;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                    Poll::Ready(None) => {
+                        *body = None;
+                        encoder.finish()
+                    }
+                    Poll::Pending => match encoder.flush() {
+                        Ok(None) => return Poll::Pending,
+                        output => output,
+                    },
+                };
+                match output {
+                    Ok(None) => {}
+                    Ok(Some(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                }
+            },
+        }
+    }
+}
+
+fn poll_data<B>(body: &mut B, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutError>>>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    loop {
+        match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+            None => return Poll::Ready(None),
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Poll::Ready(Some(Ok(data)));
+                }
+            }
+        }
+    }
+}
+
+/// What is known about a request when its answer ends; counted and logged when dropped, however it ended.
+pub(crate) struct Account {
+    pub(crate) started: Instant,
+    pub(crate) method: Method,
+    pub(crate) status: StatusCode,
+    pub(crate) metrics: Arc<FrontMetrics>,
+    pub(crate) entry: Option<Entry>,
+    /// Set idle with the end of the answer: an HTTP/1.1 connection's.
+    pub(crate) phase: Option<Arc<PhaseCell>>,
+    pub(crate) sent: u64,
+    pub(crate) cut: bool,
+    pub(crate) complete: bool,
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let duration = self.started.elapsed();
+        self.metrics.request(&self.method, self.status, duration);
+        if let Some(phase) = &self.phase {
+            phase.answered();
+        }
+        if let Some(entry) = self.entry.take() {
+            entry.write(self.status, self.sent, duration, &self.metrics);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! 1xx answers over HTTP/1.1, which hyper's server cannot send: written into the byte stream between two messages.
+//!
+//! hyper flushes its buffer before it waits for the application, and it calls `poll_flush` on the stream only with an empty
+//! buffer. So a flush after a request has come in is a message boundary, and stays one until the next write.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, StatusCode, header};
+use pool::HintSender;
+
+/// The most bytes of hints that wait to be written; further ones are dropped.
+const MAX_WAITING: usize = 64 << 10;
+
+/// Hints of one connection on their way out.
+#[derive(Debug, Default)]
+pub(crate) struct HintQueue {
+    /// The application still works on its final answer.
+    open: AtomicBool,
+    /// The stream is at a message boundary.
+    boundary: AtomicBool,
+    /// Something waits; saves the lock in the common case.
+    waiting: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    bytes: BytesMut,
+    /// A part of what waits is already out: the rest must follow whatever happens.
+    begun: bool,
+}
+
+impl HintQueue {
+    /// The sender to hand to the application.
+    pub(crate) fn sender(self: &Arc<Self>) -> HintSender {
+        let queue = Arc::clone(self);
+        HintSender(Arc::new(move |status, headers| queue.push(status, headers)))
+    }
+
+    /// A request came in.
+    pub(crate) fn begin(&self) {
+        self.open.store(true, Ordering::Relaxed);
+        self.boundary.store(false, Ordering::Relaxed);
+    }
+
+    /// Its final answer is about to be written. Hints that never met a boundary are dropped: a hint is only a hint.
+    pub(crate) fn finish(&self) {
+        self.open.store(false, Ordering::Relaxed);
+        if self.waiting.load(Ordering::Relaxed) && !self.boundary.load(Ordering::Relaxed) {
+            let mut queue = self.lock();
+            if !queue.begun {
+                queue.bytes.clear();
+                self.waiting.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Everything written so far is flushed.
+    pub(crate) fn boundary(&self) {
+        self.boundary.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes of a message were written.
+    pub(crate) fn mid_message(&self) {
+        self.boundary.store(false, Ordering::Relaxed);
+    }
+
+    /// The bytes to write now. Must be answered with [`Self::written`].
+    pub(crate) fn next(&self) -> Option<Bytes> {
+        if !self.waiting.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut queue = self.lock();
+        if queue.bytes.is_empty() || !(queue.begun || self.boundary.load(Ordering::Relaxed)) {
+            return None;
+        }
+        Some(queue.bytes.split().freeze())
+    }
+
+    /// `count` of `bytes` are out.
+    pub(crate) fn written(&self, mut bytes: Bytes, count: usize) {
+        let mut queue = self.lock();
+        queue.begun = count > 0 || queue.begun;
+        bytes.advance(count);
+        if bytes.has_remaining() {
+            let later = std::mem::take(&mut queue.bytes);
+            queue.bytes.put(bytes);
+            queue.bytes.put(later);
+        }
+        if queue.bytes.is_empty() {
+            queue.begun = false;
+            self.waiting.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn push(&self, status: StatusCode, headers: &HeaderMap) {
+        if !self.open.load(Ordering::Relaxed) || !may_hint(status) {
+            return;
+        }
+        let mut queue = self.lock();
+        if queue.bytes.len() < MAX_WAITING {
+            write_head(&mut queue.bytes, status, headers);
+            self.waiting.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// 101 would end HTTP on the connection, and 100 is the front's own to send.
+pub(crate) fn may_hint(status: StatusCode) -> bool {
+    status.is_informational() && status.as_u16() > 101
+}
+
+/// Fields that mean nothing in a 1xx answer, or would frame a body that is not there.
+pub(crate) fn belongs_in_hint(name: &HeaderName) -> bool {
+    !(*name == header::CONNECTION
+        || *name == header::TRANSFER_ENCODING
+        || *name == header::CONTENT_LENGTH
+        || *name == header::UPGRADE
+        || name == "keep-alive")
+}
+
+fn write_head(out: &mut BytesMut, status: StatusCode, headers: &HeaderMap) {
+    out.put_slice(b"HTTP/1.1 ");
+    out.put_slice(status.as_str().as_bytes());
+    out.put_u8(b' ');
+    out.put_slice(status.canonical_reason().unwrap_or("Information").as_bytes());
+    out.put_slice(b"\r\n");
+    for (name, value) in headers {
+        if belongs_in_hint(name) {
+            out.put_slice(name.as_str().as_bytes());
+            out.put_slice(b": ");
+            out.put_slice(value.as_bytes());
+            out.put_slice(b"\r\n");
+        }
+    }
+    out.put_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(queue: &Arc<HintQueue>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::LINK, "</a.css>; rel=preload".parse().unwrap());
+        (queue.sender().0)(StatusCode::EARLY_HINTS, &headers);
+    }
+
+    #[test]
+    fn a_hint_waits_for_the_previous_answer_to_be_flushed() {
+        let queue = Arc::new(HintQueue::default());
+        queue.begin();
+        hint(&queue);
+        assert_eq!(queue.next(), None);
+        queue.boundary();
+        assert_eq!(
+            queue.next().unwrap(),
+            "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_hint_that_met_no_boundary_is_dropped_with_the_final_answer() {
+        let queue = Arc::new(HintQueue::default());
+        queue.begin();
+        hint(&queue);
+        queue.finish();
+        queue.boundary();
+        assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn half_a_hint_is_finished_before_anything_else() {
+        let queue = Arc::new(HintQueue::default());
+        queue.begin();
+        queue.boundary();
+        hint(&queue);
+        let bytes = queue.next().unwrap();
+        queue.written(bytes.clone(), 10);
+        queue.finish();
+        assert_eq!(queue.next().unwrap(), bytes.slice(10..));
+    }
+
+    #[test]
+    fn a_hint_after_the_final_answer_is_dropped() {
+        let queue = Arc::new(HintQueue::default());
+        queue.begin();
+        queue.boundary();
+        queue.finish();
+        hint(&queue);
+        assert_eq!(queue.next(), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! The front as a whole: what all connections share, how it is bound, and how it ends.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::InvalidHeaderValue;
+use hyper::server::conn::http1;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::access_log::Log;
+use crate::application::Application;
+use crate::files::FileOptions;
+use crate::forwarded::Cidr;
+use crate::listener::{Bound, Listener};
+use crate::metrics::FrontMetrics;
+use crate::options::Options;
+use crate::request_id::RequestIds;
+use crate::route::Router;
+use crate::sendfile::Sendfile;
+use crate::tls::{self, TlsError};
+use crate::wire::Patience;
+use crate::{http1 as one, http2 as two};
+
+/// Why the front did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// As it was given.
+        address: String,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// There is no address to listen on.
+    #[error("there is no address to listen on")]
+    NoAddress,
+    /// A listener is to speak TLS, and there is no certificate.
+    #[error("{address} is to speak TLS, but no certificate is configured")]
+    NoCertificate {
+        /// As it was given.
+        address: String,
+    },
+    /// The certificate or key is of no use.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The access log cannot be opened.
+    #[error("cannot open the access log {path}")]
+    AccessLog {
+        /// Where it was to be.
+        path: String,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// A configured header value has characters that no header may have.
+    #[error("`{value}` cannot be a Cache-Control value")]
+    CacheControl {
+        /// As it was given.
+        value: String,
+        /// Why.
+        #[source]
+        cause: InvalidHeaderValue,
+    },
+}
+
+/// Bounds of single requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_body: u64,
+    pub(crate) max_uri: usize,
+    pub(crate) body_timeout: Duration,
+}
+
+/// What all connections share.
+pub(crate) struct Shared<A> {
+    pub(crate) application: A,
+    pub(crate) router: Router,
+    pub(crate) files: FileOptions,
+    pub(crate) sendfile: Sendfile,
+    pub(crate) limits: Limits,
+    pub(crate) patience: Patience,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) trusted: Vec<Cidr>,
+    pub(crate) proxy_protocol: bool,
+    pub(crate) ids: RequestIds,
+    pub(crate) metrics: Arc<FrontMetrics>,
+    pub(crate) log: Option<Log>,
+    pub(crate) options_compression: bool,
+    pub(crate) server_header: bool,
+    pub(crate) request_id_header: bool,
+    pub(crate) http1: http1::Builder,
+    pub(crate) http2: h2::server::Builder,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) slots: Arc<Semaphore>,
+}
+
+/// A bound front. Nothing is accepted before [`Front::serve`].
+pub struct Front<A> {
+    shared: Arc<Shared<A>>,
+    listeners: Vec<Listener>,
+    log_writer: Option<JoinHandle<()>>,
+    patience: Duration,
+}
+
+impl<A> std::fmt::Debug for Front<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").field("listeners", &self.listeners).finish_non_exhaustive()
+    }
+}
+
+impl<A: Application> Front<A> {
+    /// Reads certificates, opens the access log and binds all addresses. Metrics go to the recorder installed by now.
+    pub async fn bind(options: Options, application: A) -> Result<Self, BindError> {
+        if options.listen.is_empty() {
+            return Err(BindError::NoAddress);
+        }
+        let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
+        let files = FileOptions::new(&options).map_err(|cause| BindError::CacheControl {
+            value: options.cache_control.clone().unwrap_or_default(),
+            cause,
+        })?;
+        let mut listeners = Vec::new();
+        for listen in &options.listen {
+            if listen.tls && tls.is_none() {
+                return Err(BindError::NoCertificate { address: listen.address.to_string() });
+            }
+            let bound = Listener::bind(listen).await.map_err(|cause| BindError::Listen {
+                address: listen.address.to_string(),
+                cause,
+            })?;
+            listeners.extend(bound);
+        }
+        let (log, log_writer) = match &options.access_log {
+            None => (None, None),
+            Some(access_log) => {
+                let (log, writer) = Log::open(access_log).map_err(|cause| {
+                    BindError::AccessLog { path: format!("{:?}", access_log.target), cause }
+                })?;
+                (Some(log), Some(writer))
+            }
+        };
+        let shared = Shared {
+            application,
+            router: Router::new(&options.document_root, &options.routing, options.static_files),
+            files,
+            sendfile: Sendfile::new(&options.sendfile),
+            limits: Limits {
+                max_body: options.max_body,
+                max_uri: options.max_uri,
+                body_timeout: options.body_timeout,
+            },
+            patience: Patience {
+                header: options.header_timeout,
+                keep_alive: options.keep_alive_timeout,
+                write: options.write_timeout,
+            },
+            handshake_timeout: options.handshake_timeout,
+            trusted: options.trusted_proxies.clone(),
+            proxy_protocol: options.proxy_protocol,
+            ids: RequestIds::new(),
+            metrics: Arc::new(FrontMetrics::register()),
+            log,
+            options_compression: options.compression,
+            server_header: options.server_header,
+            request_id_header: options.request_id_header,
+            http1: one::builder(&options),
+            http2: two::builder(&options),
+            tls,
+            slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
+        };
+        Ok(Self { shared: Arc::new(shared), listeners, log_writer, patience: options.patience })
+    }
+
+    /// Where it listens, port 0 resolved.
+    pub fn addresses(&self) -> Vec<Bound> {
+        self.listeners.iter().map(Listener::bound).collect()
+    }
+
+    /// Serves until `shutdown` completes: then it stops accepting, closes idle connections, finishes the requests in flight,
+    /// and after the patience of the options cuts what is left. Dropping the future cuts everything at once.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Self { shared, listeners, log_writer, patience } = self;
+        let drain = CancellationToken::new();
+        let mut accepting = JoinSet::new();
+        for listener in listeners {
+            accepting.spawn(listener.accept(Arc::clone(&shared), drain.clone()));
+        }
+        shutdown.await;
+        drain.cancel();
+        let all = async { while accepting.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, all).await.is_err() {
+            tracing::warn!("connections cut: they took longer than the server's patience");
+            accepting.shutdown().await;
+        }
+        drop(shared);
+        if let Some(writer) = log_writer
+            && writer.await.is_err()
+        {
+            tracing::error!("access log writer failed");
+        }
+    }
+}

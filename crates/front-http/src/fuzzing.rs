@@ -1,0 +1,42 @@
+//! Entries for fuzz targets: parsers of what clients and proxies send. They must survive any bytes.
+
+use http::{HeaderMap, HeaderValue};
+
+/// A request target's path, routed in an empty tree.
+pub fn path(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(clean) = crate::route::clean(text) {
+        let segments: Vec<&[u8]> = clean.as_bytes().split(|byte| *byte == b'/').collect();
+        assert!(!segments.contains(&&b".."[..]) && !clean.as_bytes().contains(&0));
+        let _source = crate::route::is_source(clean.as_bytes());
+    }
+}
+
+/// A `Forwarded` and an `X-Forwarded-For` field.
+pub fn forwarded(bytes: &[u8]) {
+    let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
+    let trusted = ["0.0.0.0/0", "::/0"].map(|text| text.parse().expect("a network"));
+    for name in ["forwarded", "x-forwarded-for"] {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, value.clone());
+        let _told = crate::forwarded::read(&headers, &trusted);
+    }
+}
+
+/// A PROXY protocol header.
+pub fn proxy_protocol(bytes: &[u8]) {
+    if let Ok(Some((_, length))) = crate::proxy_protocol::parse(bytes) {
+        assert!(length <= bytes.len());
+    }
+}
+
+/// A Range and an Accept-Encoding field.
+pub fn fields(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _part = crate::conditional::parse_range(text, 1000);
+    if let Ok(value) = HeaderValue::from_str(text) {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::ACCEPT_ENCODING, value);
+        let _accepted = crate::encoding::Accepted::read(&headers);
+    }
+}

@@ -1,0 +1,85 @@
+//! HTTP/1.1 connections, by hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its task.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::Version;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use crate::application::Application;
+use crate::early_hints::HintQueue;
+use crate::front::Shared;
+use crate::options::Options;
+use crate::phase::PhaseCell;
+use crate::request_body::RequestBody;
+use crate::respond::{Connection, respond};
+use crate::wire::Wire;
+
+/// The least buffer that hyper works with.
+const MIN_BUFFER: usize = 8192;
+
+pub(crate) fn builder(options: &Options) -> Builder {
+    let head = options.max_head.max(MIN_BUFFER);
+    let mut builder = Builder::new();
+    builder
+        .keep_alive(true)
+        // A client that closes its sending side is gone for us: PHP learns of it (`connection_aborted()`).
+        .half_close(false)
+        // The wire keeps the time.
+        .header_read_timeout(None)
+        .max_headers(options.max_headers)
+        .max_header_size(head)
+        // One byte more than the head may have, so that hyper sees it is too large before its buffer is full.
+        .max_buf_size(head.max(64 << 10) + 1);
+    builder
+}
+
+/// Serves one connection until it ends, or `drain` is cancelled and its request in flight is answered.
+pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Arc<Shared<A>>,
+    connection: Connection,
+    wire: Wire<S>,
+    phase: Arc<PhaseCell>,
+    drain: CancellationToken,
+) {
+    let hints = Arc::new(HintQueue::default());
+    let sender = hints.sender();
+    let wire = wire.with_hints(Arc::clone(&hints));
+    let connection = Arc::new(connection);
+    let service = {
+        let phase = Arc::clone(&phase);
+        service_fn(move |request: http::Request<hyper::body::Incoming>| {
+            phase.busy();
+            hints.begin();
+            let hints = Arc::clone(&hints);
+            let front = Arc::clone(front);
+            let connection = Arc::clone(&connection);
+            // HTTP/1.0 has no interim answers.
+            let sender = (request.version() == Version::HTTP_11).then(|| sender.clone());
+            async move {
+                let request = request.map(RequestBody::http1);
+                let response = respond(&front, &connection, request, sender).await;
+                hints.finish();
+                Ok::<_, Infallible>(response)
+            }
+        })
+    };
+    let mut served = pin!(front.http1.serve_connection(TokioIo::new(wire), service));
+    let outcome = tokio::select! {
+        biased;
+        outcome = served.as_mut() => outcome,
+        () = drain.cancelled() => {
+            phase.drain();
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(error = %error, "connection broke off");
+    }
+}

@@ -1,0 +1,310 @@
+//! HTTP/2 connections, on the h2 crate itself: hyper's server cannot send 1xx answers, and browsers take early hints on
+//! HTTP/2 only.
+//!
+//! Invariants
+//! - A stream's task ends with its connection; a stream that the client resets drops its request at once.
+//! - Flow control both ways: PHP's answer is read as the client grants credit, the client gets credit as PHP reads.
+//! - A client that takes nothing of a stream for the write time-out loses that stream; one that does not answer a ping loses
+//!   the connection.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use h2::{Ping, Reason, RecvStream, SendStream};
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body;
+use pool::HintSender;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::application::Application;
+use crate::early_hints::{belongs_in_hint, may_hint};
+use crate::front::Shared;
+use crate::options::Options;
+use crate::request_body::RequestBody;
+use crate::respond::{Connection, respond};
+use crate::wire::Wire;
+
+/// Credit for the request body of one stream: what a client may send ahead of PHP's reading.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// Credit for all streams of a connection.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Bytes of one answer that wait for the socket.
+const SEND_BUFFER: usize = 128 << 10;
+/// Streams that a client opened and reset before we looked at them ("rapid reset", CVE-2023-44487); more end the connection.
+const MAX_PENDING_RESETS: usize = 32;
+/// Streams that we had to reset for a client's errors; more end the connection.
+const MAX_OUR_RESETS: usize = 256;
+/// How long a connection without streams may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+pub(crate) fn builder(options: &Options) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(options.max_concurrent_streams)
+        .max_header_list_size(u32::try_from(options.max_head).unwrap_or(u32::MAX))
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_concurrent_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(Some(MAX_OUR_RESETS));
+    builder
+}
+
+/// Serves one connection until it ends, or `drain` is cancelled and its streams are answered.
+pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Arc<Shared<A>>,
+    connection: Connection,
+    wire: Wire<S>,
+    drain: CancellationToken,
+) {
+    let handshake = front.http2.handshake::<_, Bytes>(wire);
+    let mut h2 = match tokio::time::timeout(front.patience.header, handshake).await {
+        Ok(Ok(h2)) => h2,
+        Ok(Err(error)) => {
+            tracing::debug!(error = %error, "HTTP/2 handshake failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let mut ping = h2.ping_pong();
+    let mut pinged = false;
+    let connection = Arc::new(connection);
+    let mut streams = JoinSet::new();
+    let mut ending = false;
+    // Between streams: how long to wait for another. During streams: when to ask whether the client still lives.
+    let mut timer = pin!(tokio::time::sleep(front.patience.keep_alive));
+    loop {
+        tokio::select! {
+            biased;
+            accepted = h2.accept() => match accepted {
+                Some(Ok((request, answer))) => {
+                    if streams.is_empty() {
+                        timer.as_mut().reset(Instant::now() + front.patience.write);
+                    }
+                    let exchange = exchange(Arc::clone(front), Arc::clone(&connection), request, answer);
+                    streams.spawn(exchange.in_current_span());
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(error = %error, "connection broke off");
+                    break;
+                }
+                None => break,
+            },
+            Some(ended) = streams.join_next() => {
+                if let Err(error) = ended && error.is_panic() {
+                    tracing::error!(error = %error, "stream failed");
+                }
+                if streams.is_empty() {
+                    let wait = if ending { GOODBYE } else { front.patience.keep_alive };
+                    timer.as_mut().reset(Instant::now() + wait);
+                }
+            }
+            () = drain.cancelled(), if !ending => {
+                ending = true;
+                h2.graceful_shutdown();
+                if streams.is_empty() {
+                    timer.as_mut().reset(Instant::now() + GOODBYE);
+                }
+            }
+            pong = poll_fn(|cx| match &mut ping {
+                Some(ping) => ping.poll_pong(cx),
+                None => Poll::Pending,
+            }), if pinged => {
+                pinged = false;
+                if pong.is_err() {
+                    break;
+                }
+            }
+            () = timer.as_mut() => match (streams.is_empty(), ending) {
+                (true, true) => break,
+                (true, false) => {
+                    ending = true;
+                    h2.graceful_shutdown();
+                    timer.as_mut().reset(Instant::now() + GOODBYE);
+                }
+                (false, _) => {
+                    if pinged {
+                        tracing::debug!("client does not answer pings");
+                        break;
+                    }
+                    pinged = ping.as_mut().is_some_and(|ping| ping.send_ping(Ping::opaque()).is_ok());
+                    timer.as_mut().reset(Instant::now() + front.patience.write);
+                }
+            },
+        }
+    }
+}
+
+type Answering = Arc<Mutex<SendResponse<Bytes>>>;
+
+fn lock(answering: &Answering) -> std::sync::MutexGuard<'_, SendResponse<Bytes>> {
+    answering.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn send_interim(answering: &Answering, status: StatusCode, headers: HeaderMap) {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    if let Err(error) = lock(answering).send_informational(response) {
+        tracing::debug!(error = %error, "interim answer not sent");
+    }
+}
+
+/// One stream.
+async fn exchange<A: Application>(
+    front: Arc<Shared<A>>,
+    connection: Arc<Connection>,
+    request: Request<RecvStream>,
+    answer: SendResponse<Bytes>,
+) {
+    let answering: Answering = Arc::new(Mutex::new(answer));
+    let (parts, receive) = request.into_parts();
+    let mut body = RequestBody::http2(receive, &parts.headers);
+    if parts.headers.contains_key(header::EXPECT) {
+        let answering = Arc::clone(&answering);
+        body.on_first_read(move || {
+            send_interim(&answering, StatusCode::CONTINUE, HeaderMap::new())
+        });
+    }
+    let hints = {
+        let answering = Arc::clone(&answering);
+        HintSender(Arc::new(move |status, headers| {
+            if may_hint(status) {
+                let headers = headers
+                    .iter()
+                    .filter(|(name, _)| belongs_in_hint(name))
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect();
+                send_interim(&answering, status, headers);
+            }
+        }))
+    };
+    let request = Request::from_parts(parts, body);
+    let response = tokio::select! {
+        biased;
+        response = respond(&front, &connection, request, Some(hints)) => response,
+        _reset = poll_fn(|cx| lock(&answering).poll_reset(cx)) => return,
+    };
+    let (mut head, body) = response.into_parts();
+    complete_head(&mut head.headers, head.status, &body);
+    let length = head
+        .headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let ends = body.is_end_stream();
+    let stream = lock(&answering).send_response(Response::from_parts(head, ()), ends);
+    match stream {
+        Ok(_) if ends => {}
+        Ok(stream) => send_body(stream, body, length, front.patience.write).await,
+        Err(error) => tracing::debug!(error = %error, "answer not sent"),
+    }
+}
+
+/// What hyper adds for HTTP/1.1.
+fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B) {
+    headers.entry(header::DATE).or_insert_with(date);
+    let bodyless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+    if !body.is_end_stream()
+        && !bodyless
+        && let Some(length) = body.size_hint().exact()
+    {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}
+
+/// The `Date` of now, formatted once a second.
+fn date() -> HeaderValue {
+    static CACHE: Mutex<Option<(u64, HeaderValue)>> = Mutex::new(None);
+    let now = SystemTime::now();
+    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*cache {
+        Some((of, value)) if *of == second => value.clone(),
+        _ => {
+            let value = HeaderValue::try_from(httpdate::fmt_http_date(now))
+                .expect("a date is a header value");
+            *cache = Some((second, value.clone()));
+            value
+        }
+    }
+}
+
+/// Sends a body as credit comes. `length` is what the head promised: more is cut off, less resets the stream.
+async fn send_body<B>(
+    mut stream: SendStream<Bytes>,
+    mut body: B,
+    length: Option<u64>,
+    patience: Duration,
+) where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let mut left = length.unwrap_or(u64::MAX);
+    loop {
+        let next = poll_fn(|cx| {
+            if stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(Next::Reset);
+            }
+            Pin::new(&mut body).poll_frame(cx).map(Next::Frame)
+        });
+        let mut data = match next.await {
+            Next::Reset => return,
+            Next::Frame(None) => break,
+            Next::Frame(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => data,
+                Err(_trailers) => continue,
+            },
+            Next::Frame(Some(Err(error))) => {
+                tracing::debug!(error = %error, "answer broke off");
+                return stream.send_reset(Reason::INTERNAL_ERROR);
+            }
+        };
+        data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= data.len() as u64;
+        while !data.is_empty() {
+            stream.reserve_capacity(data.len());
+            let credit =
+                tokio::time::timeout(patience, poll_fn(|cx| stream.poll_capacity(cx))).await;
+            let credit = match credit {
+                Ok(Some(Ok(credit))) => credit,
+                Ok(Some(Err(_)) | None) => return,
+                Err(_) => {
+                    tracing::debug!("the client takes nothing of the answer");
+                    return stream.send_reset(Reason::CANCEL);
+                }
+            };
+            let piece = data.split_to(credit.min(data.len()));
+            let last = data.is_empty() && left_is_done(left, length) && body.is_end_stream();
+            if stream.send_data(piece, last).is_err() || last {
+                return;
+            }
+        }
+    }
+    if left_is_done(left, length) {
+        if let Err(error) = stream.send_data(Bytes::new(), true) {
+            tracing::debug!(error = %error, "answer not finished");
+        }
+    } else {
+        stream.send_reset(Reason::INTERNAL_ERROR);
+    }
+}
+
+fn left_is_done(left: u64, length: Option<u64>) -> bool {
+    length.is_none() || left == 0
+}
+
+enum Next<E> {
+    Frame(Option<Result<http_body::Frame<Bytes>, E>>),
+    Reset,
+}

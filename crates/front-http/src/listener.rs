@@ -1,0 +1,481 @@
+//! Bound sockets: accept, find out which protocol a connection speaks, and own its task.
+//!
+//! Invariants
+//! - A failing accept (out of descriptors) is logged, counted and waited out; it neither spins nor ends the listener.
+//! - Every connection's task is owned by its listener and ends with it.
+//! - At the connection limit nothing is accepted: further clients wait in the kernel's queue.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::application::Application;
+use crate::front::Shared;
+use crate::options::{Address, Listen};
+use crate::phase::{Phase, PhaseCell};
+use crate::respond::Connection;
+use crate::wire::Wire;
+use crate::{http1, http2, proxy_protocol};
+
+/// How long to wait after a failed accept: long enough not to spin, short enough not to be felt.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that the kernel queues.
+const QUEUE: i32 = 1024;
+
+/// What an HTTP/2 client sends first (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Stands for a peer on a unix socket, where PHP needs an address.
+const UNIX_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Where a front listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// An address with its port.
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// Whether TLS is spoken.
+        tls: bool,
+    },
+    /// A socket file.
+    Unix {
+        /// Its path.
+        path: PathBuf,
+        /// Whether TLS is spoken.
+        tls: bool,
+    },
+}
+
+impl fmt::Display for Bound {
+    /// A URL, as in `http://127.0.0.1:8080`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = |tls: &bool| if *tls { "https" } else { "http" };
+        match self {
+            Self::Tcp { address, tls } => write!(f, "{}://{address}", scheme(tls)),
+            Self::Unix { path, tls } => write!(f, "{}+unix:{}", scheme(tls), path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// One bound socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: Socket,
+    bound: Bound,
+    tls: bool,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Accepted {
+    Tcp(tokio::net::TcpStream, SocketAddr),
+    Unix(tokio::net::UnixStream),
+}
+
+impl Listener {
+    /// Binds an address; a name may have several.
+    pub(crate) async fn bind(listen: &Listen) -> io::Result<Vec<Self>> {
+        let tls = listen.tls;
+        match &listen.address {
+            Address::Tcp(name) => {
+                let mut bound = Vec::new();
+                for address in tokio::net::lookup_host(name.as_str()).await? {
+                    let socket = bind_tcp(address)?;
+                    let address = socket.local_addr()?;
+                    bound.push(Self {
+                        socket: Socket::Tcp(socket),
+                        bound: Bound::Tcp { address, tls },
+                        tls,
+                    });
+                }
+                if bound.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+                }
+                Ok(bound)
+            }
+            Address::Unix(path) => {
+                let socket = bind_unix(path).await?;
+                let bound = Bound::Unix { path: path.clone(), tls };
+                Ok(vec![Self { socket: Socket::Unix(socket), bound, tls }])
+            }
+        }
+    }
+
+    pub(crate) fn bound(&self) -> Bound {
+        self.bound.clone()
+    }
+
+    /// Accepts until `drain`, then waits for the connections to end.
+    pub(crate) async fn accept<A: Application>(
+        self,
+        front: Arc<Shared<A>>,
+        drain: CancellationToken,
+    ) {
+        let mut connections = JoinSet::new();
+        let mut failing = false;
+        loop {
+            let slot = tokio::select! {
+                biased;
+                () = drain.cancelled() => break,
+                Some(_) = connections.join_next() => continue,
+                slot = Arc::clone(&front.slots).acquire_owned() => {
+                    slot.expect("the semaphore is never closed")
+                }
+            };
+            let accepted = tokio::select! {
+                biased;
+                () = drain.cancelled() => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = self.next() => accepted,
+            };
+            let accepted = match accepted {
+                Ok(accepted) => {
+                    failing = false;
+                    accepted
+                }
+                Err(error) => {
+                    front.metrics.accept_errors.increment(1);
+                    if is_of_one_client(&error) {
+                        continue;
+                    }
+                    if !failing {
+                        tracing::error!(error = %error, listener = %self.bound, "accept fails");
+                    }
+                    failing = true;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let front = Arc::clone(&front);
+            let drain = drain.child_token();
+            let tls = self.tls;
+            connections.spawn(async move {
+                let _slot = slot;
+                front.metrics.connections.increment(1.0);
+                let _count = Decrement(&front.metrics.connections);
+                match accepted {
+                    Accepted::Tcp(stream, peer) => {
+                        if let Err(error) = stream.set_nodelay(true) {
+                            tracing::debug!(error = %error, "no TCP_NODELAY");
+                        }
+                        let Ok(local) = stream.local_addr() else { return };
+                        let trusted =
+                            front.trusted.iter().any(|network| network.contains(peer.ip()));
+                        let ends = Ends { peer, local, trusted };
+                        let span = tracing::debug_span!("connection", network.peer.address = %peer);
+                        Box::pin(connect(&front, stream, ends, tls, drain)).instrument(span).await;
+                    }
+                    Accepted::Unix(stream) => {
+                        let ends = Ends { peer: UNIX_PEER, local: UNIX_PEER, trusted: true };
+                        let span =
+                            tracing::debug_span!("connection", network.peer.address = "unix");
+                        Box::pin(connect(&front, stream, ends, tls, drain)).instrument(span).await;
+                    }
+                }
+            });
+        }
+        let Self { socket, bound, .. } = self;
+        drop(socket);
+        if let Bound::Unix { path, .. } = bound
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::debug!(error = %error, "socket file stays");
+        }
+        while connections.join_next().await.is_some() {}
+    }
+
+    async fn next(&self) -> io::Result<Accepted> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok(Accepted::Tcp(stream, peer))
+            }
+            Socket::Unix(socket) => Ok(Accepted::Unix(socket.accept().await?.0)),
+        }
+    }
+}
+
+struct Decrement<'m>(&'m metrics::Gauge);
+
+impl Drop for Decrement<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+/// Errors that concern the client that was about to be accepted, and no other (accept(2)).
+fn is_of_one_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        tokio::net::TcpSocket::new_v4()?
+    } else {
+        tokio::net::TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(QUEUE.unsigned_abs())
+}
+
+/// Binds a socket file. One that is left over from a process that is gone is replaced.
+async fn bind_unix(path: &std::path::Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if tokio::net::UnixStream::connect(path).await.is_ok() {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    peer: SocketAddr,
+    local: SocketAddr,
+    trusted: bool,
+}
+
+/// From an accepted socket to its protocol.
+async fn connect<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Arc<Shared<A>>,
+    mut stream: S,
+    mut ends: Ends,
+    tls: bool,
+    drain: CancellationToken,
+) {
+    let mut peeked = BytesMut::new();
+    if front.proxy_protocol {
+        let header = proxy_protocol::read(&mut stream, &mut peeked);
+        match tokio::time::timeout(front.patience.header, header).await {
+            Ok(Ok(told)) => {
+                if let Some((peer, local)) = told {
+                    ends.peer = peer;
+                    ends.local = local;
+                    ends.trusted |= front.trusted.iter().any(|network| network.contains(peer.ip()));
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(error = %error, "no PROXY protocol header");
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+    if !tls {
+        return choose(front, stream, peeked, ends, false, drain).await;
+    }
+    let Some(acceptor) = &front.tls else { return };
+    // Somebody who speaks HTTP in the clear gets told so.
+    let greeting = async {
+        if peeked.is_empty() {
+            stream.read_buf(&mut peeked).await?;
+        }
+        Ok::<_, io::Error>(())
+    };
+    let first = tokio::select! {
+        biased;
+        first = tokio::time::timeout(front.handshake_timeout, greeting) => first,
+        () = drain.cancelled() => return,
+    };
+    if !matches!(first, Ok(Ok(()))) || peeked.is_empty() {
+        return;
+    }
+    if looks_like_http(&peeked) {
+        const ANSWER: &[u8] =
+            b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+            Connection: close\r\n\r\nThis port speaks HTTPS: use an https:// address.\n";
+        let refusal = async {
+            stream.write_all(ANSWER).await?;
+            stream.shutdown().await
+        };
+        if !matches!(tokio::time::timeout(front.handshake_timeout, refusal).await, Ok(Ok(()))) {
+            tracing::debug!("client of a TLS port did not take the refusal");
+        }
+        return;
+    }
+    let stream = Replay { peeked: peeked.freeze(), stream };
+    match tokio::time::timeout(front.handshake_timeout, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            if http2 {
+                speak_http2(front, stream, Bytes::new(), ends, true, drain).await;
+            } else {
+                speak_http1(front, stream, Bytes::new(), ends, true, drain).await;
+            }
+        }
+        Ok(Err(error)) => tracing::debug!(error = %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake took too long"),
+    }
+}
+
+/// HTTP/1.1, or HTTP/2 by prior knowledge.
+async fn choose<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Arc<Shared<A>>,
+    mut stream: S,
+    mut peeked: BytesMut,
+    ends: Ends,
+    tls: bool,
+    drain: CancellationToken,
+) {
+    let preface = async {
+        while peeked.len() < PREFACE.len() && PREFACE.starts_with(&peeked) {
+            if stream.read_buf(&mut peeked).await? == 0 {
+                break;
+            }
+        }
+        Ok::<_, io::Error>(peeked.starts_with(PREFACE))
+    };
+    let outcome = tokio::select! {
+        biased;
+        outcome = tokio::time::timeout(front.patience.header, preface) => outcome,
+        () = drain.cancelled() => return,
+    };
+    match outcome {
+        Ok(Ok(true)) => speak_http2(front, stream, peeked.freeze(), ends, tls, drain).await,
+        Ok(Ok(false)) if peeked.is_empty() => {}
+        Ok(Ok(false)) => speak_http1(front, stream, peeked.freeze(), ends, tls, drain).await,
+        Ok(Err(error)) => tracing::debug!(error = %error, "connection broke off"),
+        Err(_) => tracing::debug!("client said nothing"),
+    }
+}
+
+fn looks_like_http(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(u8::is_ascii_uppercase)
+}
+
+async fn speak_http1<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Arc<Shared<A>>,
+    stream: S,
+    peeked: Bytes,
+    ends: Ends,
+    tls: bool,
+    drain: CancellationToken,
+) {
+    let phase = Arc::new(PhaseCell::new(Phase::First));
+    let wire = wire(front, stream, peeked, &phase);
+    let connection = connection(ends, tls, Some(Arc::clone(&phase)));
+    http1::serve(front, connection, wire, phase, drain).await;
+}
+
+async fn speak_http2<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    front: &Arc<Shared<A>>,
+    stream: S,
+    peeked: Bytes,
+    ends: Ends,
+    tls: bool,
+    drain: CancellationToken,
+) {
+    // HTTP/2 keeps its own time: to the wire it is always busy.
+    let phase = Arc::new(PhaseCell::new(Phase::Busy));
+    let wire = wire(front, stream, peeked, &phase);
+    http2::serve(front, connection(ends, tls, None), wire, drain).await;
+}
+
+fn wire<A, S>(front: &Shared<A>, stream: S, peeked: Bytes, phase: &Arc<PhaseCell>) -> Wire<S> {
+    let counters = (front.metrics.bytes_in.clone(), front.metrics.bytes_out.clone());
+    Wire::new(stream, peeked, Arc::clone(phase), front.patience, counters)
+}
+
+fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connection {
+    Connection {
+        peer: ends.peer,
+        local: ends.local,
+        tls,
+        trusted: ends.trusted,
+        phase,
+        host: OnceLock::new(),
+    }
+}
+
+/// A stream whose first bytes have been read already.
+struct Replay<S> {
+    peeked: Bytes,
+    stream: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        if self.peeked.is_empty() {
+            return std::pin::Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = self.peeked.len().min(buffer.remaining());
+        buffer.put_slice(&self.peeked.split_to(length));
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<io::Result<usize>> {
+        std::pin::Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> std::task::Poll<io::Result<usize>> {
+        std::pin::Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        std::pin::Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<io::Result<()>> {
+        std::pin::Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

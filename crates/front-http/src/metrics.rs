@@ -1,0 +1,59 @@
+//! The front's numbers: handles looked up once and kept, since a look-up by name costs more than a request may.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Handles of the front's metrics.
+#[derive(Debug)]
+pub(crate) struct FrontMetrics {
+    requests: [[OnceLock<Counter>; CLASSES.len()]; METHODS.len()],
+    duration: Histogram,
+    pub(crate) connections: Gauge,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    /// Lines of the access log that found its queue full.
+    pub(crate) log_dropped: Counter,
+    pub(crate) accept_errors: Counter,
+}
+
+impl FrontMetrics {
+    /// Registers with the recorder that is installed by now.
+    pub(crate) fn register() -> Self {
+        Self {
+            requests: Default::default(),
+            duration: histogram!("hearth_request_duration_seconds"),
+            connections: gauge!("hearth_connections"),
+            bytes_in: counter!("hearth_received_bytes_total"),
+            bytes_out: counter!("hearth_sent_bytes_total"),
+            log_dropped: counter!("hearth_access_log_dropped_total"),
+            accept_errors: counter!("hearth_accept_errors_total"),
+        }
+    }
+
+    /// Counts one answered request.
+    pub(crate) fn request(&self, method: &Method, status: StatusCode, duration: Duration) {
+        let method = match *method {
+            Method::GET => 0,
+            Method::HEAD => 1,
+            Method::POST => 2,
+            Method::PUT => 3,
+            Method::PATCH => 4,
+            Method::DELETE => 5,
+            Method::OPTIONS => 6,
+            _ => 7,
+        };
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        self.requests[method][class]
+            .get_or_init(|| {
+                counter!("hearth_requests_total", "method" => METHODS[method], "code" => CLASSES[class])
+            })
+            .increment(1);
+        self.duration.record(duration.as_secs_f64());
+    }
+}

@@ -1,0 +1,189 @@
+//! Everything the front can be told, as types. `server::config` fills it; no default hides elsewhere.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::forwarded::Cidr;
+
+/// How the front listens, routes, limits and logs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; at least one.
+    pub listen: Vec<Listen>,
+    /// Certificate and key for the listeners with `tls`.
+    pub tls: Option<TlsFiles>,
+    /// Absolute path of the directory whose files are served: `DOCUMENT_ROOT`. Symbolic links in it are followed wherever
+    /// they lead (as nginx does): whoever may write there decides what is published.
+    pub document_root: PathBuf,
+    /// Which PHP script answers what no file answers.
+    pub routing: Routing,
+    /// Serve existing files that are not PHP. Off: everything goes to PHP.
+    pub static_files: bool,
+    /// `Cache-Control` of static files; `None` sends none, and browsers then guess from `Last-Modified`.
+    pub cache_control: Option<String>,
+    /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` in place of `app.js` to clients that take them.
+    pub precompressed: bool,
+    /// Directories whose files PHP may have the front send by `X-Sendfile` or `X-Accel-Redirect`. Empty: both headers are
+    /// passed on to the client untouched.
+    pub sendfile: Vec<SendfileRoot>,
+    /// Compress PHP's answers with zstd, br or gzip for clients that take them. A page that mixes a secret with what an
+    /// attacker can put into the same page may leak the secret by its compressed length (BREACH); frameworks mask their
+    /// CSRF tokens against it. PHP switches it off for one answer with `Cache-Control: no-transform`.
+    pub compression: bool,
+    /// Open connections, over all listeners. Further clients wait in the kernel's queue until one closes.
+    pub max_connections: usize,
+    /// Largest request body in bytes; larger ones get 413.
+    pub max_body: u64,
+    /// Largest request head in bytes (at least 8192); larger ones get 431.
+    pub max_head: usize,
+    /// Most header fields in a request; more get 431.
+    pub max_headers: usize,
+    /// Longest request target in bytes; longer ones get 414.
+    pub max_uri: usize,
+    /// How long a client may take for a request head, counted from its first byte (and from the start of a connection).
+    pub header_timeout: Duration,
+    /// How long a connection may stay open between two requests.
+    pub keep_alive_timeout: Duration,
+    /// How long a client may pause within a request body; longer pauses get 408.
+    pub body_timeout: Duration,
+    /// How long a client may take nothing of an answer before its connection is cut: what keeps a client that stopped reading
+    /// from holding a worker for ever.
+    pub write_timeout: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake_timeout: Duration,
+    /// Requests in flight on one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// Peers whose `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are believed. A peer on a unix socket is always trusted:
+    /// only a proxy on this machine can be one.
+    pub trusted_proxies: Vec<Cidr>,
+    /// Listeners expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections
+    /// without. Only for listeners that nobody but the balancer can reach.
+    pub proxy_protocol: bool,
+    /// Send `X-Request-Id` with each answer.
+    pub request_id_header: bool,
+    /// Send `Server: Hearth` with each answer.
+    pub server_header: bool,
+    /// Where a line about each request goes.
+    pub access_log: Option<AccessLog>,
+    /// How long requests in flight may take once the server shuts down; then they are cut.
+    pub patience: Duration,
+}
+
+/// One address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where.
+    pub address: Address,
+    /// Whether to speak TLS there.
+    pub tls: bool,
+}
+
+/// A place to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// `host:port`, e.g. `127.0.0.1:8080`, `[::]:443`, `localhost:0`. A name that has several addresses binds them all.
+    Tcp(String),
+    /// A socket file. One that nobody listens on any more is replaced.
+    Unix(PathBuf),
+}
+
+/// A certificate chain and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, then its intermediates.
+    pub certificate: PathBuf,
+    /// PKCS#8, PKCS#1 or SEC1.
+    pub key: PathBuf,
+}
+
+/// Which script answers what no file answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// As nginx's `try_files $uri $uri/ /index.php`: an existing `.php` file answers for itself, a directory by its
+    /// `index.php`, everything else goes to the front controller.
+    Files {
+        /// URL path of the front controller, e.g. `/index.php`; `None`: 404 for what does not exist.
+        front_controller: Option<String>,
+    },
+    /// One script answers everything that is not a static file: a worker script.
+    Script {
+        /// Absolute path of the script.
+        filename: PathBuf,
+        /// `SCRIPT_NAME`, e.g. `/index.php`.
+        name: String,
+    },
+}
+
+/// A directory whose files PHP may name in `X-Sendfile` (absolute path) or `X-Accel-Redirect` (URL path under `prefix`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendfileRoot {
+    /// URL prefix for `X-Accel-Redirect`, e.g. `/protected/`.
+    pub prefix: String,
+    /// Absolute path. Symbolic links may not lead out of it.
+    pub directory: PathBuf,
+}
+
+/// A log of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// How a line looks.
+    pub format: AccessLogFormat,
+    /// Where lines go.
+    pub target: AccessLogTarget,
+}
+
+/// How a line of the access log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// One JSON object with OpenTelemetry's field names.
+    Json,
+    /// The Common Log Format.
+    Common,
+    /// Common, then referrer and user agent.
+    Combined,
+}
+
+/// Where lines of the access log go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLogTarget {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// Appended to this file.
+    File(PathBuf),
+}
+
+impl Options {
+    /// The defaults for an application whose public files are in `document_root`.
+    pub fn new(document_root: impl Into<PathBuf>) -> Self {
+        Self {
+            listen: vec![Listen { address: Address::Tcp("127.0.0.1:8080".to_owned()), tls: false }],
+            tls: None,
+            document_root: document_root.into(),
+            routing: Routing::Files { front_controller: Some("/index.php".to_owned()) },
+            static_files: true,
+            cache_control: None,
+            precompressed: true,
+            sendfile: Vec::new(),
+            compression: true,
+            max_connections: 10_000,
+            max_body: 128 << 20,
+            max_head: 64 << 10,
+            max_headers: 128,
+            max_uri: 16 << 10,
+            header_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
+            handshake_timeout: Duration::from_secs(10),
+            max_concurrent_streams: 128,
+            trusted_proxies: Vec::new(),
+            proxy_protocol: false,
+            request_id_header: true,
+            server_header: true,
+            access_log: None,
+            patience: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Puts a request's head into the one shape that the rest of the house sees: origin-form target, one valid Host, no field that
+//! could pass for another one in CGI.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use http::header::{COOKIE, HOST};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
+
+use crate::answers::Page;
+
+/// The methods that any resource may have, for `Allow`.
+const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+/// Why a request ends here.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// It is refused.
+    Refused(Page),
+    /// `OPTIONS *`, which asks about the server and not about a resource.
+    AboutServer,
+}
+
+fn bad_request(says: &'static str) -> Stop {
+    Stop::Refused(Page::new(StatusCode::BAD_REQUEST, says).closing())
+}
+
+/// Checks and normalises. Afterwards `uri` is in origin form and `Host` is there, except in HTTP/1.0.
+pub(crate) fn normalise(parts: &mut Parts, max_uri: usize) -> Result<(), Stop> {
+    if parts.method == Method::CONNECT || parts.method == Method::TRACE {
+        return Err(Stop::Refused(Page::method_not_allowed(ALLOW).closing()));
+    }
+    let target = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if target.len() > max_uri {
+        let page = Page::new(StatusCode::URI_TOO_LONG, "The request's address is too long.");
+        return Err(Stop::Refused(page));
+    }
+    if parts.uri.authority().is_some() {
+        adopt_authority(parts)?;
+    }
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_valid_host(host.as_bytes()) => {}
+        (None, None) if parts.version < Version::HTTP_11 => {}
+        (None, None) => return Err(bad_request("The request names no host.")),
+        _ => return Err(bad_request("The request's Host field is not valid.")),
+    }
+    if parts.uri.path() == "*" {
+        let about_server = parts.method == Method::OPTIONS;
+        return Err(if about_server {
+            Stop::AboutServer
+        } else {
+            bad_request("The request's target is not valid.")
+        });
+    }
+    drop_impostors(parts);
+    if parts.version == Version::HTTP_2 {
+        join_cookies(parts);
+    }
+    Ok(())
+}
+
+/// An absolute-form target, or `:authority`: its host takes the place of the Host field (RFC 9112, section 3.2.2).
+fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
+    let uri = std::mem::take(&mut parts.uri).into_parts();
+    let authority = uri.authority.expect("the caller has seen it");
+    let text = authority.as_str();
+    if text.contains('@') {
+        return Err(bad_request("The request's target has a user in it."));
+    }
+    let same = parts.headers.get(HOST).is_some_and(|host| host.as_bytes() == text.as_bytes());
+    if !same || parts.version < Version::HTTP_2 {
+        let value = HeaderValue::from_str(text)
+            .map_err(|_invalid| bad_request("The request's target is not valid."))?;
+        parts.headers.insert(HOST, value);
+    }
+    let target = uri.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    parts.uri = Uri::from(target);
+    Ok(())
+}
+
+/// A name or an address, perhaps with a port; nothing that could end up as markup or as part of a path.
+fn is_valid_host(host: &[u8]) -> bool {
+    host.iter().all(|byte| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+    })
+}
+
+/// CGI turns `X-Forwarded-For` and `X_Forwarded_For` into one variable, and `Proxy` into the `HTTP_PROXY` that HTTP clients
+/// obey (CVE-2016-5385): fields with an underscore and `Proxy` are dropped, as nginx and php-fpm do.
+fn drop_impostors(parts: &mut Parts) {
+    let is_impostor =
+        |name: &HeaderName| name.as_str().as_bytes().contains(&b'_') || name == "proxy";
+    if parts.headers.keys().any(is_impostor) {
+        let names: Vec<HeaderName> =
+            parts.headers.keys().filter(|name| is_impostor(name)).cloned().collect();
+        for name in names {
+            parts.headers.remove(name);
+        }
+    }
+}
+
+/// HTTP/2 clients may send cookies as several fields; CGI knows one (RFC 9113, section 8.2.3).
+fn join_cookies(parts: &mut Parts) {
+    let cookies: Vec<&[u8]> =
+        parts.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        parts.headers.insert(COOKIE, joined);
+    }
+}
+
+/// A Host field's name and port. The name of an IPv6 address keeps its brackets, as in `SERVER_NAME`.
+pub(crate) fn split_host(host: &str) -> (&str, Option<u16>) {
+    let Some((name, port)) = host.rsplit_once(':') else { return (host, None) };
+    if name.starts_with('[') != name.ends_with(']') {
+        return (host, None);
+    }
+    match u16::from_str(port) {
+        Ok(port) => (name, Some(port)),
+        Err(_) if port.is_empty() => (name, None),
+        Err(_) => (host, None),
+    }
+}
+
+/// An address as `SERVER_NAME` has it.
+pub(crate) fn name_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(request: http::request::Builder) -> Parts {
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_host_splits_into_name_and_port() {
+        for (host, expected) in [
+            ("a.example", ("a.example", None)),
+            ("a.example:80", ("a.example", Some(80))),
+            ("a.example:", ("a.example", None)),
+            ("[::1]", ("[::1]", None)),
+            ("[::1]:8080", ("[::1]", Some(8080))),
+            ("a:99999", ("a:99999", None)),
+        ] {
+            assert_eq!(split_host(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_target_replaces_the_host() {
+        let mut parts =
+            parts(http::Request::get("http://right.example/a?b").header("host", "wrong.example"));
+        normalise(&mut parts, 100).unwrap();
+        assert_eq!(
+            (parts.uri.to_string().as_str(), &parts.headers[HOST]),
+            ("/a?b", &HeaderValue::from_static("right.example"))
+        );
+    }
+
+    #[test]
+    fn fields_that_pass_for_others_are_dropped() {
+        let mut parts = parts(
+            http::Request::get("/")
+                .header("host", "a")
+                .header("proxy", "http://evil.example")
+                .header("x_forwarded_for", "1.1.1.1")
+                .header("x-kept", "1"),
+        );
+        normalise(&mut parts, 100).unwrap();
+        let names: Vec<&str> = parts.headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["host", "x-kept"]);
+    }
+
+    #[test]
+    fn cookies_of_http_2_become_one_field() {
+        let mut parts = parts(
+            http::Request::get("https://a/")
+                .version(Version::HTTP_2)
+                .header("cookie", "a=1")
+                .header("cookie", "b=2"),
+        );
+        normalise(&mut parts, 100).unwrap();
+        assert_eq!(parts.headers[COOKIE], "a=1; b=2");
+    }
+
+    #[test]
+    fn hosts_with_anything_but_a_name_are_refused() {
+        for host in ["a b", "a/b", "a<script>", "user@a", "a\\b", "a?b"] {
+            let mut parts = parts(http::Request::get("/").header("host", host));
+            assert!(normalise(&mut parts, 100).is_err(), "{host}");
+        }
+    }
+}

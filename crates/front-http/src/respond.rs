@@ -1,0 +1,510 @@
+//! From a request to its answer: checks, routing, the application, and what HTTP asks of an answer.
+//!
+//! Invariants
+//! - Every request gets exactly one answer.
+//! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
+//! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use pool::{DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::answer_body::{Account, AnswerBody, Source};
+use crate::answers::Page;
+use crate::application::Application;
+use crate::compress::{self, Encoder};
+use crate::files::{self, FileBody, Refused};
+use crate::forwarded::{self, Told};
+use crate::front::Shared;
+use crate::phase::PhaseCell;
+use crate::request_body::{BodyError, RequestBody, Verdict};
+use crate::request_head::{self, Stop};
+use crate::request_id;
+use crate::route::{self, Decision, Disk};
+
+/// What all requests of a connection have in common.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// The other end, or what the PROXY protocol says it is.
+    pub(crate) peer: SocketAddr,
+    /// Our end.
+    pub(crate) local: SocketAddr,
+    pub(crate) tls: bool,
+    /// The other end is a trusted proxy.
+    pub(crate) trusted: bool,
+    /// An HTTP/1.1 connection's.
+    pub(crate) phase: Option<Arc<PhaseCell>>,
+    /// The host of its first request, taken apart: nearly always that of all others.
+    pub(crate) host: OnceLock<Host>,
+}
+
+/// A Host field, taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    field: HeaderValue,
+    name: Arc<str>,
+    port: Option<u16>,
+}
+
+/// Who asks, after trusted proxies were believed.
+struct Client {
+    remote: SocketAddr,
+    scheme: Scheme,
+    server_name: Arc<str>,
+    server_port: u16,
+}
+
+/// An answer before HTTP's last touches.
+struct Answer<B> {
+    head: http::response::Parts,
+    source: Source<B>,
+}
+
+impl<B> Answer<B> {
+    fn whole(response: Response<Bytes>) -> Self {
+        let (head, bytes) = response.into_parts();
+        let source = if bytes.is_empty() { Source::Empty } else { Source::Whole(bytes) };
+        Self { head, source }
+    }
+
+    fn file(response: Response<FileBody>) -> Self {
+        let (head, body) = response.into_parts();
+        Self { head, source: Source::File(body) }
+    }
+}
+
+/// Answers one request.
+pub(crate) async fn respond<A: Application>(
+    front: &Shared<A>,
+    connection: &Connection,
+    request: Request<RequestBody>,
+    hints: Option<HintSender>,
+) -> Response<AnswerBody<A::Body>> {
+    let started = Instant::now();
+    let (mut parts, body) = request.into_parts();
+    let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
+    let stop = request_head::normalise(&mut parts, front.limits.max_uri).err();
+
+    let believed = connection.trusted;
+    let told = if believed && has_forwarded(&parts.headers) {
+        forwarded::read(&parts.headers, &front.trusted)
+    } else {
+        Told::default()
+    };
+    let id = if believed { request_id::given(&parts.headers) } else { None };
+    let id = id.unwrap_or_else(|| front.ids.next());
+    let remote = told.client.unwrap_or(connection.peer);
+
+    let mut account = Account {
+        started,
+        method: parts.method.clone(),
+        status: StatusCode::OK,
+        metrics: Arc::clone(&front.metrics),
+        entry: front.log.as_ref().map(|log| log.entry(&parts, remote.ip(), id.clone())),
+        phase: connection.phase.clone(),
+        sent: 0,
+        cut: false,
+        complete: false,
+    };
+    let method = parts.method.clone();
+    let version = parts.version;
+    let span = tracing::debug_span!(
+        "request",
+        http.request.method = %method,
+        url.path = parts.uri.path(),
+        client.address = %remote.ip(),
+        request.id = &*id.0,
+    );
+
+    let answer = match stop {
+        Some(Stop::AboutServer) => {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            let allow = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+            response.headers_mut().insert(header::ALLOW, allow);
+            Answer::whole(response)
+        }
+        Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
+        None => {
+            let exchange = Exchange { front, connection, told, remote, id: &id };
+            exchange.route(parts, body, hints).instrument(span).await
+        }
+    };
+    finish(front, &method, version, chunked, &id, answer, &mut account)
+        .map(|source| AnswerBody::new(source, account))
+}
+
+fn has_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::FORWARDED)
+        || headers.contains_key("x-forwarded-for")
+        || headers.contains_key("x-forwarded-proto")
+        || headers.contains_key("x-forwarded-host")
+        || headers.contains_key("x-forwarded-port")
+}
+
+/// One request on its way.
+struct Exchange<'x, A> {
+    front: &'x Shared<A>,
+    connection: &'x Connection,
+    told: Told,
+    remote: SocketAddr,
+    id: &'x RequestId,
+}
+
+impl<A: Application> Exchange<'_, A> {
+    async fn route(
+        self,
+        parts: Parts,
+        body: RequestBody,
+        hints: Option<HintSender>,
+    ) -> Answer<A::Body> {
+        let path = parts.uri.path();
+        let Ok(clean) = route::clean(path) else {
+            let page = Page::new(StatusCode::BAD_REQUEST, "The request's path is not valid.");
+            return self.page(page, &parts.headers);
+        };
+        match self.front.router.decide(&clean, &Disk) {
+            Decision::Script(script) => {
+                drop(clean);
+                self.dispatch(script, parts, body, hints).await
+            }
+            Decision::File(_) if !is_read(&parts.method) => {
+                self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
+            }
+            Decision::File(file) => {
+                match files::answer(&file, &parts.method, &parts.headers, &self.front.files) {
+                    Ok(response) => Answer::file(response),
+                    Err(refused) => self.refused(refused, &parts.headers),
+                }
+            }
+            Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
+            Decision::Nothing => self.page(Page::not_found(), &parts.headers),
+        }
+    }
+
+    fn page(&self, page: Page, headers: &HeaderMap) -> Answer<A::Body> {
+        Answer::whole(page.render(headers, &self.id.0))
+    }
+
+    fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
+        let page = match refused {
+            Refused::Missing => Page::not_found(),
+            Refused::Forbidden => {
+                Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
+            }
+            Refused::Failed(error) => {
+                tracing::warn!(error = %error, "file cannot be read");
+                Page::new(StatusCode::INTERNAL_SERVER_ERROR, "The file could not be read.")
+            }
+        };
+        self.page(page, headers)
+    }
+
+    async fn dispatch(
+        self,
+        script: Script,
+        parts: Parts,
+        mut body: RequestBody,
+        hints: Option<HintSender>,
+    ) -> Answer<A::Body> {
+        let limits = &self.front.limits;
+        if body.size_hint().lower() > limits.max_body {
+            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
+        }
+        let verdict = body.limit(limits.max_body, limits.body_timeout);
+        let client = self.client(&parts.headers);
+        // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
+        let kept = Kept::of(&parts, self.front.options_compression);
+
+        let mut request = Request::from_parts(parts, body);
+        request.extensions_mut().insert(RequestContext {
+            script,
+            remote: client.remote,
+            local: self.connection.local,
+            scheme: client.scheme,
+            server_name: client.server_name,
+            server_port: client.server_port,
+            remote_user: None,
+            id: self.id.clone(),
+            hints,
+        });
+        match self.front.application.call(request).await {
+            Ok(response) => {
+                // An application that could not read the body to its end may have answered anyway; its answer stands, unless
+                // the body was refused for its size: then 413 is what the client must learn.
+                if let Some(StatusCode::PAYLOAD_TOO_LARGE) =
+                    verdict.as_ref().and_then(Verdict::failure)
+                {
+                    let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
+                    return self.page(page, &kept.headers);
+                }
+                self.answered(response, &kept).await
+            }
+            Err(error) => {
+                let page = self.failed(&error, verdict);
+                self.page(page, &kept.headers)
+            }
+        }
+    }
+
+    /// What PHP answered.
+    async fn answered(&self, response: Response<A::Body>, kept: &Kept) -> Answer<A::Body> {
+        let (mut head, body) = response.into_parts();
+        drop_hop_by_hop(&mut head.headers);
+        if !self.front.sendfile.is_empty()
+            && let Some(answer) = self.send_file(&mut head, kept)
+        {
+            return answer;
+        }
+        if kept.method == Method::HEAD || is_bodyless(head.status) {
+            // Taken to its end, so that PHP does not see a client that went away.
+            drain(body).await;
+            return Answer { head, source: Source::Empty };
+        }
+        let size = body.size_hint().exact();
+        if let Some(size) = size {
+            // The pool has the whole answer: what it holds is its length, whatever PHP said.
+            match head.headers.get(header::CONTENT_LENGTH) {
+                Some(said) if said.as_bytes() != size.to_string().as_bytes() => {
+                    head.headers.remove(header::CONTENT_LENGTH);
+                }
+                _ => {}
+            }
+        } else if let Some(said) = head.headers.get(header::CONTENT_LENGTH)
+            && !is_length(said)
+        {
+            head.headers.remove(header::CONTENT_LENGTH);
+        }
+        if self.front.options_compression
+            && let Some(coding) = compress::choose(&kept.headers, &mut head, size)
+        {
+            return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
+        }
+        Answer { head, source: Source::Application(body) }
+    }
+
+    /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
+    fn send_file(&self, head: &mut http::response::Parts, kept: &Kept) -> Option<Answer<A::Body>> {
+        let path = self.front.sendfile.take(&mut head.headers)?;
+        let outcome = path
+            .ok_or(Refused::Missing)
+            .and_then(|path| files::answer_for_application(&path, &kept.method, &kept.headers));
+        Some(match outcome {
+            Ok(response) => {
+                let (file_head, body) = response.into_parts();
+                head.headers.remove(header::CONTENT_LENGTH);
+                for (name, value) in &file_head.headers {
+                    let own = *name == header::CONTENT_LENGTH || *name == header::CONTENT_RANGE;
+                    if own || !head.headers.contains_key(name) {
+                        head.headers.insert(name.clone(), value.clone());
+                    }
+                }
+                if head.status == StatusCode::OK {
+                    head.status = file_head.status;
+                    head.extensions.clear();
+                }
+                let head = std::mem::replace(head, Response::new(()).into_parts().0);
+                Answer { head, source: Source::File(body) }
+            }
+            Err(refused) => {
+                tracing::warn!(
+                    request.id = &*self.id.0,
+                    "application named a file that cannot be sent"
+                );
+                self.refused(refused, &kept.headers)
+            }
+        })
+    }
+
+    fn failed(&self, error: &DispatchError, verdict: Option<Verdict>) -> Page {
+        if let DispatchError::RequestBody(cause) = error {
+            let status = cause
+                .downcast_ref::<BodyError>()
+                .map(BodyError::status)
+                .or_else(|| verdict.and_then(|verdict| verdict.failure()))
+                .unwrap_or(StatusCode::BAD_REQUEST);
+            return Page::body_failed(status);
+        }
+        tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");
+        Page::dispatch_failed(error)
+    }
+
+    fn client(&self, headers: &HeaderMap) -> Client {
+        let connection = self.connection;
+        let secure = self.told.secure.unwrap_or(connection.tls);
+        let scheme = if secure { Scheme::Https } else { Scheme::Http };
+        let told_host = self.told.host.as_deref().map(request_head::split_host);
+        let (server_name, host_port) = match told_host {
+            Some((name, port)) => (Arc::from(name), port),
+            None => {
+                let host = self.host(headers);
+                (host.name, host.port)
+            }
+        };
+        // Without a proxy the port is ours; a proxy's port is what it told, or what the host or the scheme implies.
+        let server_port = if self.told == Told::default() {
+            connection.local.port()
+        } else {
+            self.told.port.or(host_port).unwrap_or(match scheme {
+                Scheme::Https => 443,
+                Scheme::Http => 80,
+            })
+        };
+        Client { remote: self.remote, scheme, server_name, server_port }
+    }
+
+    fn host(&self, headers: &HeaderMap) -> Host {
+        let connection = self.connection;
+        let field = headers.get(header::HOST);
+        if let Some(known) = connection.host.get()
+            && field.is_some_and(|field| *field == known.field)
+        {
+            return known.clone();
+        }
+        let field = field.cloned().unwrap_or_else(|| HeaderValue::from_static(""));
+        let (name, port) = request_head::split_host(field.to_str().unwrap_or(""));
+        let name = if name.is_empty() {
+            Arc::from(request_head::name_of(connection.local.ip()))
+        } else {
+            Arc::from(name)
+        };
+        let host = Host { field, name, port };
+        connection.host.get_or_init(|| host.clone());
+        host
+    }
+}
+
+/// What an answer needs of its request once PHP has it.
+struct Kept {
+    method: Method,
+    headers: HeaderMap,
+}
+
+impl Kept {
+    fn of(parts: &Parts, compression: bool) -> Self {
+        let mut headers = HeaderMap::new();
+        let mut keep = |name: HeaderName| {
+            for value in parts.headers.get_all(&name) {
+                headers.append(name.clone(), value.clone());
+            }
+        };
+        keep(header::ACCEPT);
+        if compression {
+            keep(header::ACCEPT_ENCODING);
+        }
+        for name in [
+            header::RANGE,
+            header::IF_RANGE,
+            header::IF_NONE_MATCH,
+            header::IF_MODIFIED_SINCE,
+            header::IF_MATCH,
+            header::IF_UNMODIFIED_SINCE,
+        ] {
+            if parts.headers.contains_key(&name) {
+                keep(name);
+            }
+        }
+        Self { method: parts.method.clone(), headers }
+    }
+}
+
+fn is_read(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}
+
+fn is_bodyless(status: StatusCode) -> bool {
+    status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+}
+
+fn is_length(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    !bytes.is_empty() && bytes.len() < 20 && bytes.iter().all(u8::is_ascii_digit)
+}
+
+async fn drain<B: Body + Unpin>(mut body: B) {
+    while let Some(Ok(_)) =
+        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
+    {}
+}
+
+/// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    // One pass over the names instead of eight look-ups: PHP sends few.
+    let is_hop = |name: &HeaderName| {
+        *name == header::CONNECTION
+            || *name == header::TRANSFER_ENCODING
+            || *name == header::UPGRADE
+            || *name == header::TRAILER
+            || *name == header::TE
+            || name == "keep-alive"
+            || name == "proxy-connection"
+    };
+    if headers.keys().any(is_hop) {
+        let names: Vec<HeaderName> = headers.keys().filter(|name| is_hop(name)).cloned().collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
+}
+
+fn add_slash(parts: &Parts) -> Page {
+    let path = parts.uri.path();
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // One slash in front: `//host/` would be another site.
+    let location = format!("/{}/{query}", path.trim_start_matches('/'));
+    let status = if is_read(&parts.method) {
+        StatusCode::MOVED_PERMANENTLY
+    } else {
+        StatusCode::PERMANENT_REDIRECT
+    };
+    let page = Page::new(status, "This is a directory: its address ends with a slash.");
+    match HeaderValue::try_from(location) {
+        Ok(location) => page.with(header::LOCATION, location),
+        Err(_) => Page::not_found(),
+    }
+}
+
+/// What every answer gets.
+fn finish<A: Application>(
+    front: &Shared<A>,
+    method: &Method,
+    version: Version,
+    chunked: bool,
+    id: &RequestId,
+    answer: Answer<A::Body>,
+    account: &mut Account,
+) -> Response<Source<A::Body>> {
+    let Answer { mut head, mut source } = answer;
+    head.version = version;
+    account.status = head.status;
+    if *method == Method::HEAD && !matches!(source, Source::Empty) {
+        if let Source::Whole(bytes) = &source {
+            head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+        }
+        source = Source::Empty;
+    }
+    if front.server_header {
+        head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
+    }
+    if front.request_id_header
+        && let Ok(id) = HeaderValue::from_str(&id.0)
+    {
+        head.headers.insert(HeaderName::from_static("x-request-id"), id);
+    }
+    if version == Version::HTTP_2 {
+        head.headers.remove(header::CONNECTION);
+    } else if chunked {
+        // A request with both Transfer-Encoding and Content-Length may be an attempt at smuggling. hyper keeps only the
+        // former, so they cannot be told apart here; closing is what RFC 9112 (section 6.1) demands for them.
+        head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Response::from_parts(head, source)
+}

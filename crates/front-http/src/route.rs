@@ -1,0 +1,379 @@
+//! What answers a URL path: a file, a script, a redirect, or nothing. Decisions only; the file system is asked through a trait.
+//!
+//! Invariants
+//! - No path leaves the document root: `..` is resolved before any file is looked at, and above the root it is refused.
+//! - A hidden segment (`.git`, `.env`) names nothing, except `/.well-known/` (RFC 8615).
+//! - PHP source is run or refused, never sent: neither under another case, nor as a backup, nor as `.phtml` or `.phar`.
+//! - A path with an encoded slash, backslash or with bytes that are not UTF-8 in a script's name names no script.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pool::Script;
+use tokio::time::Instant;
+
+use crate::options::Routing;
+
+/// How long the front controller's existence is believed without another look.
+const FRONT_CONTROLLER_TRUST: Duration = Duration::from_secs(1);
+
+/// A path that is refused with 400 before anything is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PathError {
+    #[error("the path does not start with a slash")]
+    NotAbsolute,
+    #[error("the path has a percent sign without two hexadecimal digits")]
+    BadEscape,
+    #[error("the path has a NUL")]
+    Nul,
+    #[error("the path leads above the root")]
+    AboveRoot,
+}
+
+/// A decoded path without dot segments and empty segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CleanPath<'p> {
+    bytes: Cow<'p, [u8]>,
+    /// A slash or backslash came encoded: such a path names no file.
+    opaque: bool,
+    hidden: bool,
+}
+
+impl CleanPath<'_> {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Decodes and normalises the path of a request target.
+pub(crate) fn clean(path: &str) -> Result<CleanPath<'_>, PathError> {
+    let raw = path.as_bytes();
+    if raw.first() != Some(&b'/') {
+        return Err(PathError::NotAbsolute);
+    }
+    let plain = !raw.iter().any(|byte| matches!(byte, b'%' | b'\\' | 0))
+        && !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/."));
+    if plain {
+        return Ok(CleanPath { bytes: Cow::Borrowed(raw), opaque: false, hidden: false });
+    }
+    let (decoded, opaque) = decode(raw)?;
+    let mut out: Vec<u8> = Vec::with_capacity(decoded.len());
+    let mut segments = decoded.split(|byte| *byte == b'/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        match segment {
+            b"" | b"." => {
+                if last {
+                    out.push(b'/');
+                }
+            }
+            b".." => {
+                let parent =
+                    out.iter().rposition(|byte| *byte == b'/').ok_or(PathError::AboveRoot)?;
+                out.truncate(parent);
+                if last {
+                    out.push(b'/');
+                }
+            }
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+    let hidden = is_hidden(&out);
+    Ok(CleanPath { bytes: Cow::Owned(out), opaque, hidden })
+}
+
+fn decode(raw: &[u8]) -> Result<(Vec<u8>, bool), PathError> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut opaque = false;
+    let mut bytes = raw.iter().copied();
+    while let Some(byte) = bytes.next() {
+        let byte = if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let high = digit(bytes.next()).ok_or(PathError::BadEscape)?;
+            let low = digit(bytes.next()).ok_or(PathError::BadEscape)?;
+            let byte = u8::try_from(high * 16 + low).expect("two hexadecimal digits fit a byte");
+            opaque |= byte == b'/';
+            byte
+        } else {
+            byte
+        };
+        opaque |= byte == b'\\';
+        if byte == 0 {
+            return Err(PathError::Nul);
+        }
+        out.push(byte);
+    }
+    Ok((out, opaque))
+}
+
+fn is_hidden(path: &[u8]) -> bool {
+    let mut segments = path.split(|byte| *byte == b'/').skip(1);
+    let first = segments.next().unwrap_or_default();
+    (first.starts_with(b".") && first != b".well-known")
+        || segments.any(|segment| segment.starts_with(b"."))
+}
+
+/// What a path in the file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    /// Nothing, or nothing that can be served.
+    Missing,
+}
+
+/// The file system as far as routing asks.
+pub(crate) trait FileSystem {
+    fn kind(&self, path: &Path) -> Kind;
+}
+
+/// The real one. A look takes about a microsecond when the kernel has the entry cached, and is therefore made on the
+/// runtime's thread; a hop to another thread would cost ten times that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disk;
+
+impl FileSystem for Disk {
+    fn kind(&self, path: &Path) -> Kind {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Kind::File,
+            Ok(metadata) if metadata.is_dir() => Kind::Directory,
+            _ => Kind::Missing,
+        }
+    }
+}
+
+/// What answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// This file, as it is.
+    File(PathBuf),
+    /// PHP.
+    Script(Script),
+    /// A directory was named without its slash: this path instead. Still decoded.
+    AddSlash,
+    /// Nothing: 404.
+    Nothing,
+}
+
+/// Routes for one document root.
+#[derive(Debug)]
+pub(crate) struct Router {
+    root: Arc<Path>,
+    fallback: Option<Fallback>,
+    /// `.php` files answer for themselves.
+    runs_files: bool,
+    static_files: bool,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct Fallback {
+    script: Script,
+    /// `None`: always there (a worker has booted it). Else milliseconds after `Router::started` until which the script is
+    /// known to be there.
+    known_until: Option<AtomicU64>,
+}
+
+impl Router {
+    pub(crate) fn new(root: &Path, routing: &Routing, static_files: bool) -> Self {
+        let root: Arc<Path> = Arc::from(root);
+        let script = |filename: &Path, name: &str| Script {
+            filename: Arc::from(filename),
+            name: Arc::from(name),
+            path_info: Arc::from(""),
+            document_root: Arc::clone(&root),
+        };
+        let (fallback, runs_files) = match routing {
+            Routing::Files { front_controller: None } => (None, true),
+            Routing::Files { front_controller: Some(name) } => {
+                let filename = root.join(name.trim_start_matches('/'));
+                let known_until = Some(AtomicU64::new(0));
+                (Some(Fallback { script: script(&filename, name), known_until }), true)
+            }
+            Routing::Script { filename, name } => {
+                (Some(Fallback { script: script(filename, name), known_until: None }), false)
+            }
+        };
+        Self { root, fallback, runs_files, static_files, started: Instant::now() }
+    }
+
+    /// What answers `path`.
+    pub(crate) fn decide(&self, path: &CleanPath<'_>, files: &impl FileSystem) -> Decision {
+        if path.hidden {
+            return Decision::Nothing;
+        }
+        if path.opaque {
+            return self.fall_back(files);
+        }
+        let bytes = path.as_bytes();
+        if bytes == b"/" {
+            return self.index(bytes, files);
+        }
+        if !self.static_files && !self.runs_files {
+            return self.fall_back_below(bytes, files);
+        }
+        if let Some(directory) = bytes.strip_suffix(b"/") {
+            return match files.kind(&self.on_disk(directory)) {
+                Kind::Directory => self.index(bytes, files),
+                Kind::File | Kind::Missing => self.split(bytes, files),
+            };
+        }
+        let full = self.on_disk(bytes);
+        match files.kind(&full) {
+            Kind::File if is_script(bytes) && self.runs_files => {
+                self.script(full, bytes, b"").unwrap_or(Decision::Nothing)
+            }
+            Kind::File if is_source(bytes) => {
+                if self.runs_files {
+                    Decision::Nothing
+                } else {
+                    self.fall_back_below(bytes, files)
+                }
+            }
+            Kind::File if self.static_files => Decision::File(full),
+            Kind::Directory if self.has_index(&full, files) => Decision::AddSlash,
+            Kind::File | Kind::Directory => self.fall_back(files),
+            Kind::Missing => self.split(bytes, files),
+        }
+    }
+
+    fn on_disk(&self, path: &[u8]) -> PathBuf {
+        let mut full =
+            Vec::with_capacity(self.root.as_os_str().len() + path.len() + "index.html".len() + 4);
+        full.extend_from_slice(self.root.as_os_str().as_bytes());
+        full.extend_from_slice(path);
+        PathBuf::from(std::ffi::OsString::from(OsStr::from_bytes(&full)))
+    }
+
+    fn has_index(&self, directory: &Path, files: &impl FileSystem) -> bool {
+        (self.runs_files && files.kind(&directory.join("index.php")) == Kind::File)
+            || (self.static_files && files.kind(&directory.join("index.html")) == Kind::File)
+    }
+
+    /// A directory's index; `path` ends with a slash.
+    fn index(&self, path: &[u8], files: &impl FileSystem) -> Decision {
+        let with = |name: &str| [path, name.as_bytes()].concat();
+        if self.runs_files {
+            let name = with("index.php");
+            // The hot path: `/` of an application whose front controller is `/index.php`.
+            if let Some(script) = self.known_fallback(files)
+                && script.name.as_bytes() == name
+            {
+                return Decision::Script(script);
+            }
+            let full = self.on_disk(&name);
+            if files.kind(&full) == Kind::File
+                && let Some(decision) = self.script(full, &name, b"")
+            {
+                return decision;
+            }
+        }
+        if self.static_files {
+            let full = self.on_disk(&with("index.html"));
+            if files.kind(&full) == Kind::File {
+                return Decision::File(full);
+            }
+        }
+        self.fall_back(files)
+    }
+
+    /// `/x.php/path/info`, when `x.php` is a file; what else is missing goes to the front controller.
+    fn split(&self, path: &[u8], files: &impl FileSystem) -> Decision {
+        if self.runs_files {
+            let ends = path.windows(5).enumerate().filter(|(_, window)| *window == b".php/");
+            for (start, _) in ends {
+                let (name, info) = path.split_at(start + 4);
+                let full = self.on_disk(name);
+                if files.kind(&full) == Kind::File
+                    && let Some(decision) = self.script(full, name, info)
+                {
+                    return decision;
+                }
+            }
+        }
+        self.fall_back_below(path, files)
+    }
+
+    fn script(&self, full: PathBuf, name: &[u8], info: &[u8]) -> Option<Decision> {
+        Some(Decision::Script(Script {
+            filename: Arc::from(full),
+            name: Arc::from(std::str::from_utf8(name).ok()?),
+            path_info: Arc::from(String::from_utf8_lossy(info)),
+            document_root: Arc::clone(&self.root),
+        }))
+    }
+
+    /// The fallback; a worker script named in the URL still gets what follows its name as `PATH_INFO`.
+    fn fall_back_below(&self, path: &[u8], files: &impl FileSystem) -> Decision {
+        if !self.runs_files
+            && let Some(fallback) = &self.fallback
+            && let Some(info) = path.strip_prefix(fallback.script.name.as_bytes())
+            && info.starts_with(b"/")
+        {
+            let path_info = Arc::from(String::from_utf8_lossy(info));
+            return Decision::Script(Script { path_info, ..fallback.script.clone() });
+        }
+        self.fall_back(files)
+    }
+
+    fn fall_back(&self, files: &impl FileSystem) -> Decision {
+        self.known_fallback(files).map_or(Decision::Nothing, Decision::Script)
+    }
+
+    fn known_fallback(&self, files: &impl FileSystem) -> Option<Script> {
+        let fallback = self.fallback.as_ref()?;
+        if let Some(known_until) = &fallback.known_until {
+            let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            if known_until.load(Ordering::Relaxed) <= now {
+                if files.kind(&fallback.script.filename) != Kind::File {
+                    return None;
+                }
+                let trust = u64::try_from(FRONT_CONTROLLER_TRUST.as_millis()).unwrap_or(0);
+                known_until.store(now + trust, Ordering::Relaxed);
+            }
+        }
+        Some(fallback.script.clone())
+    }
+}
+
+fn last_segment(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Files that PHP runs.
+fn is_script(path: &[u8]) -> bool {
+    last_segment(path).ends_with(b".php")
+}
+
+/// Files that hold, or may hold, PHP source: any part of the name after a dot says so, as in `x.PHP`, `x.phtml`, `x.php.`,
+/// `x.php~`, `x.php.bak`, `x.php-old`, `x.inc`. `index.php.html`, which mirroring tools write, is none.
+pub(crate) fn is_source(path: &[u8]) -> bool {
+    let name = last_segment(path).to_ascii_lowercase();
+    let mut parts: Vec<&[u8]> = name.split(|byte| *byte == b'.').skip(1).collect();
+    while parts.last().is_some_and(|part| part.trim_ascii().is_empty()) {
+        parts.pop();
+    }
+    let last = parts.last().copied().unwrap_or_default();
+    if matches!(last, b"html" | b"htm") {
+        return false;
+    }
+    parts.iter().any(|part| {
+        [&b"php"[..], b"phtml", b"phar", b"phps", b"pht"].iter().any(|stem| {
+            part.strip_prefix(*stem).is_some_and(|rest| {
+                rest.iter().all(u8::is_ascii_digit)
+                    || rest.first().is_some_and(|byte| !byte.is_ascii_alphanumeric())
+            })
+        })
+    }) || last.starts_with(b"inc") && last.get(3).is_none_or(|byte| !byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests;

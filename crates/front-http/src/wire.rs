@@ -1,0 +1,270 @@
+//! The byte stream under HTTP: gives back peeked bytes, ends clients that stall, and slips 1xx heads between messages.
+//!
+//! Invariants
+//! - Hint bytes go out only at a message boundary: every earlier byte is flushed, none of the next message is written.
+//! - No timer is touched while a request is being answered; an idle connection owns at most one.
+//! - A client that takes nothing for the write time-out is cut; one that sends half a head for the header time-out too.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use metrics::Counter;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::early_hints::HintQueue;
+use crate::phase::{Phase, PhaseCell};
+
+/// Time-outs of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) header: Duration,
+    pub(crate) keep_alive: Duration,
+    pub(crate) write: Duration,
+}
+
+/// A stream with the front's care for it.
+pub(crate) struct Wire<S> {
+    stream: S,
+    /// Read before anybody knew which protocol it was.
+    peeked: Bytes,
+    phase: Arc<PhaseCell>,
+    hints: Option<Arc<HintQueue>>,
+    patience: Patience,
+    /// What the idle timer currently means; compared with `phase` to see a change.
+    timing: Timing,
+    idle: Option<Pin<Box<Sleep>>>,
+    stall: Option<Pin<Box<Sleep>>>,
+    bytes_in: Counter,
+    bytes_out: Counter,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Timing {
+    /// No deadline runs.
+    Off,
+    /// The first head of a connection, or a head whose first bytes have come, is due.
+    Head(Instant),
+    /// Another request may come until then.
+    KeepAlive(Instant),
+}
+
+impl<S> Wire<S> {
+    pub(crate) fn new(
+        stream: S,
+        peeked: Bytes,
+        phase: Arc<PhaseCell>,
+        patience: Patience,
+        (bytes_in, bytes_out): (Counter, Counter),
+    ) -> Self {
+        bytes_in.increment(peeked.len() as u64);
+        Self {
+            stream,
+            peeked,
+            phase,
+            hints: None,
+            patience,
+            timing: Timing::Off,
+            idle: None,
+            stall: None,
+            bytes_in,
+            bytes_out,
+        }
+    }
+
+    /// Lets hints be slipped in.
+    pub(crate) fn with_hints(mut self, hints: Arc<HintQueue>) -> Self {
+        self.hints = Some(hints);
+        self
+    }
+
+    /// The deadline of what the connection waits for has passed.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
+        let phase = self.phase.get();
+        let deadline = match (phase, self.timing) {
+            (Phase::Busy, _) => return Poll::Pending,
+            (Phase::First | Phase::Head, Timing::Head(at))
+            | (Phase::Idle, Timing::KeepAlive(at)) => at,
+            (Phase::First | Phase::Head, _) => {
+                let at = Instant::now() + self.patience.header;
+                self.timing = Timing::Head(at);
+                at
+            }
+            (Phase::Idle, _) => {
+                let at = Instant::now() + self.patience.keep_alive;
+                self.timing = Timing::KeepAlive(at);
+                at
+            }
+        };
+        // The timer is moved only when it would fire too late; when it fires too early it is set anew. So a busy keep-alive
+        // connection leaves the timer wheel alone.
+        let timer = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= deadline {
+                return Poll::Ready(phase);
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Wire<S> {
+    /// Hints first, when they may go now.
+    fn poll_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(hints) = &self.hints else { return Poll::Ready(Ok(())) };
+        while let Some(bytes) = hints.next() {
+            match Pin::new(&mut self.stream).poll_write(cx, &bytes) {
+                Poll::Ready(Ok(written)) => hints.written(bytes, written),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    hints.written(bytes, 0);
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// What a write came to; while it cannot go on, the stall timer runs.
+    fn progress<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            if self.stall.is_some() {
+                self.stall = None;
+            }
+            return outcome;
+        }
+        let limit = self.patience.write;
+        let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        ready!(stall.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client takes nothing of the answer",
+        )))
+    }
+
+    /// Tells a client that was too slow with its head so, if its socket takes it at once.
+    fn refuse_slow_head(&mut self, cx: &mut Context<'_>) {
+        const ANSWER: &[u8] =
+            b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        if Pin::new(&mut self.stream).poll_write(cx, ANSWER).is_ready() {
+            let _flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.peeked.has_remaining() {
+            let length = this.peeked.len().min(buffer.remaining());
+            buffer.put_slice(&this.peeked.split_to(length));
+            this.phase.bytes_came();
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buffer) {
+            Poll::Ready(Ok(())) => {
+                let read = buffer.filled().len() - before;
+                if read > 0 {
+                    this.bytes_in.increment(read as u64);
+                    this.phase.bytes_came();
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                if this.phase.is_draining() {
+                    // An idle connection has nothing to lose; one with half a head was too late.
+                    return Poll::Ready(Ok(()));
+                }
+                match ready!(this.poll_deadline(cx)) {
+                    Phase::Head => this.refuse_slow_head(cx),
+                    Phase::First | Phase::Idle | Phase::Busy => {}
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let outcome = match this.poll_hints(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_write(cx, bytes),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        this.wrote(&outcome);
+        this.progress(cx, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let outcome = match this.poll_hints(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_write_vectored(cx, slices),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        };
+        this.wrote(&outcome);
+        this.progress(cx, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(hints) = &this.hints {
+            hints.boundary();
+        }
+        let outcome = match this.poll_hints(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),
+            other => other,
+        };
+        this.progress(cx, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let outcome = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.progress(cx, outcome)
+    }
+}
+
+impl<S> Wire<S> {
+    fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(written)) = outcome {
+            self.bytes_out.increment(*written as u64);
+            if let Some(hints) = &self.hints {
+                hints.mid_message();
+            }
+        }
+    }
+}
