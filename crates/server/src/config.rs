@@ -8,6 +8,7 @@
 mod environment;
 mod file;
 mod keys;
+#[cfg(test)]
 mod reference;
 mod value;
 
@@ -16,9 +17,10 @@ use std::path::{Path, PathBuf};
 
 pub use environment::Environment;
 pub use file::File;
-pub use keys::{Http, KEYS, Key, SECTIONS, Settings};
-pub use reference::{command_line_page, settings_page};
-pub use value::{AccessLogFormat, Address, LogFormat, Model, PhpVersion, Raw, Value};
+pub use keys::{KEYS, Key, SECTIONS, Settings};
+#[cfg(test)]
+use reference::{command_line_page, settings_page};
+pub use value::{Address, LogFormat, Model, PhpVersion, Raw, Value};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub enum ConfigError {
         found: String,
         /// What would be right.
         expected: String,
+        /// The nearest text that would be right, where there are only a few.
+        nearest: Option<&'static str>,
     },
     /// Two settings contradict each other, or one lacks another.
     #[error("{problem}")]
@@ -108,13 +112,16 @@ impl ConfigError {
     pub fn hint(&self) -> String {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
-            Self::UnknownKey { nearest: None, origin, .. } => match origin {
-                Origin::Environment(name) => {
+            Self::UnknownKey { nearest: None, name, origin } => match origin {
+                Origin::Environment(_) => {
                     format!("unset {name}, or see `hearth serve --help` for the names")
                 }
                 _ => "`hearth serve --help` names every setting".into(),
             },
-            Self::WrongValue { expected, .. } => format!("write {expected}"),
+            Self::WrongValue { expected, nearest: None, .. } => format!("write {expected}"),
+            Self::WrongValue { expected, nearest: Some(nearest), .. } => {
+                format!("did you mean `{nearest}`? Write {expected}")
+            }
             Self::Together { hint, .. } => hint.clone(),
             Self::Unreadable { path, .. } => {
                 format!(
@@ -189,6 +196,7 @@ fn read<T: Value>(
     T::parse(raw, base).map_err(|wrong| ConfigError::WrongValue {
         key: key.name,
         origin: origin.clone(),
+        nearest: nearest(wrong.0.trim_matches('`'), T::choices().iter().copied()),
         found: wrong.0,
         expected: T::expected(),
     })

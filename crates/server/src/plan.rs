@@ -89,6 +89,18 @@ impl Plan {
         Ok(Self { application, php: Some(PhpPlan { worker, model, script, workers }) })
     }
 
+    /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.
+    pub fn script_name(&self, script: &Path) -> Option<String> {
+        let relative = script.strip_prefix(&self.application.document_root).ok()?;
+        Some(format!("/{}", relative.to_str()?))
+    }
+
+    /// What `SCRIPT_FILENAME` is in the model `worker`: the front controller, in whose place the worker script answers.
+    pub fn nominal_script(&self) -> PathBuf {
+        let own = &self.application.front_controller;
+        own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))
+    }
+
     /// The one line that explains it all. `php_version` is the full one once PHP has said it.
     pub fn explain(&self, php_version: Option<&str>) -> String {
         let app = &self.application;

@@ -135,12 +135,12 @@ async fn serve_and_drain(
         notify::notify(environment.notify_socket(), "STOPPING=1");
         tracing::info!("draining");
     };
-    let (served, ()) = tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
+    tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
     if let Some(pool) = pool {
         pool.drain(settings.server.shutdown_patience).await;
     }
     tracing::info!("drained");
-    served
+    Ok(())
 }
 
 fn pool_options(

@@ -9,11 +9,10 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use front_http::{AccessLogFormat, Cidr};
 use pool::ByteSize;
 
-use super::value::{
-    AccessLogFormat, Address, Auto, LogFormat, Model, Network, Pairs, PhpVersion, Value,
-};
+use super::value::{Address, Auto, LogFormat, Model, Pairs, PhpVersion, Value};
 use super::{ConfigError, Sources};
 
 /// One row of the table.
@@ -154,7 +153,7 @@ settings! {
         /// How long a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
         /// Proxies whose `Forwarded` and `X-Forwarded-*` headers are believed.
-        trusted_proxies: Vec<Network> = "";
+        trusted_proxies: Vec<Cidr> = "";
         /// Expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections without.
         ///
         /// Only for listeners that nobody but the balancer can reach.

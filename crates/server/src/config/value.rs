@@ -5,11 +5,12 @@
 //! - A refused text is quoted back with what was expected; nothing is guessed or clamped.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use front_http::{AccessLogFormat, Cidr};
 use pool::ByteSize;
 
 /// A value before it has a type.
@@ -52,6 +53,11 @@ pub trait Value: Sized {
 
     /// What it accepts, to follow "write".
     fn expected() -> String;
+
+    /// All texts it accepts, when there are only a few.
+    fn choices() -> &'static [&'static str] {
+        &[]
+    }
 
     /// Reads a value; relative paths are taken from `base`.
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong>;
@@ -223,6 +229,10 @@ impl<T: Value> Value for Option<T> {
         format!("{}, or `off`", T::expected())
     }
 
+    fn choices() -> &'static [&'static str] {
+        T::choices()
+    }
+
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
         match raw {
             Raw::Text(text) if matches!(text.trim(), "off" | "none" | "false") => Ok(None),
@@ -241,6 +251,10 @@ impl<T: Value> Value for Auto<T> {
 
     fn expected() -> String {
         format!("{}, or `auto`", T::expected())
+    }
+
+    fn choices() -> &'static [&'static str] {
+        T::choices()
     }
 
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
@@ -383,16 +397,7 @@ impl Value for SocketAddr {
     }
 }
 
-/// A range of addresses in CIDR notation (RFC 4632).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Its first address; the bits after `prefix` are not looked at.
-    pub address: IpAddr,
-    /// How many leading bits count.
-    pub prefix: u8,
-}
-
-impl Value for Network {
+impl Value for Cidr {
     const PLACEHOLDER: &'static str = "CIDR";
 
     fn expected() -> String {
@@ -401,19 +406,8 @@ impl Value for Network {
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
-        network(text).ok_or_else(|| Wrong::quoted(text))
+        text.parse().map_err(|_malformed| Wrong::quoted(text))
     }
-}
-
-fn network(text: &str) -> Option<Network> {
-    let (address, prefix) = match text.split_once('/') {
-        Some((address, prefix)) => (address, Some(prefix)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let widest = if address.is_ipv4() { 32 } else { 128 };
-    let prefix = prefix.map_or(Some(widest), |prefix| prefix.parse().ok())?;
-    (prefix <= widest).then_some(Network { address, prefix })
 }
 
 /// How a request meets PHP: only the models that this build has.
@@ -451,6 +445,10 @@ impl Value for Model {
 
     fn expected() -> String {
         "`request` (or `G`) or `worker` (or `A`)".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["request", "worker"]
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
@@ -525,6 +523,10 @@ impl Value for LogFormat {
         "`json` or `text`".into()
     }
 
+    fn choices() -> &'static [&'static str] {
+        &["json", "text"]
+    }
+
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         match raw.text()? {
             "json" => Ok(Self::Json),
@@ -534,22 +536,15 @@ impl Value for LogFormat {
     }
 }
 
-/// How the access log looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessLogFormat {
-    /// One JSON object per request.
-    Json,
-    /// The Common Log Format.
-    Common,
-    /// The same with referrer and user agent.
-    Combined,
-}
-
 impl Value for AccessLogFormat {
     const PLACEHOLDER: &'static str = "FORMAT";
 
     fn expected() -> String {
         "`json`, `common` or `combined`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["json", "common", "combined"]
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
