@@ -36,6 +36,10 @@ const FUNCTIONS = [
     'Illuminate/Support/helpers.php',
     'Ramsey/Uuid/functions.php',
     'Swift/swift_required.php',
+    'Twig/Resources/core.php',
+    'Twig/Resources/debug.php',
+    'Twig/Resources/escaper.php',
+    'Twig/Resources/string_loader.php',
 ];
 
 $application = json_decode(file_get_contents($argv[1]), true, 512, JSON_THROW_ON_ERROR);
