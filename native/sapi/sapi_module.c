@@ -76,6 +76,17 @@ static size_t read_post(char *buffer, size_t len) {
     return request_read_body(buffer, len);
 }
 
+/* Called by sapi_activate() when it has read a body. One whose length was announced and is too large has not been read; one
+ * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
+static int activate(void) {
+    if (request_present() && request_head()->content_length == FRAME_LENGTH_UNKNOWN &&
+        SG(post_max_size) > 0 && SG(read_post_bytes) > SG(post_max_size) &&
+        SG(request_info).request_body != NULL) {
+        php_stream_truncate_set_size(SG(request_info).request_body, 0);
+    }
+    return SUCCESS;
+}
+
 static char *read_cookies(void) {
     return REQUEST_VARIABLE("HTTP_COOKIE");
 }
@@ -89,6 +100,7 @@ static sapi_module_struct module = {
     .pretty_name = "Hearth",
     .startup = startup,
     .shutdown = php_module_shutdown_wrapper,
+    .activate = activate,
     .ub_write = ub_write,
     .flush = flush,
     .getenv = variables_getenv,

@@ -177,21 +177,21 @@ static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     if (EG(exception) == NULL) {
         return;
     }
-    if (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception))) {
+    bool exits = zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception));
+    if (exits && !CG(unclean_shutdown)) {
         /* exit(): all frames up to here have been left in order, so the loop can go on */
         zend_clear_exception();
         return;
     }
-    if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-        zend_user_exception_handler();
-    }
-    if (EG(exception) != NULL) {
-        if (!zend_is_unwind_exit(EG(exception))) {
+    if (!exits) {
+        if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
+            zend_user_exception_handler();
+        }
+        if (EG(exception) != NULL && !zend_is_unwind_exit(EG(exception))) {
             zend_exception_error(EG(exception), E_ERROR);
-        } else {
-            zend_clear_exception();
         }
     }
+    /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit) */
     zend_bailout();
 }
 
