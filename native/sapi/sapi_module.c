@@ -8,6 +8,7 @@
 #include <php_variables.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <zend_exceptions.h>
 #include <zend_observer.h>
 
 #include "compat.h"
@@ -26,6 +27,20 @@ static int startup(sapi_module_struct *module) {
     return php_module_startup(module, &hearth_module_entry);
 }
 
+/* Output that nobody takes. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
+ * is kept, the handler is left as by exit() instead, so that the application need not boot again. */
+static void handle_gone_client(void) {
+    if (!hearth_host->keeps_state) {
+        php_handle_aborted_connection();
+        return;
+    }
+    PG(connection_status) = PHP_CONNECTION_ABORTED;
+    php_output_set_status(PHP_OUTPUT_DISABLED);
+    if (!PG(ignore_user_abort) && EG(current_execute_data) != NULL && EG(exception) == NULL) {
+        zend_throw_unwind_exit();
+    }
+}
+
 static size_t ub_write(const char *data, size_t len) {
     if (!request_present()) {
         /* the worker script's own words, before and between requests */
@@ -39,8 +54,8 @@ static size_t ub_write(const char *data, size_t len) {
         }
         return len;
     }
-    if (!response_write(data, len)) {
-        php_handle_aborted_connection();
+    if (!response_write(data, len) && !(response_ended() && hearth_host->keeps_state)) {
+        handle_gone_client();
     }
     return len;
 }
@@ -50,7 +65,7 @@ static void flush(void *context) {
     if (request_present() && !response_ended()) {
         sapi_send_headers();
         if (!response_flush()) {
-            php_handle_aborted_connection();
+            handle_gone_client();
         }
     }
 }
