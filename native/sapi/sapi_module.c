@@ -17,6 +17,7 @@
 #include "log.h"
 #include "request.h"
 #include "response.h"
+#include "user_ini.h"
 #include "variables.h"
 
 /* absent in a PHP without sessions */
@@ -91,13 +92,17 @@ static size_t read_post(char *buffer, size_t len) {
     return request_read_body(buffer, len);
 }
 
-/* Called by sapi_activate() when it has read a body. One whose length was announced and is too large has not been read; one
+/* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
  * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
 static int activate(void) {
     if (request_present() && request_head()->content_length == FRAME_LENGTH_UNKNOWN &&
         SG(post_max_size) > 0 && SG(read_post_bytes) > SG(post_max_size) &&
         SG(request_info).request_body != NULL) {
         php_stream_truncate_set_size(SG(request_info).request_body, 0);
+    }
+    if (request_present() && !hearth_host->keeps_state) {
+        user_ini_activate(REQUEST_VARIABLE("SCRIPT_FILENAME"), REQUEST_VARIABLE("DOCUMENT_ROOT"),
+            REQUEST_VARIABLE("SERVER_NAME"));
     }
     return SUCCESS;
 }
