@@ -122,6 +122,7 @@ static void begin_request(void) {
     response_begin();
     module_fill_request_info();
     state = SERVING;
+    /* counts CPU time, so it need not be stopped while the worker waits */
     zend_set_timeout(EG(timeout_seconds), 0);
     open_context();
     start_output();
@@ -155,7 +156,6 @@ static void end_request(void) {
         }
         response_end(0, zend_memory_peak_usage(true));
     }
-    zend_unset_timeout();
     state = IDLE;
     close_body();
     close_context();
@@ -248,7 +248,6 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
             return false;
         }
     }
-    zend_unset_timeout();
     php_output_end_all();
     struct frame_buffer ready = {0};
     frame_write_empty(&ready, FRAME_READY);

@@ -122,7 +122,7 @@ final class Application
                 ], $_FILES));
                 break;
             case '/keep-input':
-                $this->kept[] = fopen('php://input', 'rb');
+                $this->kept = [fopen('php://input', 'rb')];
                 echo stream_get_contents($this->kept[0]);
                 break;
             case '/kept-input':
@@ -136,6 +136,22 @@ final class Application
                     echo "chunk $i\n";
                     flush();
                 }
+                break;
+            case '/endless':
+                // until the client is gone; ?ignore goes on to the end
+                ignore_user_abort(isset($_GET['ignore']));
+                while (ob_get_level() > 0) {
+                    ob_end_flush();
+                }
+                for ($i = 0; $i < 100; $i++) {
+                    echo "line $i\n";
+                    flush();
+                    usleep(10000);
+                    $this->kept = [$i, connection_aborted()];
+                }
+                break;
+            case '/kept':
+                $this->json($this->kept);
                 break;
             case '/stop':
                 echo 'stopping';
@@ -204,7 +220,6 @@ final class MemoryHandler implements SessionHandlerInterface
     }
 }
 
-ignore_user_abort(true);
 ini_set('date.timezone', 'Europe/Berlin');
 ini_set('precision', '9');
 if (getenv('BOOT_SAVE_HANDLER')) {
