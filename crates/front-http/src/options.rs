@@ -175,7 +175,7 @@ impl Options {
             header_timeout: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_mins(1),
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
             trusted_proxies: Vec::new(),

@@ -106,13 +106,12 @@ pub(crate) async fn respond<A: Application>(
     let mut account = Account {
         started,
         method: parts.method.clone(),
-        status: StatusCode::OK,
+        status: gone(),
         metrics: Arc::clone(&front.metrics),
         entry: front.log.as_ref().map(|log| log.entry(&parts, remote.ip(), id.clone())),
         phase: connection.phase.clone(),
         sent: 0,
         cut: false,
-        complete: false,
     };
     let method = parts.method.clone();
     let version = parts.version;
@@ -140,6 +139,11 @@ pub(crate) async fn respond<A: Application>(
     };
     finish(front, &method, version, chunked, &id, answer, &mut account)
         .map(|source| AnswerBody::new(source, account))
+}
+
+/// What is counted for a request whose client went away before the answer: nginx's number for it.
+fn gone() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 fn has_forwarded(headers: &HeaderMap) -> bool {
@@ -294,9 +298,8 @@ impl<A: Application> Exchange<'_, A> {
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
     fn send_file(&self, head: &mut http::response::Parts, kept: &Kept) -> Option<Answer<A::Body>> {
         let path = self.front.sendfile.take(&mut head.headers)?;
-        let outcome = path
-            .ok_or(Refused::Missing)
-            .and_then(|path| files::answer_for_application(&path, &kept.method, &kept.headers));
+        let outcome =
+            path.and_then(|path| files::answer_for_application(&path, &kept.method, &kept.headers));
         Some(match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -342,12 +345,11 @@ impl<A: Application> Exchange<'_, A> {
         let secure = self.told.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
         let told_host = self.told.host.as_deref().map(request_head::split_host);
-        let (server_name, host_port) = match told_host {
-            Some((name, port)) => (Arc::from(name), port),
-            None => {
-                let host = self.host(headers);
-                (host.name, host.port)
-            }
+        let (server_name, host_port) = if let Some((name, port)) = told_host {
+            (Arc::from(name), port)
+        } else {
+            let host = self.host(headers);
+            (host.name, host.port)
         };
         // Without a proxy the port is ours; a proxy's port is what it told, or what the host or the scheme implies.
         let server_port = if self.told == Told::default() {

@@ -51,6 +51,8 @@ struct Wait {
     /// The request that it came after.
     request: u32,
     until: Instant,
+    /// Its end was told to hyper.
+    over: bool,
 }
 
 impl<S> Wire<S> {
@@ -96,7 +98,7 @@ impl<S> Wire<S> {
                     Phase::First | Phase::Head | Phase::Busy => self.patience.header,
                 };
                 let until = Instant::now() + limit;
-                self.wait = Some(Wait { phase, request, until });
+                self.wait = Some(Wait { phase, request, until, over: false });
                 until
             }
         };
@@ -247,8 +249,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),
             other => other,
         };
-        // hyper reads next when the socket wakes it: the wait for that begins here.
-        if this.poll_deadline(cx).is_ready() {
+        // hyper reads next when the socket wakes it: the wait for that begins here. At its end hyper is woken once, to read
+        // the end of the stream.
+        if this.poll_deadline(cx).is_ready()
+            && let Some(wait) = &mut this.wait
+            && !std::mem::replace(&mut wait.over, true)
+        {
             cx.waker().wake_by_ref();
         }
         this.progress(cx, outcome)

@@ -70,7 +70,7 @@ async fn heads_over_the_limits_are_refused() {
         options.max_uri = 100;
     })
     .await;
-    let many: String = (0..25).map(|number| format!("X-{number}: 1\r\n")).collect();
+    let many = "X: 1\r\n".repeat(25);
     for (request, status) in [
         (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(9000)), 431),
         (format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n"), 431),

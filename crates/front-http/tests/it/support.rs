@@ -43,8 +43,8 @@ pub(crate) struct Cut;
 /// A body of known length, or one of chunks that come when they come.
 pub(crate) enum TestBody {
     Whole(Option<Bytes>),
-    Chunks(mpsc::Receiver<Result<Bytes, Cut>>, JoinSet<()>),
-    Endless(Arc<AtomicUsize>, Guard),
+    Chunks { chunks: mpsc::Receiver<Result<Bytes, Cut>>, _maker: JoinSet<()> },
+    Endless { taken: Arc<AtomicUsize>, _guard: Guard },
 }
 
 /// Counts as abandoned when dropped while armed.
@@ -71,10 +71,10 @@ impl Body for TestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Chunks(chunks, _) => {
+            Self::Chunks { chunks, .. } => {
                 chunks.poll_recv(cx).map(|next| next.map(|chunk| chunk.map(Frame::data)))
             }
-            Self::Endless(taken, _) => {
+            Self::Endless { taken, .. } => {
                 taken.fetch_add(1, Ordering::SeqCst);
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16 << 10])))))
             }
@@ -112,7 +112,7 @@ fn chunks(chunks: Vec<Result<&'static str, Cut>>, pause: Duration) -> TestBody {
             tokio::time::sleep(pause).await;
         }
     });
-    TestBody::Chunks(receiver, tasks)
+    TestBody::Chunks { chunks: receiver, _maker: tasks }
 }
 
 impl Application for App {
@@ -179,7 +179,10 @@ impl Application for App {
             "/endless" => {
                 guard.armed = false;
                 let guard = Guard { armed: true, abandoned: Arc::clone(&self.abandoned) };
-                return Ok(Response::new(TestBody::Endless(Arc::clone(&self.taken), guard)));
+                return Ok(Response::new(TestBody::Endless {
+                    taken: Arc::clone(&self.taken),
+                    _guard: guard,
+                }));
             }
             "/large" => Ok(whole("0123456789abcdef".repeat(4096))),
             "/short-of-length" => {
