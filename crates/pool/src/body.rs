@@ -6,10 +6,23 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::exchange::{Exchange, Failure};
+
 /// The body of an answer. Dropping it before its end tells the worker that the client is gone.
 #[derive(Debug)]
 pub struct ResponseBody {
-    whole: Option<Bytes>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// `None` once it was taken.
+    Whole(Option<Bytes>),
+    Streaming {
+        /// What came with the head, in order; the rest follows from the exchange.
+        early: [Option<Result<Bytes, Failure>>; 2],
+        exchange: Exchange,
+    },
 }
 
 /// The answer was cut: its worker died, or the time limit passed, after the head had gone out. The front closes the connection.
@@ -19,22 +32,63 @@ pub struct Cut {
     why: String,
 }
 
+impl ResponseBody {
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self { kind: Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())) }
+    }
+
+    pub(crate) fn streaming(
+        early: [Option<Result<Bytes, Failure>>; 2],
+        exchange: Exchange,
+    ) -> Self {
+        Self { kind: Kind::Streaming { early, exchange } }
+    }
+}
+
 impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Cut;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        Poll::Ready(self.whole.take().map(|bytes| Ok(Frame::data(bytes))))
+        let next = match &mut self.kind {
+            Kind::Whole(whole) => Poll::Ready(whole.take().map(Ok)),
+            Kind::Streaming { early, exchange } => {
+                let [first, second] = early;
+                match first.take().or_else(|| second.take()) {
+                    Some(early) => Poll::Ready(Some(early)),
+                    None => exchange.poll_body(cx),
+                }
+            }
+        };
+        next.map(|next| next.map(|data| data.map(Frame::data).map_err(|why| Cut::from(&why))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.whole.is_none()
+        matches!(self.kind, Kind::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
+        match &self.kind {
+            Kind::Whole(whole) => {
+                SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Kind::Streaming { .. } => SizeHint::default(),
+        }
+    }
+}
+
+impl From<&Failure> for Cut {
+    fn from(failure: &Failure) -> Self {
+        let why = match failure {
+            Failure::Died { pid, how } if how.is_empty() => format!("worker {pid} died"),
+            Failure::Died { pid, how } => format!("worker {pid} died: {how}"),
+            Failure::TimedOut => "the time limit passed".to_owned(),
+            Failure::NotSent => "the worker was gone".to_owned(),
+            Failure::RequestBody(cause) => format!("the request body broke off: {cause}"),
+        };
+        Self { why }
     }
 }

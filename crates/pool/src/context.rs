@@ -58,7 +58,10 @@ pub struct RequestId(pub Arc<str>);
 /// Takes the application's 1xx answers while the final one is still to come. Called on the task that polls the dispatch;
 /// it must not block. What cannot be sent any more is dropped: a hint is only a hint.
 #[derive(Clone)]
-pub struct HintSender(pub Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>);
+pub struct HintSender(pub Arc<HintFn>);
+
+/// What takes a 1xx status and its header fields.
+pub type HintFn = dyn Fn(StatusCode, &HeaderMap) + Send + Sync;
 
 impl std::fmt::Debug for HintSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

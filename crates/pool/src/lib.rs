@@ -6,16 +6,24 @@
 //! - A client that goes away never costs a worker.
 //! - Nothing here knows HTTP/1 from HTTP/2 or Lambda: fronts translate.
 
+mod body;
 mod context;
 mod error;
+mod exchange;
 mod options;
-mod status;
-mod body;
+mod output;
 mod pool;
+mod shared;
+mod status;
+mod supervisor;
+mod sys;
+mod variables;
+mod worker;
+mod zygote;
 
-pub use body::ResponseBody;
-pub use context::{HintSender, RequestContext, RequestId, Scheme, Script};
+pub use body::{Cut, ResponseBody};
+pub use context::{HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use error::{DispatchError, StartError};
-pub use options::{Bytes as ByteSize, Model, Options};
-pub use pool::Pool;
+pub use options::{ByteSize, Model, Options};
+pub use pool::{Pool, Reason};
 pub use status::{PoolStatus, WorkerState, WorkerStatus};

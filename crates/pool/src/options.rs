@@ -32,12 +32,12 @@ pub struct Options {
     /// A worker is recycled after this many requests (each worker adds up to a tenth at random, so that not all go at once).
     pub max_requests: Option<NonZeroU64>,
     /// A worker whose resident memory is above this after a request is recycled.
-    pub memory_limit: Option<Bytes>,
+    pub memory_limit: Option<ByteSize>,
 }
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bytes(pub u64);
+pub struct ByteSize(pub u64);
 
 /// How a request meets PHP (docs: execution models).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,39 +1,205 @@
-//! The pool itself.
+//! The face of the pool: start, dispatch, look, drain.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
-use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError};
+use crate::context::RequestContext;
+use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure, how_it_ended};
+use crate::shared::{Queue, Shared};
+use crate::supervisor::{Command, Supervisor};
+use crate::worker::Head;
+use crate::zygote::Zygote;
+use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, variables};
 
 /// A running pool. Cheap to clone: all clones are the same pool.
 #[derive(Clone, Debug)]
-pub struct Pool {}
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+/// The reason phrase of an answer, when PHP chose one that is not the status's own. In the response's extensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason(pub Bytes);
 
 impl Pool {
-    /// Starts PHP and returns when the first worker is ready.
-    pub async fn start(_options: Options) -> Result<Self, StartError> {
-        todo!()
+    /// Starts PHP and returns when the first worker is ready; the others follow.
+    pub async fn start(options: Options) -> Result<Self, StartError> {
+        let zygote = Zygote::start(&options).await?;
+        let (commands, from_pool) = mpsc::channel(options.workers.get() * 2 * Supervisor::COMMANDS);
+        let shared = Arc::new(Shared {
+            options,
+            started: Instant::now(),
+            queue: Mutex::new(Queue::default()),
+            commands,
+            tasks: TaskTracker::new(),
+            runtime: tokio::runtime::Handle::current(),
+            quiet: Notify::new(),
+            requests: AtomicU64::new(0),
+            crashes: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            infos: Mutex::new(Vec::new()),
+            php_version: Mutex::new(zygote.php_version.clone()),
+        });
+        let (tell_first, first) = oneshot::channel();
+        let supervisor = Supervisor::new(Arc::clone(&shared), from_pool, zygote, tell_first);
+        shared.tasks.spawn(supervisor.run());
+        let pool = Self { shared };
+        match first.await {
+            Ok(Ok(())) => Ok(pool),
+            Ok(Err(error)) => {
+                pool.drain(Duration::from_secs(1)).await;
+                Err(error)
+            }
+            Err(_dropped) => {
+                Err(StartError::Boot { output: "the supervisor has ended".to_owned() })
+            }
+        }
     }
 
     /// Sends one request to an idle worker and returns its answer as soon as its head is there. `request` carries a
-    /// [`crate::RequestContext`] in its extensions. Dropping the future tells the worker that the client is gone.
-    pub async fn dispatch<B>(&self, _request: Request<B>) -> Result<Response<ResponseBody>, DispatchError>
+    /// [`RequestContext`] in its extensions. Dropping the future, or later the body, tells the worker that the client is gone.
+    ///
+    /// The request is tried again with another worker only while no worker can have seen it.
+    pub async fn dispatch<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, DispatchError>
     where
-        B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
     {
-        todo!()
+        let (mut parts, body) = request.into_parts();
+        let context = parts
+            .extensions
+            .remove::<RequestContext>()
+            .expect("fronts put a RequestContext into every request they dispatch");
+        let length = if body.is_end_stream() {
+            None
+        } else {
+            Some(body.size_hint().exact().unwrap_or(wire::NO_LENGTH))
+        };
+        let mut body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
+        loop {
+            let mut lease = self.shared.lease().await?;
+            lease.info.set_request(Some(context.id.clone()));
+            lease.outgoing.clear();
+            variables::write_request(&mut lease.outgoing, &parts, &context, length)
+                .map_err(|_too_large| DispatchError::HeadTooLarge)?;
+            let info = Arc::clone(&lease.info);
+            let mut exchange = Exchange::new(lease, body, context.hints.clone());
+            match std::future::poll_fn(|cx| exchange.poll_head(cx)).await {
+                Ok(head) => {
+                    self.shared.requests.fetch_add(1, Ordering::Relaxed);
+                    return Ok(respond(head, exchange));
+                }
+                Err(Failure::NotSent) => body = exchange.take_body(),
+                Err(Failure::RequestBody(cause)) => return Err(DispatchError::RequestBody(cause)),
+                Err(Failure::TimedOut) => {
+                    let limit = self.shared.options.request_timeout.unwrap_or_default();
+                    return Err(DispatchError::TimedOut { limit });
+                }
+                Err(Failure::Died { pid, how }) => {
+                    let how = if how.is_empty() { how_it_ended(&info).await } else { how };
+                    return Err(DispatchError::WorkerDied { pid, how });
+                }
+            }
+        }
     }
 
     /// One look at the pool.
     pub fn status(&self) -> PoolStatus {
-        todo!()
+        let shared = &self.shared;
+        let infos = shared.infos.lock().expect("no holder panics").clone();
+        PoolStatus {
+            php_version: shared.php_version.lock().expect("no holder panics").clone(),
+            backlog: shared.backlog(),
+            requests: shared.requests.load(Ordering::Relaxed),
+            crashes: shared.crashes.load(Ordering::Relaxed),
+            recycled: shared.recycled.load(Ordering::Relaxed),
+            timeouts: shared.timeouts.load(Ordering::Relaxed),
+            workers: infos.iter().map(|info| info.status()).collect(),
+        }
     }
 
     /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still
     /// runs is killed. Returns when no PHP process is left.
-    pub async fn drain(&self, _patience: Duration) {
-        todo!()
+    pub async fn drain(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        self.shared.start_draining();
+        if tokio::time::timeout_at(deadline, self.shared.is_quiet()).await.is_err() {
+            tracing::warn!(?patience, "requests still ran when patience was over");
+        }
+        let (done, finished) = oneshot::channel();
+        let rest = deadline.saturating_duration_since(Instant::now());
+        let close = Command::Close { patience: rest.max(Duration::from_millis(200)), done };
+        if self.shared.commands.send(close).await.is_ok() && finished.await.is_err() {
+            tracing::debug!("the supervisor had ended already");
+        }
+    }
+}
+
+/// The answer: whole when all of it has come with its head, else a stream.
+fn respond(head: Head, mut exchange: Exchange) -> Response<ResponseBody> {
+    let body = match exchange.buffered_body() {
+        Arrived::End => ResponseBody::whole(Bytes::new()),
+        Arrived::Nothing => ResponseBody::streaming([None, None], exchange),
+        Arrived::Piece(Err(failure)) => {
+            ResponseBody::streaming([Some(Err(failure)), None], exchange)
+        }
+        Arrived::Piece(Ok(first)) => match exchange.buffered_body() {
+            Arrived::End => ResponseBody::whole(first),
+            Arrived::Nothing => ResponseBody::streaming([Some(Ok(first)), None], exchange),
+            Arrived::Piece(second) => {
+                ResponseBody::streaming([Some(Ok(first)), Some(second)], exchange)
+            }
+        },
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    if let Some(reason) = head.reason {
+        response.extensions_mut().insert(Reason(reason));
+    }
+    response
+}
+
+pin_project_lite::pin_project! {
+    /// A body whose error is boxed.
+    struct Erased<B> {
+        #[pin]
+        body: B,
+    }
+}
+
+impl<B> Body for Erased<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
+        self.project().body.poll_frame(cx).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
     }
 }

@@ -15,7 +15,9 @@ pub struct PoolStatus {
     pub crashes: u64,
     /// Workers replaced on purpose since the start.
     pub recycled: u64,
-    /// The workers, by slot.
+    /// Requests that lost their worker to the time limit since the start.
+    pub timeouts: u64,
+    /// The workers, oldest first.
     pub workers: Vec<WorkerStatus>,
 }
 
@@ -35,6 +37,7 @@ pub struct WorkerStatus {
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[repr(u8)]
 pub enum WorkerState {
     /// PHP or the application starts.
     Booting,
@@ -44,4 +47,15 @@ pub enum WorkerState {
     Busy,
     /// Told to end.
     Stopping,
+}
+
+impl WorkerState {
+    pub(crate) const fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Booting,
+            1 => Self::Idle,
+            2 => Self::Busy,
+            _ => Self::Stopping,
+        }
+    }
 }

@@ -1,1 +1,81 @@
-fn main() {}
+//! The program `hearth`: reads the command line and the settings, wires the engines together, and waits.
+//!
+//! Invariants
+//! - It never runs PHP in its own process.
+//! - Exit status: 0 done, 1 failed, 2 misused; the last line on stderr then says what to do.
+
+mod admin;
+mod check;
+mod cli;
+mod composer;
+mod config;
+mod detect;
+mod failure;
+mod front;
+mod log;
+mod notify;
+mod php;
+mod plan;
+mod run_dir;
+mod serve;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use cli::Invocation;
+use config::Environment;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(status) => status,
+        Err(failure) => {
+            print_to(&mut std::io::stderr(), &failure.render());
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let invocation = cli::parse(std::env::args_os())?;
+    let environment = Environment::read().map_err(|error| {
+        Failure::caused_by(
+            "cannot read the current folder",
+            &error,
+            "change to a folder that exists",
+        )
+    })?;
+    match invocation {
+        Invocation::Serve(target) => {
+            serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Check { target, json } => {
+            let report = check::check(&target, &environment)?;
+            let text = if json { report.json() } else { report.text(environment.colour_stdout()) };
+            print_to(&mut std::io::stdout(), &text);
+            Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Invocation::Php(arguments) => {
+            let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;
+            Err(php::become_cli(&settings, &environment, &arguments))
+        }
+        Invocation::Bench(name) => Err(Failure::failed(
+            format!("`{name}` is measured from the source tree, with its peers beside it"),
+            format!("run `make bench NAME={name}` in a checkout of Hearth"),
+        )),
+        Invocation::Print(text) => {
+            let text = if environment.colour_stdout() {
+                text.ansi().to_string()
+            } else {
+                text.to_string()
+            };
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Whoever closed our output has seen enough of it.
+fn print_to(output: &mut dyn Write, text: &str) {
+    drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
+}

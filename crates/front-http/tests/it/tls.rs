@@ -6,6 +6,7 @@ use std::sync::Arc;
 use front_http::{Address, BindError, Front, Listen, Options, TlsFiles};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -14,34 +15,26 @@ use tokio_rustls::client::TlsStream;
 use crate::http2::Http2;
 use crate::support::{App, Client, Server};
 
-/// Writes a certificate for `localhost` and its key; gives the certificate.
-fn certificate(folder: &Path) -> (CertificateDer<'static>, TlsFiles) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let files = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
-    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
-    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
-    (made.cert.der().clone(), files)
+/// The certificate that the tests' server shows (certificates/README.md).
+fn files(name: &str) -> TlsFiles {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/certificates");
+    TlsFiles {
+        certificate: folder.join(name).with_extension("pem"),
+        key: folder.join(name).with_extension("key"),
+    }
 }
 
-async fn server() -> (Server, CertificateDer<'static>) {
-    let mut certificate_made = None;
-    let server = Server::with(|options, root| {
-        let (made, files) = certificate(root);
-        certificate_made = Some(made);
-        options.tls = Some(files);
+async fn server() -> Server {
+    Server::with(|options, _| {
+        options.tls = Some(files("localhost"));
         options.listen[0].tls = true;
     })
-    .await;
-    (server, certificate_made.unwrap())
+    .await
 }
 
-async fn connect(
-    server: &Server,
-    certificate: &CertificateDer<'static>,
-    alpn: &[&str],
-) -> TlsStream<TcpStream> {
+async fn connect(server: &Server, alpn: &[&str]) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone()).unwrap();
+    roots.add(CertificateDer::from_pem_file(files("localhost").certificate).unwrap()).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -55,8 +48,8 @@ async fn connect(
 
 #[tokio::test]
 async fn http_1_1_over_tls_is_https_to_the_application() {
-    let (server, certificate) = server().await;
-    let mut client = Client::new(connect(&server, &certificate, &["http/1.1"]).await);
+    let server = server().await;
+    let mut client = Client::new(connect(&server, &["http/1.1"]).await);
     for _ in 0..2 {
         client.send("GET /describe HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         let told = client.reply().await.json();
@@ -72,8 +65,8 @@ async fn http_1_1_over_tls_is_https_to_the_application() {
 
 #[tokio::test]
 async fn alpn_chooses_http_2() {
-    let (server, certificate) = server().await;
-    let stream = connect(&server, &certificate, &["h2", "http/1.1"]).await;
+    let server = server().await;
+    let stream = connect(&server, &["h2", "http/1.1"]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let mut client = Http2::over(stream).await;
     let (_, body) = client.get("/describe").await;
@@ -86,7 +79,7 @@ async fn alpn_chooses_http_2() {
 
 #[tokio::test]
 async fn http_in_the_clear_is_told_to_use_https() {
-    let (server, _) = server().await;
+    let server = server().await;
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
     let reply = client.reply().await;
@@ -96,8 +89,8 @@ async fn http_in_the_clear_is_told_to_use_https() {
 
 #[tokio::test]
 async fn a_handshake_that_takes_too_long_is_cut() {
-    let mut server = Server::with(|options, root| {
-        options.tls = Some(certificate(root).1);
+    let mut server = Server::with(|options, _| {
+        options.tls = Some(files("localhost"));
         options.listen[0].tls = true;
         options.handshake_timeout = std::time::Duration::from_millis(100);
     })
@@ -114,9 +107,7 @@ async fn a_handshake_that_takes_too_long_is_cut() {
 #[tokio::test]
 async fn a_useless_certificate_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, good) = certificate(folder.path());
-    let other = tempfile::tempdir().unwrap();
-    let (_, stranger) = certificate(other.path());
+    let (good, stranger) = (files("localhost"), files("stranger"));
     let empty = folder.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
     let missing = folder.path().join("missing.pem");
@@ -125,8 +116,8 @@ async fn a_useless_certificate_is_named() {
         (&good.certificate, &missing, "missing.pem"),
         (&empty, &good.key, "empty.pem"),
         (&good.certificate, &empty, "empty.pem"),
-        (&good.key, &good.key, "key.pem"),
-        (&good.certificate, &stranger.key, "cert.pem"),
+        (&good.key, &good.key, "localhost.key"),
+        (&good.certificate, &stranger.key, "localhost.pem"),
     ] {
         let mut options = Options::new(folder.path());
         options.listen =

@@ -1,0 +1,430 @@
+//! One request with one worker: writes the request as the worker takes it, reads the answer as the client takes it.
+//!
+//! Invariants
+//! - Both ways move at once: neither waits for the other, so neither can starve the other.
+//! - A worker that dies before it said READY has not seen the request (docs/internals/frames.md), and neither has one whose socket refused
+//!   its first byte: [`Failure::NotSent`] means that sending the request again is safe.
+//! - Dropping an exchange never loses a worker: what is left of it is played to its end by a task of the pool.
+
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body::Body;
+use tokio::io::AsyncWrite;
+use tracing::{debug, error};
+
+use crate::context::HintSender;
+use crate::shared::{Lease, Shared};
+use crate::supervisor::Command;
+use crate::worker::{Event, Gone, Head, Worker, WorkerInfo};
+
+/// A boxed cause.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A request body of any type.
+pub(crate) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
+
+/// Why an exchange did not come to its end.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The worker was gone before it could see any of the request.
+    NotSent,
+    /// The worker is gone.
+    Died { pid: u32, how: String },
+    /// The worker was killed because the time limit had passed.
+    TimedOut,
+    /// The client's body broke off.
+    RequestBody(BoxError),
+}
+
+/// What a look into the buffer finds of an answer's body.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// Nothing whole yet.
+    Nothing,
+    /// A piece, or why there will be none.
+    Piece(Result<Bytes, Failure>),
+    /// The answer is complete.
+    End,
+}
+
+/// A worker with a request. The REQUEST frame is in `worker.outgoing`.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// `None` once the exchange is over.
+    lease: Option<Lease>,
+    upload: Upload,
+    hints: Option<HintSender>,
+}
+
+/// What still has to be written to the worker.
+struct Upload {
+    /// How much of `worker.outgoing` is written.
+    written: usize,
+    /// Some byte of the request has gone out.
+    sent: bool,
+    /// Some of the body was taken from the client.
+    taken: bool,
+    /// Follows `worker.outgoing`.
+    data: Bytes,
+    /// A piece that was too large for one frame.
+    rest: Bytes,
+    source: Option<BoxBody>,
+    /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
+    closed: bool,
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upload")
+            .field("written", &self.written)
+            .field("closed", &self.closed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    /// `lease.outgoing` holds the REQUEST frame; `body` follows it.
+    pub(crate) fn new(lease: Lease, body: Option<BoxBody>, hints: Option<HintSender>) -> Self {
+        let upload = Upload { closed: body.is_none(), source: body, ..Upload::default() };
+        Self { lease: Some(lease), upload, hints }
+    }
+
+    /// The body, when nothing of it was taken: for another attempt after [`Failure::NotSent`].
+    pub(crate) fn take_body(&mut self) -> Option<BoxBody> {
+        self.upload.source.take()
+    }
+
+    /// The head of the answer. Cancel safe.
+    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
+        loop {
+            if let Poll::Ready(Err(error)) = self.poll_upload(cx) {
+                return Poll::Ready(Err(Failure::RequestBody(error)));
+            }
+            let event = match ready!(self.worker().poll_next(cx)) {
+                Ok(event) => event,
+                Err(Gone::Closed) if !self.was_seen() => {
+                    self.gone(&Gone::Closed);
+                    return Poll::Ready(Err(Failure::NotSent));
+                }
+                Err(gone) => return Poll::Ready(Err(self.gone(&gone))),
+            };
+            match event {
+                Event::Ready if !self.worker().ready => self.worker().ready = true,
+                Event::Inform(status, headers) if self.worker().ready => {
+                    if let Some(hints) = &self.hints {
+                        (hints.0)(status, &headers);
+                    }
+                }
+                Event::Head(head) if self.worker().ready => return Poll::Ready(Ok(head)),
+                _ => return Poll::Ready(Err(self.out_of_turn())),
+            }
+        }
+    }
+
+    /// The next piece of the answer's body; `None` when it is complete. Cancel safe.
+    pub(crate) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Failure>>> {
+        if self.lease.is_none() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(Err(error)) = self.poll_upload(cx) {
+            // The worker still answers; it only gets no more of the body.
+            debug!(%error, "request body broke off");
+            self.upload.cancel();
+        }
+        match ready!(self.worker().poll_next(cx)) {
+            Ok(event) => Poll::Ready(self.body_event(event)),
+            Err(gone) => Poll::Ready(Some(Err(self.gone(&gone)))),
+        }
+    }
+
+    /// What has arrived already.
+    pub(crate) fn buffered_body(&mut self) -> Arrived {
+        if self.lease.is_none() {
+            return Arrived::End;
+        }
+        match self.worker().buffered() {
+            Ok(None) => Arrived::Nothing,
+            Ok(Some(event)) => self.body_event(event).map_or(Arrived::End, Arrived::Piece),
+            Err(malformed) => Arrived::Piece(Err(self.gone(&malformed.into()))),
+        }
+    }
+
+    fn body_event(&mut self, event: Event) -> Option<Result<Bytes, Failure>> {
+        match event {
+            Event::Body(data) => Some(Ok(data)),
+            Event::End { ready, busy } => {
+                self.end(ready, busy);
+                None
+            }
+            _ => Some(Err(self.out_of_turn())),
+        }
+    }
+
+    fn worker(&mut self) -> &mut Worker {
+        self.lease.as_mut().expect("an exchange has its lease until it is over")
+    }
+
+    /// Whether the worker may have seen some of the request.
+    fn was_seen(&mut self) -> bool {
+        (self.upload.sent && self.worker().ready) || self.upload.taken
+    }
+
+    /// Moves the request towards the worker. Ready when all of it is written, or the client's body has failed.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        let Self { lease: Some(lease), upload, .. } = self else { return Poll::Ready(Ok(())) };
+        let worker: &mut Worker = lease;
+        upload.poll(worker, cx)
+    }
+
+    /// The answer is complete: the worker goes back as soon as it can take a request.
+    fn end(&mut self, ready: bool, busy: bool) {
+        let mut lease = self.lease.take().expect("an exchange has its lease until it is over");
+        lease.ready = ready;
+        if !ready && matches!(lease.buffered(), Ok(Some(Event::Ready))) {
+            lease.ready = true;
+        }
+        let uploaded = self.upload.closed && self.upload.is_flushed(&lease);
+        if uploaded && (lease.ready || !busy) {
+            lease.finish();
+            return;
+        }
+        let upload = std::mem::take(&mut self.upload);
+        let shared = Arc::clone(lease.shared());
+        shared.tasks.spawn_on(play_out(lease, upload, true), &shared.runtime);
+    }
+
+    /// The worker sent a frame that has no place here.
+    fn out_of_turn(&mut self) -> Failure {
+        self.gone(&Gone::Malformed(wire::Malformed::Payload("frame out of turn")))
+    }
+
+    /// The worker is lost; says how.
+    fn gone(&mut self, gone: &Gone) -> Failure {
+        let lease = self.lease.take().expect("an exchange has its lease until it is over");
+        let shared = Arc::clone(lease.shared());
+        let info = lease.discard();
+        report(&shared, &info, gone)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let Some(lease) = self.lease.take() else { return };
+        if !self.upload.sent {
+            return; // the worker has seen nothing: its lease gives it back as it was
+        }
+        let mut upload = std::mem::take(&mut self.upload);
+        upload.cancel();
+        upload.closed = false; // ABORT is due even behind a whole body
+        let shared = Arc::clone(lease.shared());
+        shared.tasks.spawn_on(play_out(lease, upload, false), &shared.runtime);
+    }
+}
+
+/// Plays an exchange that nobody waits for to its end and gives the worker back. `answered`: END has come already.
+async fn play_out(mut lease: Lease, mut upload: Upload, mut answered: bool) {
+    if answered {
+        upload.cancel();
+    }
+    loop {
+        let event = std::future::poll_fn(|cx| {
+            let worker: &mut Worker = &mut lease;
+            if upload.poll(worker, cx).is_ready() && answered && worker.ready {
+                return Poll::Ready(None);
+            }
+            worker.poll_next(cx).map(Some)
+        });
+        match event.await {
+            None => break,
+            Some(Ok(Event::Ready)) if !lease.ready => lease.ready = true,
+            Some(Ok(Event::Head(_) | Event::Body(_) | Event::Inform(..))) if !answered => {}
+            Some(Ok(Event::End { ready, .. })) if !answered => {
+                answered = true;
+                lease.ready = ready;
+            }
+            Some(Ok(_)) => {
+                let gone = Gone::Malformed(wire::Malformed::Payload("frame out of turn"));
+                let shared = Arc::clone(lease.shared());
+                report(&shared, &lease.discard(), &gone);
+                return;
+            }
+            Some(Err(gone)) => {
+                let shared = Arc::clone(lease.shared());
+                report(&shared, &lease.discard(), &gone);
+                return;
+            }
+        }
+    }
+    lease.finish();
+}
+
+/// Says what became of a worker, and has one that broke the protocol killed.
+fn report(shared: &Shared, info: &WorkerInfo, gone: &Gone) -> Failure {
+    let pid = info.pid();
+    match gone {
+        Gone::Malformed(malformed) => {
+            let id = info.current_request();
+            let id = id.as_ref().map(|id| &*id.0);
+            error!(worker.pid = pid, request.id = id, reason = %malformed, "worker sent a malformed frame");
+            shared.command(Command::Kill { slot: info.slot });
+            Failure::Died { pid, how: format!("sent a malformed frame: {malformed}") }
+        }
+        Gone::Closed if info.timed_out.load(Ordering::Relaxed) => Failure::TimedOut,
+        Gone::Closed => Failure::Died { pid, how: String::new() },
+    }
+}
+
+/// How a worker ended, in words. Waits for the zygote's word, but not for long.
+pub(crate) async fn how_it_ended(info: &WorkerInfo) -> String {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    match tokio::time::timeout(PATIENCE, info.ended()).await {
+        Ok(status) => describe_exit(status),
+        Err(_elapsed) => "closed its connection".to_owned(),
+    }
+}
+
+/// A wait status (`waitpid(2)`) in words.
+pub(crate) fn describe_exit(status: u32) -> String {
+    let signal = status & 0x7f;
+    if signal == 0 {
+        return format!("exit status {}", (status >> 8) & 0xff);
+    }
+    let name = match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    };
+    format!("signal {signal}{name}")
+}
+
+impl Default for Upload {
+    fn default() -> Self {
+        Self {
+            written: 0,
+            sent: false,
+            taken: false,
+            data: Bytes::new(),
+            rest: Bytes::new(),
+            source: None,
+            closed: true,
+        }
+    }
+}
+
+impl Upload {
+    /// The rest of the body is not wanted: the frame under way is finished, then ABORT ends the body.
+    fn cancel(&mut self) {
+        self.source = None;
+        self.rest = Bytes::new();
+    }
+
+    fn is_flushed(&self, worker: &Worker) -> bool {
+        self.written == worker.outgoing.len() && self.data.is_empty()
+    }
+
+    fn poll(&mut self, worker: &mut Worker, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        // A body that is there already travels with the head.
+        if !self.sent
+            && worker.ready
+            && self.data.is_empty()
+            && !self.closed
+            && let Poll::Ready(Err(error)) = self.poll_piece(worker, cx)
+        {
+            return Poll::Ready(Err(error));
+        }
+        loop {
+            while !self.is_flushed(worker) {
+                let Worker { stream, outgoing, .. } = worker;
+                let head = outgoing.get(self.written..).unwrap_or_default();
+                let written = if self.data.is_empty() {
+                    ready!(Pin::new(stream).poll_write(cx, head))
+                } else {
+                    let both = [IoSlice::new(head), IoSlice::new(&self.data)];
+                    ready!(Pin::new(stream).poll_write_vectored(cx, &both))
+                };
+                match written {
+                    Ok(written) => {
+                        self.sent |= written > 0;
+                        let of_head = written.min(outgoing.len() - self.written);
+                        self.written += of_head;
+                        self.data.advance(written - of_head);
+                    }
+                    Err(error) => {
+                        // Its end will be read; what it had answered before is still there.
+                        debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
+                        self.cancel();
+                        self.closed = true;
+                        self.written = outgoing.len();
+                        self.data = Bytes::new();
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+            }
+            if self.closed {
+                return Poll::Ready(Ok(()));
+            }
+            if !worker.ready {
+                return Poll::Pending; // poll_next is polled beside this and wakes us with READY
+            }
+            ready!(self.poll_piece(worker, cx))?;
+        }
+    }
+
+    /// Puts the next frame of the body behind what is in `worker.outgoing`, whose written part is dropped.
+    fn poll_piece(
+        &mut self,
+        worker: &mut Worker,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), BoxError>> {
+        let mut data = std::mem::take(&mut self.rest);
+        let mut last = false;
+        while data.is_empty() && !last {
+            let Some(source) = &mut self.source else {
+                self.start_frame(worker);
+                wire::send::abort(&mut worker.outgoing);
+                self.closed = true;
+                return Poll::Ready(Ok(()));
+            };
+            self.taken = true;
+            match ready!(source.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => data = frame.into_data().unwrap_or_default(), // trailers: none in CGI
+                Some(Err(error)) => {
+                    self.source = None;
+                    return Poll::Ready(Err(error));
+                }
+                None => last = true,
+            }
+        }
+        if data.len() > wire::MAX_BODY {
+            self.rest = data.split_off(wire::MAX_BODY);
+        } else if last || self.source.as_ref().is_some_and(Body::is_end_stream) {
+            last = true;
+            self.source = None;
+            self.closed = true;
+        }
+        self.start_frame(worker);
+        worker.outgoing.extend_from_slice(&wire::body_header(data.len(), last));
+        self.data = data;
+        Poll::Ready(Ok(()))
+    }
+
+    fn start_frame(&mut self, worker: &mut Worker) {
+        if self.is_flushed(worker) {
+            worker.outgoing.clear();
+            self.written = 0;
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What every part of the pool shares: the idle workers, the backlog, and leases of workers.
+//!
+//! Invariants
+//! - While a request waits, no worker is idle: a released worker goes to the oldest waiter.
+//! - A leased worker comes back: a [`Lease`] that is dropped, wherever it is by then, returns its worker or has its exchange ended.
+//! - The backlog is bounded by `Options::backlog`; when it is full a request is refused at once.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tracing::debug;
+
+use crate::status::WorkerState;
+use crate::supervisor::Command;
+use crate::worker::{Event, Worker, WorkerInfo};
+use crate::{DispatchError, Options};
+
+/// The state behind every clone of a [`crate::Pool`].
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) started: Instant,
+    pub(crate) queue: Mutex<Queue>,
+    /// To the supervisor. Bounded by how often a worker can have something to say: see `Supervisor::COMMANDS`.
+    pub(crate) commands: mpsc::Sender<Command>,
+    /// Exchanges whose request is gone but whose worker still runs, and readers of workers' output.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) runtime: tokio::runtime::Handle,
+    /// Wakes whoever waits for the pool to be quiet.
+    pub(crate) quiet: Notify,
+    pub(crate) requests: AtomicU64,
+    pub(crate) crashes: AtomicU64,
+    pub(crate) recycled: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
+    pub(crate) infos: Mutex<Vec<Arc<WorkerInfo>>>,
+    pub(crate) php_version: Mutex<String>,
+}
+
+/// Who is free and who waits.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// The back is taken first: the worker that ran last has the warmest caches. One that still cleans up after END is put at the front.
+    idle: VecDeque<Box<Worker>>,
+    waiting: VecDeque<Waiter>,
+    /// Workers that have a request or are being brought back from one.
+    leased: usize,
+    draining: bool,
+    /// Nothing will be answered any more: leases end their workers.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    since: Instant,
+    give: oneshot::Sender<Lease>,
+}
+
+/// A worker on loan.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    shared: Arc<Shared>,
+    worker: Option<Box<Worker>>,
+}
+
+impl Deref for Lease {
+    type Target = Worker;
+
+    fn deref(&self) -> &Worker {
+        self.worker.as_ref().expect("a lease has its worker until it ends")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Worker {
+        self.worker.as_mut().expect("a lease has its worker until it ends")
+    }
+}
+
+impl Lease {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The worker is of no more use: its socket is closed. Returns what was known of it.
+    pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
+        let worker = self.worker.take().expect("a lease has its worker until it ends");
+        self.shared.leave();
+        Arc::clone(&worker.info)
+    }
+
+    /// The exchange is over and all its bytes are written; READY has come or nothing but the engine's clean-up is before it.
+    pub(crate) fn finish(mut self) {
+        let worker = self.worker.take().expect("a lease has its worker until it ends");
+        worker.info.requests.fetch_add(1, Ordering::Relaxed);
+        self.shared.release(worker, true);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Nothing was sent through this lease: exchanges take care of theirs before they let go of it.
+        if let Some(worker) = self.worker.take() {
+            self.shared.release(worker, true);
+        }
+    }
+}
+
+impl Shared {
+    /// An idle worker, at once or after waiting for it in the backlog. Cancel safe: whoever stops waiting loses its place only.
+    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, DispatchError> {
+        let (taken, since) = {
+            let mut queue = self.queue.lock().expect("no holder panics");
+            if queue.draining {
+                return Err(DispatchError::Draining);
+            }
+            if let Some(worker) = queue.idle.pop_back() {
+                queue.leased += 1;
+                drop(queue);
+                return Ok(self.loan(worker));
+            }
+            if queue.waiting.len() >= self.options.backlog {
+                queue.waiting.retain(|waiter| !waiter.give.is_closed());
+                if queue.waiting.len() >= self.options.backlog {
+                    return Err(DispatchError::Overloaded { waited: Duration::ZERO });
+                }
+            }
+            let (give, taken) = oneshot::channel();
+            let since = Instant::now();
+            queue.waiting.push_back(Waiter { since, give });
+            (taken, since)
+        };
+        // The supervisor drops `give` when the time is up.
+        taken.await.map_err(|_dropped| DispatchError::Overloaded { waited: since.elapsed() })
+    }
+
+    fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
+        worker.info.set_state(WorkerState::Busy);
+        worker.info.busy_since.store(self.now(), Ordering::Relaxed);
+        Lease { shared: Arc::clone(self), worker: Some(worker) }
+    }
+
+    /// Milliseconds since the pool started, plus one: never zero.
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// Gives a worker to the oldest waiter, or makes it idle, or ends it when its time has come.
+    pub(crate) fn release(self: &Arc<Self>, worker: Box<Worker>, was_leased: bool) {
+        let info = &worker.info;
+        info.busy_since.store(0, Ordering::Relaxed);
+        info.set_request(None);
+        let served = info.requests.load(Ordering::Relaxed);
+        if served >= info.max_requests && !info.replacing.swap(true, Ordering::Relaxed) {
+            self.command(Command::Replace { slot: info.slot, why: "max_requests" });
+        }
+        let mut queue = self.queue.lock().expect("no holder panics");
+        if queue.closed || info.retire.load(Ordering::Relaxed) || info.exit().is_some() {
+            drop(queue);
+            self.end(worker);
+        } else {
+            let mut worker = worker;
+            loop {
+                let Some(waiter) = queue.waiting.pop_front() else {
+                    worker.info.set_state(WorkerState::Idle);
+                    if worker.ready {
+                        queue.idle.push_back(worker);
+                    } else {
+                        queue.idle.push_front(worker);
+                    }
+                    break;
+                };
+                match waiter.give.send(self.loan(worker)) {
+                    Ok(()) => {
+                        if !was_leased {
+                            queue.leased += 1;
+                        }
+                        return;
+                    }
+                    Err(mut lease) => {
+                        worker = lease.worker.take().expect("the lease was just made");
+                        worker.info.busy_since.store(0, Ordering::Relaxed);
+                    }
+                }
+            }
+            drop(queue);
+        }
+        if was_leased {
+            self.leave();
+        }
+    }
+
+    /// One lease fewer.
+    fn leave(&self) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        queue.leased -= 1;
+        if queue.draining && queue.leased == 0 && queue.waiting.is_empty() {
+            self.quiet.notify_waiters();
+        }
+    }
+
+    /// Has a worker finish: it sees the end of its input, runs its script's own end, and exits.
+    pub(crate) fn end(self: &Arc<Self>, mut worker: Box<Worker>) {
+        worker.info.told_to_end.store(true, Ordering::Relaxed);
+        worker.info.set_state(WorkerState::Stopping);
+        worker.info.ending_since.store(self.now(), Ordering::Relaxed);
+        if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
+            debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
+        }
+        // Its last words are logged while it ends; the supervisor kills it when that takes too long.
+        self.tasks.spawn_on(
+            async move { while let Ok(Event::Ready | Event::End { .. }) = worker.next().await {} },
+            &self.runtime,
+        );
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        if self.commands.try_send(command).is_err() {
+            debug!("the supervisor has ended or is behind; its next tick sees to it");
+        }
+    }
+
+    /// Refuses requests that have waited too long. Called by the supervisor's tick.
+    pub(crate) fn expire_waiters(&self) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        while queue
+            .waiting
+            .front()
+            .is_some_and(|waiter| waiter.since.elapsed() >= self.options.backlog_timeout)
+        {
+            queue.waiting.pop_front();
+        }
+        if queue.draining && queue.leased == 0 && queue.waiting.is_empty() {
+            self.quiet.notify_waiters();
+        }
+    }
+
+    /// Forgets an idle worker that has ended, or ends an idle one that is to retire.
+    pub(crate) fn remove_idle(self: &Arc<Self>, slot: u32) {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let at = queue.idle.iter().position(|worker| worker.info.slot == slot);
+        let removed = at.and_then(|at| queue.idle.remove(at));
+        drop(queue);
+        if let Some(worker) = removed {
+            self.end(worker);
+        }
+    }
+
+    /// Refuses new requests from now on.
+    pub(crate) fn start_draining(&self) {
+        self.queue.lock().expect("no holder panics").draining = true;
+    }
+
+    /// Waits until no request runs or waits. Cancel safe.
+    pub(crate) async fn is_quiet(&self) {
+        loop {
+            let quiet = self.quiet.notified();
+            {
+                let mut queue = self.queue.lock().expect("no holder panics");
+                queue.waiting.retain(|waiter| !waiter.give.is_closed());
+                if queue.leased == 0 && queue.waiting.is_empty() {
+                    return;
+                }
+            }
+            quiet.await;
+        }
+    }
+
+    /// Refuses everybody who waits and ends every idle worker; whoever comes back later is ended too.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let (idle, waiting) = {
+            let mut queue = self.queue.lock().expect("no holder panics");
+            queue.draining = true;
+            queue.closed = true;
+            (std::mem::take(&mut queue.idle), std::mem::take(&mut queue.waiting))
+        };
+        drop(waiting);
+        for worker in idle {
+            self.end(worker);
+        }
+    }
+
+    pub(crate) fn backlog(&self) -> usize {
+        self.queue.lock().expect("no holder panics").waiting.len()
+    }
+}

@@ -1,0 +1,518 @@
+//! Keeps the workers in number and in health: forks, boots, replaces, kills, and restarts the zygote.
+//!
+//! Invariants
+//! - As many workers as `Options::workers` run or are being booted, unless they keep dying: then the next try waits, up to
+//!   [`Supervisor::LONGEST_PAUSE`].
+//! - A healthy worker is replaced only when its successor is ready.
+//! - A request over its time limit loses its worker within a tenth of the limit, and at most within [`Supervisor::LONGEST_TICK`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::{debug, error, info, warn};
+
+use crate::exchange::describe_exit;
+use crate::shared::Shared;
+use crate::status::WorkerState;
+use crate::worker::{Event, Gone, Worker, WorkerInfo};
+use crate::zygote::Zygote;
+use crate::{Options, StartError, output};
+
+/// What the rest of the pool asks of the supervisor.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Boot a successor for this worker, then end it.
+    Replace { slot: u32, why: &'static str },
+    /// This worker broke the protocol.
+    Kill { slot: u32 },
+    /// A worker waits for its first request.
+    Booted { slot: u32 },
+    /// A worker did not get that far; it may still run.
+    BootFailed { info: Arc<WorkerInfo>, why: String },
+    /// End everything; what is left after `patience` is killed.
+    Close { patience: Duration, done: oneshot::Sender<()> },
+}
+
+/// The task that owns the zygote.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    shared: Arc<Shared>,
+    commands: mpsc::Receiver<Command>,
+    zygote: Option<Zygote>,
+    /// Every worker that has not ended, by slot.
+    workers: HashMap<u32, Arc<WorkerInfo>>,
+    /// Successor to the worker that it replaces.
+    successors: HashMap<u32, u32>,
+    next_slot: u32,
+    /// Workers in a row that ended before or soon after their boot.
+    failures: u32,
+    /// No fork before this.
+    pause_until: Instant,
+    /// Told once: the first worker is ready, or why it will not be.
+    first: Option<oneshot::Sender<Result<(), StartError>>>,
+    jitter: Jitter,
+}
+
+impl Supervisor {
+    /// Commands under way at once, per worker: each of them says Booted once, and Replace or Kill seldom.
+    pub(crate) const COMMANDS: usize = 8;
+    const LONGEST_TICK: Duration = Duration::from_millis(250);
+    const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+    /// A worker that ends sooner after its boot counts as one that failed to boot.
+    const INFANCY: u64 = 1_000;
+    /// Milliseconds that a worker has for its script's own end.
+    const LAST_WORDS: u64 = 5_000;
+
+    /// `zygote` has said HELLO. `first` hears of the first worker.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        commands: mpsc::Receiver<Command>,
+        zygote: Zygote,
+        first: oneshot::Sender<Result<(), StartError>>,
+    ) -> Self {
+        Self {
+            pause_until: shared.started,
+            shared,
+            commands,
+            zygote: Some(zygote),
+            workers: HashMap::new(),
+            successors: HashMap::new(),
+            next_slot: 1,
+            failures: 0,
+            first: Some(first),
+            jitter: Jitter::new(),
+        }
+    }
+
+    fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// Runs until told to close.
+    pub(crate) async fn run(mut self) {
+        let limit = self.options().request_timeout.unwrap_or(Self::LONGEST_TICK * 10);
+        let waiting = self.options().backlog_timeout;
+        let period = (limit.min(waiting) / 10).clamp(Duration::from_millis(5), Self::LONGEST_TICK);
+        let mut tick = tokio::time::interval(period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut memory = tokio::time::interval(Duration::from_secs(1));
+        memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.fill().await;
+        loop {
+            tokio::select! {
+                Some(command) = self.commands.recv() => match command {
+                    Command::Close { patience, done } => {
+                        self.close(patience).await;
+                        if done.send(()).is_err() {
+                            debug!("nobody waited for the pool's end");
+                        }
+                        return;
+                    }
+                    other => self.command(other).await,
+                },
+                event = next_event(&mut self.zygote) => match event {
+                    Ok(event) => self.event(event).await,
+                    Err(gone) => self.lost_zygote(&gone).await,
+                },
+                _ = tick.tick() => {
+                    self.shared.expire_waiters();
+                    self.enforce_time_limit().await;
+                    self.fill().await;
+                }
+                _ = memory.tick() => {
+                    self.look_at_memory().await;
+                    self.end_the_stubborn().await;
+                }
+            }
+        }
+    }
+
+    async fn command(&mut self, command: Command) {
+        match command {
+            Command::Replace { slot, why } => self.replace(slot, why).await,
+            Command::Kill { slot } => {
+                if let Some(info) = self.workers.get(&slot) {
+                    let pid = info.pid();
+                    self.kill(pid).await;
+                }
+            }
+            Command::Booted { slot } => self.booted(slot),
+            Command::BootFailed { info, why } => self.boot_failed(&info, &why).await,
+            Command::Close { .. } => {}
+        }
+    }
+
+    /// Forks as many workers as are missing, when the time for it has come.
+    async fn fill(&mut self) {
+        if Instant::now() < self.pause_until {
+            return;
+        }
+        if self.zygote.is_none() {
+            match Zygote::start(&self.shared.options).await {
+                Ok(zygote) => self.zygote = Some(zygote),
+                Err(cause) => {
+                    error!(error = %cause, cause = ?cause, "PHP does not start");
+                    self.pause();
+                    return;
+                }
+            }
+        }
+        while self.missing() > 0 {
+            if !self.fork().await {
+                return;
+            }
+        }
+    }
+
+    fn missing(&self) -> usize {
+        let going = |info: &&Arc<WorkerInfo>| {
+            !info.told_to_end.load(Ordering::Relaxed) && !info.timed_out.load(Ordering::Relaxed)
+        };
+        let here = self.workers.values().filter(going).count();
+        // A successor stands in for nobody until it is ready.
+        let extra = self.successors.len().min(here);
+        self.options().workers.get().saturating_sub(here - extra)
+    }
+
+    /// Has one worker forked; false when the zygote is lost.
+    async fn fork(&mut self) -> bool {
+        let slot = self.next_slot;
+        self.next_slot = self.next_slot.wrapping_add(1).max(1);
+        let max_requests = self.options().max_requests.map_or(u64::MAX, |max| {
+            max.get().saturating_add(self.jitter.below(max.get() / 10 + 1))
+        });
+        let Some(zygote) = &mut self.zygote else { return false };
+        match zygote.spawn(slot).await {
+            Ok(ends) => {
+                let info = Arc::new(WorkerInfo::new(slot, max_requests));
+                self.workers.insert(slot, Arc::clone(&info));
+                self.publish();
+                let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
+                self.shared.tasks.spawn(lines);
+                let worker = Box::new(Worker::new(info, ends.frames));
+                self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker));
+                true
+            }
+            Err(cause) => {
+                error!(error = %cause, "worker could not be forked");
+                self.pause();
+                false
+            }
+        }
+    }
+
+    async fn event(&mut self, event: Event) {
+        match event {
+            Event::Spawned { slot, pid } => {
+                if let Some(info) = self.workers.get(&slot) {
+                    info.pid.store(pid, Ordering::Relaxed);
+                    debug!(worker.pid = pid, slot, "worker forked");
+                }
+            }
+            Event::Failed { slot, errno } => {
+                self.workers.remove(&slot);
+                self.successors.remove(&slot);
+                self.publish();
+                let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
+                error!(error = %cause, "worker could not be forked");
+                self.pause();
+            }
+            Event::Exited { pid, status } => {
+                let slot =
+                    self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot);
+                if let Some(slot) = slot {
+                    self.exited(slot, status);
+                    self.fill().await;
+                }
+            }
+            other => {
+                error!(frame = ?other, "zygote sent a frame out of turn");
+                self.lost_zygote(&Gone::Closed).await;
+            }
+        }
+    }
+
+    /// A worker has ended.
+    fn exited(&mut self, slot: u32, status: u32) {
+        let Some(info) = self.workers.remove(&slot) else { return };
+        let told_to_end = info.told_to_end.load(Ordering::Relaxed);
+        info.set_exit(status);
+        self.publish();
+        self.shared.remove_idle(slot);
+        let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
+        if let Some(replaced) = self.successors.remove(&slot)
+            && let Some(old) = self.workers.get(&replaced)
+        {
+            old.replacing.store(false, Ordering::Relaxed);
+        }
+        let how = describe_exit(status);
+        if info.timed_out.load(Ordering::Relaxed) {
+            debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
+        } else if told_to_end {
+            self.shared.recycled.fetch_add(1, Ordering::Relaxed);
+            info!(worker.pid = pid, requests, how, "worker recycled");
+        } else {
+            self.shared.crashes.fetch_add(1, Ordering::Relaxed);
+            error!(worker.pid = pid, requests, how, "worker died");
+            let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
+            if info.booted_at.load(Ordering::Relaxed) == 0 || lived < Self::INFANCY {
+                self.pause();
+            }
+        }
+    }
+
+    /// Waits before the next fork, longer each time in a row.
+    fn pause(&mut self) {
+        const FIRST: Duration = Duration::from_millis(20);
+        let pause = FIRST.saturating_mul(1 << self.failures.min(10)).min(Self::LONGEST_PAUSE);
+        self.failures += 1;
+        self.pause_until = Instant::now() + pause;
+    }
+
+    fn booted(&mut self, slot: u32) {
+        let Some(info) = self.workers.get(&slot) else { return };
+        let now = self.shared.now();
+        info.booted_at.store(now, Ordering::Relaxed);
+        self.failures = self.failures.saturating_sub(1);
+        if let Some(first) = self.first.take()
+            && first.send(Ok(())).is_err()
+        {
+            debug!("nobody waited for the first worker");
+        }
+        if let Some(replaced) = self.successors.remove(&slot)
+            && let Some(old) = self.workers.get(&replaced)
+        {
+            old.retire.store(true, Ordering::Relaxed);
+            old.told_to_end.store(true, Ordering::Relaxed);
+            self.shared.remove_idle(replaced);
+        }
+    }
+
+    async fn boot_failed(&mut self, info: &WorkerInfo, why: &str) {
+        let output = match (info.tail(), why) {
+            (tail, "") => tail,
+            (tail, why) if tail.is_empty() => why.to_owned(),
+            (tail, why) => format!("{tail}\n{why}"),
+        };
+        if let Some(first) = self.first.take() {
+            if first.send(Err(StartError::Boot { output })).is_err() {
+                debug!("nobody waited for the first worker");
+            }
+        } else {
+            error!(worker.pid = info.pid(), why, "worker did not boot");
+        }
+        let pid = info.pid();
+        self.kill(pid).await;
+    }
+
+    async fn replace(&mut self, slot: u32, why: &'static str) {
+        let Some(info) = self.workers.get(&slot) else { return };
+        info!(worker.pid = info.pid(), why, "worker is being replaced");
+        let successor = self.next_slot;
+        self.successors.insert(successor, slot);
+        if !self.fork().await {
+            self.successors.remove(&successor);
+            if let Some(info) = self.workers.get(&slot) {
+                info.replacing.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    async fn kill(&mut self, pid: u32) {
+        if pid == 0 {
+            return;
+        }
+        if let Some(zygote) = &mut self.zygote
+            && let Err(error) = zygote.kill(pid, Signal::KILL.as_raw()).await
+        {
+            warn!(worker.pid = pid, %error, "zygote takes no orders");
+        }
+    }
+
+    /// Kills workers that were told to end and do not.
+    async fn end_the_stubborn(&mut self) {
+        let now = self.shared.now();
+        let stubborn = |info: &&Arc<WorkerInfo>| {
+            let since = info.ending_since.load(Ordering::Relaxed);
+            since != 0 && now.saturating_sub(since) >= Self::LAST_WORDS
+        };
+        let pids: Vec<u32> =
+            self.workers.values().filter(stubborn).map(|info| info.pid()).collect();
+        for pid in pids {
+            warn!(worker.pid = pid, "worker did not end when told, killed");
+            self.kill(pid).await;
+        }
+    }
+
+    async fn enforce_time_limit(&mut self) {
+        let Some(limit) = self.options().request_timeout else { return };
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let now = self.shared.now();
+        let over: Vec<Arc<WorkerInfo>> = self
+            .workers
+            .values()
+            .filter(|info| {
+                let since = info.busy_since.load(Ordering::Relaxed);
+                since != 0 && now.saturating_sub(since) >= limit_ms
+            })
+            .map(Arc::clone)
+            .collect();
+        for info in over {
+            if info.timed_out.swap(true, Ordering::Relaxed) {
+                continue;
+            }
+            let request = info.current_request();
+            let id = request.as_ref().map(|id| &*id.0);
+            warn!(worker.pid = info.pid(), request.id = id, limit = ?limit, "request over its time limit, worker killed");
+            self.shared.timeouts.fetch_add(1, Ordering::Relaxed);
+            self.kill(info.pid()).await;
+        }
+    }
+
+    async fn look_at_memory(&mut self) {
+        let limit = self.options().memory_limit.map_or(u64::MAX, |limit| limit.0);
+        let mut over = Vec::new();
+        for info in self.workers.values() {
+            let Some(resident) = resident_bytes(info.pid()) else { continue };
+            info.resident.store(resident, Ordering::Relaxed);
+            if resident > limit && !info.replacing.swap(true, Ordering::Relaxed) {
+                over.push(info.slot);
+            }
+        }
+        for slot in over {
+            self.replace(slot, "memory_limit").await;
+        }
+    }
+
+    /// The zygote ended: its workers go with it (`PR_SET_PDEATHSIG`), and a new one is started.
+    async fn lost_zygote(&mut self, gone: &Gone) {
+        error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
+        if let Some(zygote) = self.zygote.take() {
+            zygote.end(Duration::from_millis(200)).await;
+        }
+        let slots: Vec<u32> = self.workers.keys().copied().collect();
+        for slot in slots {
+            self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
+        }
+        self.successors.clear();
+        self.pause();
+    }
+
+    async fn close(&mut self, patience: Duration) {
+        self.shared.close();
+        let deadline = Instant::now() + patience;
+        while !self.workers.is_empty() {
+            match tokio::time::timeout_at(deadline, next_event(&mut self.zygote)).await {
+                Ok(Ok(Event::Exited { pid, status })) => {
+                    if let Some(slot) =
+                        self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot)
+                    {
+                        self.exited(slot, status);
+                    }
+                }
+                Ok(Ok(Event::Spawned { slot, pid })) => {
+                    if let Some(info) = self.workers.get(&slot) {
+                        info.pid.store(pid, Ordering::Relaxed);
+                    }
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => break,
+                Err(_elapsed) => {
+                    warn!(workers = self.workers.len(), "workers did not end in time, killed");
+                    break;
+                }
+            }
+        }
+        if let Some(zygote) = self.zygote.take() {
+            zygote.end(Duration::from_secs(2)).await;
+        }
+        self.workers.clear();
+        self.publish();
+    }
+
+    /// Makes the list that `status()` reads.
+    fn publish(&self) {
+        let mut infos: Vec<Arc<WorkerInfo>> = self.workers.values().map(Arc::clone).collect();
+        infos.sort_by_key(|info| info.slot);
+        *self.shared.infos.lock().expect("no holder panics") = infos;
+    }
+}
+
+/// The zygote's next word; pending for ever while there is none. Cancel safe.
+async fn next_event(zygote: &mut Option<Zygote>) -> Result<Event, Gone> {
+    match zygote {
+        Some(zygote) => zygote.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a new worker takes requests, then hands it to the pool.
+async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
+    let slot = worker.info.slot;
+    let booting = async {
+        loop {
+            match worker.next().await {
+                Ok(Event::Hello { version: wire::VERSION, .. }) => {}
+                Ok(Event::Ready) => return Ok(()),
+                Ok(other) => return Err(format!("unexpected frame {other:?}")),
+                Err(Gone::Closed) => return Err(String::new()),
+                Err(Gone::Malformed(malformed)) => return Err(malformed.to_string()),
+            }
+        }
+    };
+    let limit = shared.options.boot_timeout;
+    let result = tokio::time::timeout(limit, booting)
+        .await
+        .unwrap_or_else(|_elapsed| Err(format!("not ready within {limit:?}")));
+    match result {
+        Ok(()) => {
+            worker.ready = true;
+            worker.info.set_state(WorkerState::Idle);
+            shared.release(worker, false);
+            shared.command(Command::Booted { slot });
+        }
+        Err(why) => {
+            let why = if why.is_empty() {
+                crate::exchange::how_it_ended(&worker.info).await
+            } else {
+                why
+            };
+            shared.command(Command::BootFailed { info: Arc::clone(&worker.info), why });
+        }
+    }
+}
+
+/// Resident memory of a process (`/proc/PID/statm`, proc(5)); `None` when it has ended.
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Spreads recycling: a small xorshift, seeded by the address-space layout and the process id. Nothing secret hangs on it.
+#[derive(Debug)]
+struct Jitter {
+    state: u64,
+}
+
+impl Jitter {
+    fn new() -> Self {
+        let place = 0_u8;
+        let seed = (&raw const place).addr() as u64;
+        Self { state: (seed ^ (u64::from(std::process::id()) << 32)) | 1 }
+    }
+
+    /// A number from 0 to `bound - 1`.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state % bound.max(1)
+    }
+}

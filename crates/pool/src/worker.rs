@@ -1,0 +1,317 @@
+//! One worker process as the server sees it: its socket, its buffers, and what is known about it.
+//!
+//! Invariants
+//! - Frames come out in the order they were sent; log lines are logged on the way and never reach a caller.
+//! - A buffer grows only to the frame that is arriving: at most `wire::MAX_PAYLOAD` and a header.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio_util::io::poll_read_buf;
+use tracing::debug;
+use wire::{FromWorker, Malformed, Sender};
+
+use crate::context::RequestId;
+use crate::output;
+use crate::status::{WorkerState, WorkerStatus};
+
+const READ_AHEAD: usize = 16 * 1024;
+
+/// What everybody may know about a worker while somebody else holds its socket.
+#[derive(Debug)]
+pub(crate) struct WorkerInfo {
+    /// Names the worker; never used twice.
+    pub(crate) slot: u32,
+    /// Process id; 0 until the zygote has told it.
+    pub(crate) pid: AtomicU32,
+    state: AtomicU8,
+    pub(crate) requests: AtomicU64,
+    /// Bytes, from the last look.
+    pub(crate) resident: AtomicU64,
+    /// Recycled after this many requests.
+    pub(crate) max_requests: u64,
+    /// Milliseconds since the pool started, plus one, at which the running request was dispatched; 0: none.
+    pub(crate) busy_since: AtomicU64,
+    /// When it became ready for its first request, on the same clock; 0: not yet.
+    pub(crate) booted_at: AtomicU64,
+    /// When it was told to end, on the same clock; 0: not yet.
+    pub(crate) ending_since: AtomicU64,
+    /// Killed because its request took too long.
+    pub(crate) timed_out: AtomicBool,
+    /// Its replacement is being booted.
+    pub(crate) replacing: AtomicBool,
+    /// To be ended at its next release.
+    pub(crate) retire: AtomicBool,
+    /// We had it ended, so its end is no crash.
+    pub(crate) told_to_end: AtomicBool,
+    /// The request it has, for its log lines.
+    pub(crate) request: Mutex<Option<RequestId>>,
+    /// The last lines it wrote, for the error when it does not boot.
+    tail: Mutex<VecDeque<String>>,
+    exit: OnceLock<u32>,
+    exited: Notify,
+}
+
+impl WorkerInfo {
+    pub(crate) fn new(slot: u32, max_requests: u64) -> Self {
+        Self {
+            slot,
+            pid: AtomicU32::new(0),
+            state: AtomicU8::new(WorkerState::Booting as u8),
+            requests: AtomicU64::new(0),
+            resident: AtomicU64::new(0),
+            max_requests,
+            busy_since: AtomicU64::new(0),
+            booted_at: AtomicU64::new(0),
+            ending_since: AtomicU64::new(0),
+            timed_out: AtomicBool::new(false),
+            replacing: AtomicBool::new(false),
+            retire: AtomicBool::new(false),
+            told_to_end: AtomicBool::new(false),
+            request: Mutex::new(None),
+            tail: Mutex::new(VecDeque::new()),
+            exit: OnceLock::new(),
+            exited: Notify::new(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        WorkerState::from_number(self.state.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_state(&self, state: WorkerState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn current_request(&self) -> Option<RequestId> {
+        self.request.lock().expect("no holder panics").clone()
+    }
+
+    pub(crate) fn set_request(&self, id: Option<RequestId>) {
+        *self.request.lock().expect("no holder panics") = id;
+    }
+
+    /// Keeps a line for [`WorkerInfo::tail`].
+    pub(crate) fn remember(&self, line: &str) {
+        const LINES: usize = 20;
+        let mut tail = self.tail.lock().expect("no holder panics");
+        if tail.len() == LINES {
+            tail.pop_front();
+        }
+        tail.push_back(line.to_owned());
+    }
+
+    /// The last lines it wrote, one per line.
+    pub(crate) fn tail(&self) -> String {
+        let tail = self.tail.lock().expect("no holder panics");
+        tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Called once, when the zygote (or its death) has told the worker's end.
+    pub(crate) fn set_exit(&self, status: u32) {
+        if self.exit.set(status).is_ok() {
+            self.exited.notify_waiters();
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Option<u32> {
+        self.exit.get().copied()
+    }
+
+    /// Waits for the worker's end. Cancel safe.
+    pub(crate) async fn ended(&self) -> u32 {
+        loop {
+            let notified = self.exited.notified();
+            if let Some(status) = self.exit() {
+                return status;
+            }
+            notified.await;
+        }
+    }
+
+    pub(crate) fn status(&self) -> WorkerStatus {
+        WorkerStatus {
+            pid: self.pid(),
+            state: self.state(),
+            requests: self.requests.load(Ordering::Relaxed),
+            resident_bytes: self.resident.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What a worker says that is not a log line.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Hello { version: u16, php_version: String },
+    Ready,
+    Inform(StatusCode, HeaderMap),
+    Head(Head),
+    Body(Bytes),
+    End { ready: bool, busy: bool },
+    Spawned { slot: u32, pid: u32 },
+    Exited { pid: u32, status: u32 },
+    Failed { slot: u32, errno: u32 },
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// The reason phrase when it is not the standard one.
+    pub(crate) reason: Option<Bytes>,
+}
+
+/// Why no more events come.
+#[derive(Debug)]
+pub(crate) enum Gone {
+    /// The process closed its socket, most likely by ending.
+    Closed,
+    /// It sent what is no frame.
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Gone {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+/// Reads frames from a socket.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    buffer: BytesMut,
+    sender: Sender,
+}
+
+impl FrameReader {
+    pub(crate) fn new(sender: Sender) -> Self {
+        Self { buffer: BytesMut::new(), sender }
+    }
+
+    /// The next event that has arrived whole, without reading from the socket.
+    pub(crate) fn buffered(&mut self, info: &WorkerInfo) -> Result<Option<Event>, Malformed> {
+        loop {
+            let Some(header) = wire::peek(&self.buffer, self.sender)? else { return Ok(None) };
+            if self.buffer.len() < header.frame_len() {
+                self.buffer.reserve(header.frame_len() - self.buffer.len());
+                return Ok(None);
+            }
+            let frame = self.buffer.split_to(header.frame_len()).freeze();
+            let payload = frame.slice(wire::HEADER_LEN..);
+            let event = match FromWorker::decode(header, &payload)? {
+                FromWorker::Hello { version, pid: _, php_version } => Event::Hello {
+                    version,
+                    php_version: String::from_utf8_lossy(php_version).into_owned(),
+                },
+                FromWorker::Ready => Event::Ready,
+                FromWorker::Inform(head) => {
+                    let head = build_head(&head, &payload)?;
+                    Event::Inform(head.status, head.headers)
+                }
+                FromWorker::Head(head) => Event::Head(build_head(&head, &payload)?),
+                FromWorker::Body(_) => Event::Body(payload),
+                FromWorker::End { ready, busy, peak_memory: _ } => Event::End { ready, busy },
+                FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
+                FromWorker::Exited { pid, status } => Event::Exited { pid, status },
+                FromWorker::Failed { slot, errno } => Event::Failed { slot, errno },
+                FromWorker::Log(line) => {
+                    output::log_frame(info, &line);
+                    continue;
+                }
+            };
+            return Ok(Some(event));
+        }
+    }
+
+    /// The next event. Cancel safe: what has arrived stays in the buffer.
+    pub(crate) fn poll_next(
+        &mut self,
+        stream: &mut UnixStream,
+        info: &WorkerInfo,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Event, Gone>> {
+        loop {
+            if let Some(event) = self.buffered(info)? {
+                return Poll::Ready(Ok(event));
+            }
+            if self.buffer.capacity() - self.buffer.len() < READ_AHEAD / 4 {
+                self.buffer.reserve(READ_AHEAD);
+            }
+            match ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut self.buffer)) {
+                Ok(0) => return Poll::Ready(Err(Gone::Closed)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_reset) => return Poll::Ready(Err(Gone::Closed)),
+            }
+        }
+    }
+}
+
+/// A response head as `http` types; values share the frame's memory. Fields that HTTP does not allow are left out.
+fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Malformed> {
+    let status = StatusCode::from_u16(head.status)
+        .map_err(|_out_of_range| Malformed::Payload("status out of range"))?;
+    let mut headers = HeaderMap::with_capacity(head.pairs.size_hint().0);
+    for (name, value) in head.pairs.clone() {
+        let value_bytes = payload.slice_ref(value);
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_maybe_shared(value_bytes))
+        {
+            headers.append(name, value);
+        } else {
+            debug!(name = %String::from_utf8_lossy(name), "response header left out");
+        }
+    }
+    let reason = (!head.reason.is_empty()).then(|| payload.slice_ref(head.reason));
+    Ok(Head { status, headers, reason })
+}
+
+/// A worker's socket. Whoever holds it may talk to the worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) info: std::sync::Arc<WorkerInfo>,
+    pub(crate) stream: UnixStream,
+    pub(crate) reader: FrameReader,
+    /// READY has come since the last END: what is written now will be read at once.
+    pub(crate) ready: bool,
+    /// Bytes on their way to the worker; kept to reuse the memory.
+    pub(crate) outgoing: Vec<u8>,
+}
+
+impl Worker {
+    pub(crate) fn new(info: std::sync::Arc<WorkerInfo>, stream: UnixStream) -> Self {
+        Self {
+            info,
+            stream,
+            reader: FrameReader::new(Sender::Worker),
+            ready: false,
+            outgoing: Vec::new(),
+        }
+    }
+
+    pub(crate) fn buffered(&mut self) -> Result<Option<Event>, Malformed> {
+        self.reader.buffered(&self.info)
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Gone>> {
+        self.reader.poll_next(&mut self.stream, &self.info, cx)
+    }
+
+    /// The next event. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Event, Gone> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}

@@ -1,0 +1,212 @@
+//! The zygote: the process that starts PHP once and forks every worker.
+//!
+//! Invariants
+//! - What it is told arrives whole and in order; what it says is read as frames and nothing else.
+//! - When its socket closes it ends its workers and itself: no PHP outlives the server.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use wire::Sender;
+
+use crate::options::{Model, Options};
+use crate::worker::{Event, FrameReader, Gone, WorkerInfo};
+use crate::{StartError, output, sys};
+
+/// A running zygote.
+#[derive(Debug)]
+pub(crate) struct Zygote {
+    child: Child,
+    socket: UnixStream,
+    reader: FrameReader,
+    /// For its own log lines; not a worker.
+    info: Arc<WorkerInfo>,
+    pub(crate) php_version: String,
+    output: tokio::task::JoinSet<()>,
+}
+
+/// The server's ends of a new worker's descriptors.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) frames: UnixStream,
+    pub(crate) stdout: tokio::net::unix::pipe::Receiver,
+    pub(crate) stderr: tokio::net::unix::pipe::Receiver,
+}
+
+impl Zygote {
+    /// Starts the program and waits for its HELLO.
+    pub(crate) async fn start(options: &Options) -> Result<Self, StartError> {
+        let program = options.program.display().to_string();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = Command::new(&options.program);
+        command
+            .args(arguments(options))
+            .current_dir(&options.directory)
+            .envs(options.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        sys::give_descriptor_3(&mut command, OwnedFd::from(theirs));
+        let spawned = command.spawn();
+        drop(command); // and with it our copy of the zygote's end
+        let mut child =
+            spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
+
+        let info = Arc::new(WorkerInfo::new(0, u64::MAX));
+        info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+        let mut output = tokio::task::JoinSet::new();
+        if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
+            let info = Arc::clone(&info);
+            output.spawn(async move {
+                tokio::join!(
+                    output::read_lines(&info, stdout, "stdout"),
+                    output::read_lines(&info, stderr, "stderr"),
+                );
+            });
+        }
+        let mut zygote = Self {
+            child,
+            socket: UnixStream::from_std(ours)?,
+            reader: FrameReader::new(Sender::Zygote),
+            info,
+            php_version: String::new(),
+            output,
+        };
+        match tokio::time::timeout(options.boot_timeout, zygote.next()).await {
+            Ok(Ok(Event::Hello { version: wire::VERSION, php_version, .. })) => {
+                zygote.php_version = php_version;
+                Ok(zygote)
+            }
+            Ok(Ok(Event::Hello { version, .. })) => Err(StartError::Zygote {
+                program,
+                output: format!(
+                    "it speaks version {version} of the frames, this server version {}: build both anew",
+                    wire::VERSION
+                ),
+            }),
+            other => {
+                let why = match other {
+                    Err(_elapsed) => format!("nothing within {:?}", options.boot_timeout),
+                    Ok(Err(Gone::Malformed(malformed))) => format!("malformed frame: {malformed}"),
+                    _ => String::new(),
+                };
+                Err(StartError::Zygote { program, output: zygote.last_words(&why).await })
+            }
+        }
+    }
+
+    /// What it printed before it ended.
+    async fn last_words(mut self, why: &str) -> String {
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let reading = async { while self.output.join_next().await.is_some() {} };
+        if tokio::time::timeout(PATIENCE, reading).await.is_err() {
+            tracing::debug!("its output is still open");
+        }
+        let tail = self.info.tail();
+        let parts: Vec<&str> =
+            [tail.as_str(), why].into_iter().filter(|part| !part.is_empty()).collect();
+        if parts.is_empty() { "it printed nothing".to_owned() } else { parts.join("\n") }
+    }
+
+    /// The next thing the zygote says. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Event, Gone> {
+        std::future::poll_fn(|cx| self.reader.poll_next(&mut self.socket, &self.info, cx)).await
+    }
+
+    /// Has a worker forked; SPAWNED or FAILED will name `slot`.
+    pub(crate) async fn spawn(&mut self, slot: u32) -> std::io::Result<Ends> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        // The worker's end blocks: the flag belongs to the end, not to the pair.
+        rustix::io::ioctl_fionbio(&theirs, false)?;
+        let (stdout, their_stdout) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (stderr, their_stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let mut frame = Vec::new();
+        wire::send::spawn(&mut frame, slot);
+        let descriptors = [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
+        let sent = self
+            .socket
+            .async_io(Interest::WRITABLE, || {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+                let mut ancillary = SendAncillaryBuffer::new(&mut space);
+                let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+                debug_assert!(fits, "the space is for three descriptors");
+                let sent = sendmsg(
+                    &self.socket,
+                    &[IoSlice::new(&frame)],
+                    &mut ancillary,
+                    SendFlags::NOSIGNAL,
+                )?;
+                Ok(sent)
+            })
+            .await?;
+        self.write_all(frame.get(sent..).unwrap_or_default()).await?;
+        Ok(Ends {
+            frames: UnixStream::from_std(ours.into())?,
+            stdout: receiver(stdout)?,
+            stderr: receiver(stderr)?,
+        })
+    }
+
+    /// Signals a worker; nothing happens when it has ended already.
+    pub(crate) async fn kill(&mut self, pid: u32, signal: i32) -> std::io::Result<()> {
+        let mut frame = Vec::new();
+        wire::send::kill(&mut frame, pid, signal.unsigned_abs());
+        self.write_all(&frame).await
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        tokio::io::AsyncWriteExt::write_all(&mut self.socket, bytes).await
+    }
+
+    /// Has it end its workers and itself; kills it when it does not.
+    pub(crate) async fn end(mut self, patience: Duration) {
+        drop(self.socket);
+        if tokio::time::timeout(patience, self.child.wait()).await.is_err()
+            && let Err(error) = self.child.kill().await
+        {
+            tracing::warn!(%error, "zygote could not be killed");
+        }
+    }
+}
+
+fn receiver(end: OwnedFd) -> std::io::Result<tokio::net::unix::pipe::Receiver> {
+    tokio::net::unix::pipe::Receiver::from_owned_fd(end)
+}
+
+fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
+    let mut arguments: Vec<std::ffi::OsString> = vec!["--model".into()];
+    arguments.push(
+        match options.model {
+            Model::Request => "request",
+            Model::Worker => "worker",
+        }
+        .into(),
+    );
+    if let Some(script) = &options.worker_script {
+        arguments.push("--script".into());
+        arguments.push(script.into());
+    }
+    for (name, value) in &options.ini {
+        arguments.push("--ini".into());
+        arguments.push(format!("{name}={value}").into());
+    }
+    arguments
+}

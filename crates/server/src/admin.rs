@@ -1,0 +1,328 @@
+//! The admin address: `/metrics` for Prometheus, `/status` for programs, `/up` for load balancers, `/` for people.
+//!
+//! Invariants
+//! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
+//! - It reads; nothing can be changed through it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use pool::{Pool, WorkerState};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+
+/// Connections at once; further ones wait in the system's queue. An operator needs a handful.
+const CONNECTIONS: usize = 64;
+/// How long a client may take to send a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often histograms are folded, so that they do not grow between scrapes.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Seconds; from a plain PHP page to a report that somebody waits for.
+const DURATION_BUCKETS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// What the admin address tells about; shared with the server that fills it.
+#[derive(Debug)]
+pub struct State {
+    started: Instant,
+    phase: AtomicU8,
+    serving: OnceLock<Serving>,
+}
+
+/// Known once the server is ready.
+#[derive(Debug)]
+pub struct Serving {
+    /// PHP, unless only files are served.
+    pub pool: Option<Pool>,
+    /// Addresses with their scheme.
+    pub listeners: Vec<String>,
+    /// The name of the model, unless only files are served.
+    pub model: Option<&'static str>,
+    /// The line that explains what runs.
+    pub explanation: String,
+}
+
+const STARTING: u8 = 0;
+const READY: u8 = 1;
+const DRAINING: u8 = 2;
+
+impl State {
+    /// A server that has just begun to start.
+    pub fn starting() -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            phase: AtomicU8::new(STARTING),
+            serving: OnceLock::new(),
+        })
+    }
+
+    /// Requests are answered from now on.
+    pub fn ready(&self, serving: Serving) {
+        self.serving.set(serving).expect("a server becomes ready once");
+        self.phase.store(READY, Ordering::Release);
+    }
+
+    /// No new requests are taken.
+    pub fn draining(&self) {
+        self.phase.store(DRAINING, Ordering::Release);
+    }
+
+    fn phase(&self) -> &'static str {
+        match self.phase.load(Ordering::Acquire) {
+            STARTING => "starting",
+            READY => "ready",
+            _ => "draining",
+        }
+    }
+}
+
+/// The bound admin address.
+#[derive(Debug)]
+pub struct Admin {
+    listener: TcpListener,
+    metrics: PrometheusHandle,
+    state: Arc<State>,
+}
+
+impl Admin {
+    /// Binds the address and starts recording metrics.
+    pub async fn bind(address: SocketAddr, state: Arc<State>) -> Result<Self, Failure> {
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            Failure::caused_by(
+                format!("cannot listen on {address} (admin)"),
+                &error,
+                "choose another address with `--admin`, or port 0 for any free one",
+            )
+        })?;
+        let metrics = PrometheusBuilder::new()
+            .set_buckets_for_metric(
+                Matcher::Full("hearth_request_duration_seconds".into()),
+                DURATION_BUCKETS,
+            )
+            .and_then(PrometheusBuilder::install_recorder)
+            .map_err(|error| {
+                Failure::caused_by("cannot record metrics", &error, "please report this")
+            })?;
+        describe_metrics();
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "admin address is not loopback: anyone who reaches it can read it");
+        }
+        Ok(Self { listener, metrics, state })
+    }
+
+    /// The address bound, its port the real one.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers until `end` is cancelled.
+    pub async fn serve(self, end: CancellationToken) {
+        let mut connections = JoinSet::new();
+        let mut upkeep = tokio::time::interval(UPKEEP);
+        loop {
+            tokio::select! {
+                () = end.cancelled() => break,
+                _ = upkeep.tick() => self.metrics.run_upkeep(),
+                Some(_) = connections.join_next() => {}
+                accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                    Ok((socket, _peer)) => {
+                        let (metrics, state) = (self.metrics.clone(), Arc::clone(&self.state));
+                        connections.spawn(async move {
+                            let service = service_fn(move |request| {
+                                let response = answer(&request, &metrics, &state);
+                                async move { Ok::<_, Infallible>(response) }
+                            });
+                            let connection = hyper::server::conn::http1::Builder::new()
+                                .timer(TokioTimer::new())
+                                .header_read_timeout(HEADER_TIMEOUT)
+                                .serve_connection(TokioIo::new(socket), service);
+                            if let Err(error) = connection.await {
+                                tracing::debug!(%error, "admin connection ended early");
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "admin connection not accepted");
+                        // Out of descriptors, most likely: do not spin.
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+fn answer<B>(
+    request: &Request<B>,
+    metrics: &PrometheusHandle,
+    state: &State,
+) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri().path() {
+        "/up" => match state.phase() {
+            "ready" => text(StatusCode::OK, "ok\n".into()),
+            phase => text(StatusCode::SERVICE_UNAVAILABLE, format!("{phase}\n")),
+        },
+        "/metrics" => {
+            set_gauges(state);
+            typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render())
+        }
+        "/status" => {
+            let status = serde_json::to_string_pretty(&Status::of(state))
+                .expect("the status has only plain types");
+            typed(StatusCode::OK, "application/json", status + "\n")
+        }
+        "/" => typed(StatusCode::OK, "text/html; charset=utf-8", page(&Status::of(state))),
+        _ => text(StatusCode::NOT_FOUND, "here are /, /up, /status and /metrics\n".into()),
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// `/status`.
+#[derive(Debug, Serialize)]
+struct Status {
+    version: &'static str,
+    pid: u32,
+    state: &'static str,
+    uptime_seconds: u64,
+    listeners: Vec<String>,
+    application: Option<String>,
+    model: Option<&'static str>,
+    pool: Option<pool::PoolStatus>,
+}
+
+impl Status {
+    fn of(state: &State) -> Self {
+        let serving = state.serving.get();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            state: state.phase(),
+            uptime_seconds: state.started.elapsed().as_secs(),
+            listeners: serving.map(|serving| serving.listeners.clone()).unwrap_or_default(),
+            application: serving.map(|serving| serving.explanation.clone()),
+            model: serving.and_then(|serving| serving.model),
+            pool: serving.and_then(|serving| serving.pool.as_ref()).map(Pool::status),
+        }
+    }
+}
+
+fn describe_metrics() {
+    metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
+    metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
+    metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
+    metrics::describe_gauge!("hearth_uptime_seconds", "Seconds since the server started");
+    metrics::describe_counter!("hearth_worker_requests_total", "Requests dispatched to PHP");
+    metrics::describe_counter!(
+        "hearth_worker_crashes_total",
+        "Workers that ended without being told to"
+    );
+    metrics::describe_counter!("hearth_worker_recycled_total", "Workers replaced on purpose");
+    metrics::describe_histogram!(
+        "hearth_request_duration_seconds",
+        "From a request's head to the end of its answer"
+    );
+}
+
+const WORKER_STATES: &[(WorkerState, &str)] = &[
+    (WorkerState::Booting, "booting"),
+    (WorkerState::Idle, "idle"),
+    (WorkerState::Busy, "busy"),
+    (WorkerState::Stopping, "stopping"),
+];
+
+/// What the pool counts itself is copied at the moment of the scrape.
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
+fn set_gauges(state: &State) {
+    metrics::gauge!("hearth_uptime_seconds").set(state.started.elapsed().as_secs_f64());
+    let Some(pool) = state.serving.get().and_then(|serving| serving.pool.as_ref()) else { return };
+    let status = pool.status();
+    for (worker_state, name) in WORKER_STATES {
+        let count = status.workers.iter().filter(|worker| worker.state == *worker_state).count();
+        metrics::gauge!("hearth_workers", "state" => *name).set(count as f64);
+    }
+    let resident: u64 = status.workers.iter().map(|worker| worker.resident_bytes).sum();
+    metrics::gauge!("hearth_workers_resident_bytes").set(resident as f64);
+    metrics::gauge!("hearth_backlog").set(status.backlog as f64);
+    metrics::counter!("hearth_worker_requests_total").absolute(status.requests);
+    metrics::counter!("hearth_worker_crashes_total").absolute(status.crashes);
+    metrics::counter!("hearth_worker_recycled_total").absolute(status.recycled);
+}
+
+/// `/`: the same numbers for people, without a script.
+fn page(status: &Status) -> String {
+    let mut rows = vec![
+        ("State", status.state.to_owned()),
+        ("Uptime", format!("{} s", status.uptime_seconds)),
+        ("Listeners", status.listeners.join(", ")),
+        ("Application", status.application.clone().unwrap_or_default()),
+    ];
+    if let Some(pool) = &status.pool {
+        let count = |state| pool.workers.iter().filter(|worker| worker.state == state).count();
+        rows.extend([
+            ("PHP", pool.php_version.clone()),
+            (
+                "Workers",
+                format!(
+                    "{} ({} busy, {} idle)",
+                    pool.workers.len(),
+                    count(WorkerState::Busy),
+                    count(WorkerState::Idle)
+                ),
+            ),
+            ("Backlog", pool.backlog.to_string()),
+            ("Requests", pool.requests.to_string()),
+            ("Crashes", pool.crashes.to_string()),
+            ("Recycled", pool.recycled.to_string()),
+        ]);
+    }
+    let rows: String = rows
+        .iter()
+        .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>\n", escaped(value)))
+        .collect();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"5\">\n\
+         <title>Hearth</title>\n<style>body {{ font: 1rem/1.5 system-ui; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }} \
+         th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}</table>\n\
+         <p><a href=\"/status\">/status</a> · <a href=\"/metrics\">/metrics</a> · <a href=\"/up\">/up</a></p>\n</html>\n",
+        status.version
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+#[path = "admin_tests.rs"]
+mod tests;

@@ -1,0 +1,70 @@
+//! `hearth check`: what would run, and everything that is wrong with it.
+//!
+//! Invariants
+//! - It changes nothing: no file is written, no script of the application runs; sockets are bound and closed at once.
+//! - It goes on after a problem as far as that makes sense, so one run shows them all.
+
+mod application;
+mod machine;
+mod php;
+mod report;
+
+use crate::cli::Target;
+use crate::config::{self, Environment};
+use crate::detect;
+use crate::failure::Failure;
+use crate::plan::Plan;
+pub use report::Report;
+use report::Topic;
+
+/// Looks at everything.
+pub fn check(target: &Target, environment: &Environment) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    let folder = detect::folder_of(&target.path)?;
+    let settings =
+        match config::load(&folder, target.config.as_deref(), target.flags.clone(), environment) {
+            Ok(settings) => settings,
+            Err(error) => {
+                // Without settings nothing else can be judged.
+                report.problem(Topic::Settings, error.to_string(), error.hint());
+                return Ok(report);
+            }
+        };
+    report.fine(Topic::Settings, "all settings can be used");
+
+    let plan = match detect::detect(&target.path) {
+        Ok(found) => match Plan::new(found.clone(), &settings, environment) {
+            Ok(plan) => {
+                report.explain(plan.explain(None));
+                Ok(plan)
+            }
+            Err(failure) => {
+                report.failure(Topic::Application, &failure);
+                Err(Some(found))
+            }
+        },
+        Err(error) => {
+            report.problem(Topic::Application, error.to_string(), error.hint());
+            Err(None)
+        }
+    };
+    let (application, plan) = match plan {
+        Ok(plan) => (Some(plan.application.clone()), Some(plan)),
+        Err(application) => (application, None),
+    };
+
+    let wants_php = plan.as_ref().is_none_or(|plan| plan.php.is_some());
+    let info = if wants_php {
+        php::look(&mut report, plan.as_ref(), &settings, environment)
+    } else {
+        None
+    };
+    if let Some(application) = &application {
+        application::look(&mut report, application, info.as_ref(), environment);
+    }
+    machine::look(&mut report, &settings);
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The application: its files, what it may write, what it requires of PHP, and how its framework is set.
+
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use super::{Report, Topic};
+use crate::composer;
+use crate::config::Environment;
+use crate::detect::{Application, Kind};
+use crate::php::{Info, has_extension};
+
+/// Looks at the application.
+pub fn look(
+    report: &mut Report,
+    application: &Application,
+    info: Option<&Info>,
+    environment: &Environment,
+) {
+    files(report, application);
+    requirements(report, application, info);
+    match application.kind {
+        Kind::Laravel => laravel(report, application, environment),
+        Kind::Symfony => symfony(report, application, environment),
+        Kind::FrontController | Kind::WorkerScript | Kind::StaticFiles => {}
+    }
+}
+
+fn files(report: &mut Report, application: &Application) {
+    let root = &application.document_root;
+    if access(root, Access::READ_OK | Access::EXEC_OK).is_ok() {
+        report.fine(Topic::Application, format!("document root {} can be read", root.display()));
+    } else {
+        report.problem(
+            Topic::Application,
+            format!("document root {} cannot be read", root.display()),
+            "let Hearth's user read it, or choose another with `--document-root`",
+        );
+    }
+    if root == &application.folder && root.join("composer.json").is_file() {
+        report.warning(
+            Topic::Application,
+            "the document root is the whole project: its other files can be asked for, too",
+            "keep public files in a folder `public`, or choose one with `--document-root`",
+        );
+    }
+    for script in [&application.front_controller, &application.worker_script].into_iter().flatten()
+    {
+        if access(script, Access::READ_OK).is_err() {
+            report.problem(
+                Topic::Application,
+                format!("{} cannot be read", script.display()),
+                "let Hearth's user read it",
+            );
+        }
+    }
+}
+
+fn requirements(report: &mut Report, application: &Application, info: Option<&Info>) {
+    let requirements = match composer::requirements(&application.folder) {
+        Ok(Some(requirements)) => requirements,
+        Ok(None) => return,
+        Err(failure) => return report.failure(Topic::Application, &failure),
+    };
+    if !application.folder.join("vendor/autoload.php").is_file() {
+        report.problem(
+            Topic::Application,
+            "vendor/autoload.php is missing",
+            "run `composer install` in the application's folder",
+        );
+    }
+    let Some(info) = info else { return };
+    let missing: Vec<&str> = requirements
+        .extensions
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !has_extension(info, name))
+        .collect();
+    if !missing.is_empty() {
+        report.problem(
+            Topic::Php,
+            format!(
+                "composer.json requires extensions that this PHP does not have: {}",
+                missing.join(", ")
+            ),
+            "install them for this PHP version, or choose another version with `--php`",
+        );
+    } else if !requirements.extensions.is_empty() {
+        report.fine(
+            Topic::Php,
+            format!(
+                "extensions that composer.json requires: {}",
+                requirements.extensions.join(", ")
+            ),
+        );
+    }
+    if let Some(constraint) = &requirements.php
+        && composer::satisfies(&info.php_version, constraint) == Some(false)
+    {
+        report.problem(
+            Topic::Php,
+            format!("composer.json requires PHP {constraint}, this is {}", info.php_version),
+            "choose another version with `--php`",
+        );
+    }
+}
+
+fn laravel(report: &mut Report, application: &Application, environment: &Environment) {
+    let folder = &application.folder;
+    writable(report, folder, &["storage", "storage/framework", "storage/logs", "bootstrap/cache"]);
+    let setting = |name: &str| dotenv(folder, name, environment);
+    let reads_key = std::fs::read_to_string(folder.join("config/app.php"))
+        .map_or(true, |config| config.contains("APP_KEY"));
+    if setting("APP_KEY").is_none_or(|key| key.is_empty()) && reads_key {
+        report.problem(
+            Topic::Application,
+            "APP_KEY is missing: Laravel cannot encrypt cookies and sessions",
+            "run `hearth php artisan key:generate`",
+        );
+    }
+    if setting("APP_DEBUG").is_some_and(|value| is_true(&value)) {
+        report.warning(
+            Topic::Application,
+            "APP_DEBUG is on: errors show code and settings to visitors",
+            "set APP_DEBUG=false in .env where others can reach the application",
+        );
+    }
+}
+
+fn symfony(report: &mut Report, application: &Application, environment: &Environment) {
+    let folder = &application.folder;
+    writable(report, folder, &["var", "var/cache", "var/log"]);
+    let setting = |name: &str| dotenv(folder, name, environment);
+    let env = setting("APP_ENV").unwrap_or_default();
+    let debug = setting("APP_DEBUG").map_or(env == "dev", |value| is_true(&value));
+    if debug {
+        report.warning(
+            Topic::Application,
+            "Symfony's debug mode is on: slow, and errors show code and settings to visitors",
+            "set APP_ENV=prod and APP_DEBUG=0 where others can reach the application",
+        );
+    }
+}
+
+/// Folders that the framework writes to. One that is not there yet must be possible to make.
+fn writable(report: &mut Report, folder: &Path, names: &[&str]) {
+    let refused: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| {
+            let path = folder.join(name);
+            path.exists() && access(&path, Access::WRITE_OK | Access::EXEC_OK).is_err()
+        })
+        .collect();
+    if refused.is_empty() {
+        let there: Vec<&str> =
+            names.iter().copied().filter(|name| folder.join(name).exists()).collect();
+        if !there.is_empty() {
+            report.fine(Topic::Application, format!("can be written: {}", there.join(", ")));
+        }
+    } else {
+        report.problem(
+            Topic::Application,
+            format!("cannot be written: {}", refused.join(", ")),
+            "let Hearth's user write there",
+        );
+    }
+}
+
+/// A variable as the framework will see it: the environment wins over `.env.local` and `.env`.
+fn dotenv(folder: &Path, name: &str, environment: &Environment) -> Option<String> {
+    if let Some(value) = environment.variable(name) {
+        return Some(value.to_owned());
+    }
+    [".env.local", ".env"].iter().find_map(|file| {
+        let text = std::fs::read_to_string(folder.join(file)).ok()?;
+        text.lines().rev().find_map(|line| {
+            let (known, value) = line.trim().trim_start_matches("export ").split_once('=')?;
+            (known.trim() == name).then(|| value.trim().trim_matches(['"', '\'']).to_owned())
+        })
+    })
+}
+
+fn is_true(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "(true)" | "on" | "yes")
+}

@@ -1,0 +1,162 @@
+//! What a check found, for people and for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::php::Info;
+
+/// Everything found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    application: Option<String>,
+    findings: Vec<Finding>,
+    php: Option<Info>,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    topic: Topic,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    /// As it should be.
+    Fine,
+    /// Works, but somebody should know.
+    Warning,
+    /// Will not work.
+    Problem,
+}
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topic {
+    /// Flags, environment, `hearth.toml`.
+    Settings,
+    /// The application's files.
+    Application,
+    /// PHP and its extensions.
+    Php,
+    /// Addresses and certificates.
+    Listeners,
+    /// Limits of the process and features of the kernel.
+    System,
+}
+
+impl Topic {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Settings => "settings",
+            Self::Application => "application",
+            Self::Php => "php",
+            Self::Listeners => "listeners",
+            Self::System => "system",
+        }
+    }
+}
+
+impl Report {
+    /// The line that says what would run.
+    pub fn explain(&mut self, line: String) {
+        self.application = Some(line);
+    }
+
+    /// What PHP says about itself.
+    pub fn php(&mut self, info: Info) {
+        self.php = Some(info);
+    }
+
+    /// Something is as it should be.
+    pub fn fine(&mut self, topic: Topic, message: impl Into<String>) {
+        self.findings.push(Finding {
+            level: Level::Fine,
+            topic,
+            message: message.into(),
+            hint: None,
+        });
+    }
+
+    /// Something works, but somebody should know.
+    pub fn warning(&mut self, topic: Topic, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Level::Warning, topic, message.into(), hint.into());
+    }
+
+    /// Something will not work.
+    pub fn problem(&mut self, topic: Topic, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Level::Problem, topic, message.into(), hint.into());
+    }
+
+    /// `hearth serve` would end with this.
+    pub fn failure(&mut self, topic: Topic, failure: &Failure) {
+        self.problem(topic, failure.message(), failure.hint().unwrap_or_default());
+    }
+
+    fn push(&mut self, level: Level, topic: Topic, message: String, hint: String) {
+        self.findings.push(Finding { level, topic, message, hint: Some(hint) });
+    }
+
+    /// Nothing is wrong.
+    pub fn is_fine(&self) -> bool {
+        self.findings.iter().all(|finding| finding.level != Level::Problem)
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    /// For people.
+    pub fn text(&self, colour: bool) -> String {
+        let mut text = String::new();
+        if let Some(line) = &self.application {
+            writeln!(text, "{line}\n").expect("a String takes all");
+        }
+        for finding in &self.findings {
+            let (mark, code) = match finding.level {
+                Level::Fine => ("✓", "32"),
+                Level::Warning => ("!", "33"),
+                Level::Problem => ("✗", "31"),
+            };
+            let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark.to_owned() };
+            writeln!(text, "{mark} {}: {}", finding.topic.name(), finding.message)
+                .expect("a String takes all");
+            if let Some(hint) = &finding.hint {
+                writeln!(text, "    {hint}").expect("a String takes all");
+            }
+        }
+        let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
+        let verdict = match (problems, warnings) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (0, warnings) => {
+                format!("nothing is wrong, {} to know about", counted(warnings, "thing"))
+            }
+            (problems, _) => format!("{} to solve", counted(problems, "problem")),
+        };
+        writeln!(text, "\n{verdict}").expect("a String takes all");
+        text
+    }
+
+    /// For programs.
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Verdict<'a> {
+            fine: bool,
+            #[serde(flatten)]
+            report: &'a Report,
+        }
+        let verdict = Verdict { fine: self.is_fine(), report: self };
+        serde_json::to_string_pretty(&verdict).expect("a report has only plain types") + "\n"
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,258 @@
+//! The command line: commands, flags and the help that teaches them.
+//!
+//! Invariants
+//! - Every flag that sets something comes from the table of settings; none has a meaning of its own.
+//! - Only what this build can do is offered.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::{StyledStr, ValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::config::{KEYS, Key, Raw};
+use crate::failure::Failure;
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Invocation {
+    /// `hearth serve [PATH]`.
+    Serve(Target),
+    /// `hearth check [PATH]`.
+    Check {
+        /// What to look at.
+        target: Target,
+        /// `--json`.
+        json: bool,
+    },
+    /// `hearth php ARGS...`.
+    Php(Vec<OsString>),
+    /// `hearth bench NAME`.
+    Bench(String),
+    /// `--help` and `--version`: this text, on stdout.
+    Print(StyledStr),
+}
+
+/// An application and the flags about it.
+#[derive(Debug)]
+pub struct Target {
+    /// As given.
+    pub path: PathBuf,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// Values by setting.
+    pub flags: Vec<(&'static str, Raw)>,
+}
+
+/// Reads the command line; its first item is the program's name.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
+    let mut matches = match command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.render())),
+        Err(error) => return Err(misused(&error)),
+    };
+    let (name, mut matches) = matches.remove_subcommand().expect("clap insists on a command");
+    Ok(match name.as_str() {
+        "serve" => Invocation::Serve(target(&mut matches)),
+        "check" => {
+            let json = matches.get_flag("json");
+            Invocation::Check { target: target(&mut matches), json }
+        }
+        "php" => Invocation::Php(
+            matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
+        ),
+        "bench" => Invocation::Bench(matches.remove_one("name").expect("clap insists on a name")),
+        other => unreachable!("clap knows no command {other}"),
+    })
+}
+
+fn target(matches: &mut ArgMatches) -> Target {
+    let mut flags = Vec::new();
+    for key in KEYS.iter().filter(|key| key.flag.is_some()) {
+        if key.repeats {
+            if let Some(values) = matches.remove_many::<String>(key.name) {
+                flags.push((key.name, Raw::List(values.collect())));
+            }
+        } else if let Some(value) = matches.remove_one::<String>(key.name) {
+            flags.push((key.name, Raw::Text(value)));
+        }
+    }
+    Target {
+        path: matches.remove_one("path").unwrap_or_else(|| PathBuf::from(".")),
+        config: matches.remove_one("config"),
+        flags,
+    }
+}
+
+/// The whole command line, for parsing and for the reference page.
+pub fn command() -> Command {
+    Command::new("hearth")
+        .bin_name("hearth")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("One server that keeps PHP warm")
+        .long_about(
+            "One server that keeps PHP warm: HTTP/1.1, HTTP/2, TLS and static files in front, PHP in separate worker\n\
+             processes behind. Run it in an application's folder; it finds Laravel, Symfony, a worker script or an index.php.",
+        )
+        .after_help("Try `hearth serve` in your application's folder, or `hearth help serve` for every flag.")
+        .after_long_help(
+            "Examples:\n  \
+             hearth serve                                   the application in this folder, on http://127.0.0.1:8080\n  \
+             hearth check                                   what `hearth serve` would run, and what is wrong with it\n  \
+             hearth php artisan migrate                     the same PHP on the command line\n\n\
+             Exit status: 0 done, 1 failed, 2 misused.",
+        )
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(serve())
+        .subcommand(check())
+        .subcommand(php())
+        .subcommand(bench())
+}
+
+fn serve() -> Command {
+    with_target(Command::new("serve")).about("Serve the application in a folder").after_long_help(
+        "Examples:\n  \
+             hearth serve\n  \
+             hearth serve /srv/shop --listen 127.0.0.1:8080 --workers 4\n  \
+             hearth serve --model worker --max-requests 1000 --admin 127.0.0.1:9180\n  \
+             hearth serve public/worker.php --php 8.2\n  \
+             hearth serve --listen :443 --tls-cert fullchain.pem --tls-key key.pem\n  \
+             hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
+             Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
+             Signals: TERM and INT finish what runs and end; a second one ends at once.",
+    )
+}
+
+fn check() -> Command {
+    with_target(Command::new("check"))
+        .about("Say what would run, and everything that is wrong with it")
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print one JSON object instead of text"),
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth check\n  \
+             hearth check /srv/shop --model worker --json\n\n\
+             Exit status: 0 nothing is wrong, 1 something is, 2 misused.",
+        )
+}
+
+fn php() -> Command {
+    Command::new("php")
+        .about("Run the same PHP on the command line")
+        .long_about(
+            "Runs the PHP command line program of the version that `hearth serve` would use (`php.version`), with all\n\
+             arguments as they are. `php.cli` names another program.",
+        )
+        .disable_help_flag(true)
+        .arg(
+            Arg::new("arguments")
+                .value_name("ARGS")
+                .help("Arguments for PHP, passed on untouched")
+                .num_args(0..)
+                .trailing_var_arg(true)
+                .allow_hyphen_values(true)
+                .value_parser(ValueParser::os_string()),
+        )
+        .after_help("Examples:\n  hearth php artisan migrate\n  hearth php -v")
+}
+
+fn bench() -> Command {
+    Command::new("bench")
+        .about("Say how a published table is reproduced")
+        .arg(Arg::new("name").value_name("NAME").required(true).help("The table, e.g. `models`"))
+}
+
+fn with_target(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("path")
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help("The application's folder, or one script [default: this folder]")
+                .long_help(
+                    "The application's folder, or one script: a front controller or a worker script.\n[default: this folder]",
+                ),
+        )
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Settings file [default: hearth.toml in the application's folder]")
+                .long_help(
+                    "Settings file.\n[environment: HEARTH_CONFIG] [default: hearth.toml in the application's folder, if there is one]",
+                ),
+        )
+        .args(KEYS.iter().filter_map(|key| key.flag.map(|flag| setting(key, flag))))
+}
+
+/// A flag, made from its row of the table.
+fn setting(key: &'static Key, flag: &'static str) -> Arg {
+    let doc = key.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join("\n");
+    let first = doc.lines().next().unwrap_or_default();
+    let default =
+        if key.default.is_empty() { String::new() } else { format!(" [default: {}]", key.default) };
+    let long = format!(
+        "{doc}\nTakes {}.\n[key: {}] [environment: {}]{default}",
+        (key.expected)(),
+        key.name,
+        key.environment(),
+    );
+    Arg::new(key.name)
+        .long(flag)
+        .value_name(key.placeholder)
+        .action(if key.repeats { ArgAction::Append } else { ArgAction::Set })
+        .help(format!("{first}{default}"))
+        .long_help(long)
+        .allow_hyphen_values(false)
+}
+
+/// Clap's complaint in our words: what is wrong first, what to do last.
+fn misused(error: &clap::Error) -> Failure {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let argument = context(ContextKind::InvalidArg).unwrap_or_default();
+    let flag_name = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
+    let suggested = context(ContextKind::SuggestedArg)
+        .or_else(|| context(ContextKind::SuggestedSubcommand))
+        .map(|name| format!("did you mean `{name}`?"));
+    let (message, hint) = match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with('-') => (
+            format!("unknown flag `{argument}`"),
+            suggested.unwrap_or_else(|| "`hearth serve --help` names every flag".into()),
+        ),
+        ErrorKind::UnknownArgument => (
+            format!("unexpected argument `{argument}`"),
+            "`hearth --help` shows how each command is called".into(),
+        ),
+        ErrorKind::InvalidSubcommand => (
+            format!(
+                "unknown command `{}`",
+                context(ContextKind::InvalidSubcommand).unwrap_or_default()
+            ),
+            suggested.unwrap_or_else(|| "`hearth --help` names the commands".into()),
+        ),
+        ErrorKind::ArgumentConflict => (
+            format!("`{}` may be given only once", flag_name(&argument)),
+            "leave all but one out".into(),
+        ),
+        ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
+            (format!("`{}` needs a value", flag_name(&argument)), format!("write `{argument}`"))
+        }
+        ErrorKind::MissingRequiredArgument => (
+            format!("{argument} is missing"),
+            "`hearth --help` shows how each command is called".into(),
+        ),
+        _ => return Failure::help(error.render().to_string()),
+    };
+    Failure::misused(message, hint)
+}

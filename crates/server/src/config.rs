@@ -1,0 +1,264 @@
+//! Settings: flag > environment > `hearth.toml` > default, read once and turned into types.
+//!
+//! Invariants
+//! - Nothing outside this module reads the environment.
+//! - A name that no setting has is an error that says which one is nearest; nothing is ignored silently.
+//! - A wrong value is reported with the setting, the place it came from and what would have been right.
+
+mod environment;
+mod file;
+mod keys;
+#[cfg(test)]
+mod reference;
+mod value;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use environment::Environment;
+pub use file::File;
+pub use keys::{KEYS, Key, SECTIONS, Settings};
+#[cfg(test)]
+use reference::{command_line_page, settings_page};
+pub use value::{Address, LogFormat, Model, PhpVersion, Raw, Value};
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `--listen`.
+    Flag(&'static str),
+    /// `HEARTH_HTTP_LISTEN`.
+    Environment(String),
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+    },
+    /// The table of settings.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "--{flag}"),
+            Self::Environment(name) => f.write_str(name),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// Why the settings cannot be used. The program says so and exits with 2.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No setting has this name.
+    #[error("unknown setting `{name}` ({origin})")]
+    UnknownKey {
+        /// As it was written.
+        name: String,
+        /// Where.
+        origin: Origin,
+        /// The nearest name that exists.
+        nearest: Option<String>,
+    },
+    /// A setting cannot have this value.
+    #[error("wrong value for `{key}` ({origin}): {found}")]
+    WrongValue {
+        /// The setting.
+        key: &'static str,
+        /// Where.
+        origin: Origin,
+        /// What was found there.
+        found: String,
+        /// What would be right.
+        expected: String,
+        /// The nearest text that would be right, where there are only a few.
+        nearest: Option<&'static str>,
+    },
+    /// Two settings contradict each other, or one lacks another.
+    #[error("{problem}")]
+    Together {
+        /// What does not fit.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The file is not TOML.
+    #[error("{}:{line}: {message}", path.display())]
+    NotToml {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What the parser says.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::UnknownKey { nearest: None, name, origin } => match origin {
+                Origin::Environment(_) => {
+                    format!("unset {name}, or see `hearth serve --help` for the names")
+                }
+                _ => "`hearth serve --help` names every setting".into(),
+            },
+            Self::WrongValue { expected, nearest: None, .. } => format!("write {expected}"),
+            Self::WrongValue { expected, nearest: Some(nearest), .. } => {
+                format!("did you mean `{nearest}`? Write {expected}")
+            }
+            Self::Together { hint, .. } => hint.clone(),
+            Self::Unreadable { path, .. } => {
+                format!(
+                    "check that {} exists and may be read, or leave out `--config`",
+                    path.display()
+                )
+            }
+            Self::NotToml { .. } => {
+                "correct that line; strings need quotes in TOML: `level = \"debug\"`".into()
+            }
+        }
+    }
+}
+
+/// All places that settings come from, before they have types.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Values of flags by the key's name.
+    pub flags: Vec<(&'static str, Raw)>,
+    /// `HEARTH_*` variables.
+    pub environment: Vec<(String, String)>,
+    /// `hearth.toml`, when there is one.
+    pub file: Option<File>,
+    /// What relative paths of flags and variables are relative to.
+    pub current_dir: PathBuf,
+    /// What the defaults' relative paths would be relative to, and `hearth.toml`'s are: the application's folder.
+    pub folder: PathBuf,
+}
+
+impl Sources {
+    /// Errs on names that no setting has.
+    pub fn check_names(&self) -> Result<(), ConfigError> {
+        if let Some(file) = &self.file {
+            file.check_names()?;
+        }
+        environment::check_names(&self.environment)
+    }
+
+    /// The value of one setting, typed, of its strongest source.
+    pub fn value<T: Value>(&self, key: &'static Key) -> Result<T, ConfigError> {
+        let mut value =
+            read(key, &Raw::Text(key.default.to_owned()), &Origin::Default, &self.folder)?;
+        if let Some(file) = &self.file
+            && let Some((raw, line)) = file.get(key.name)
+        {
+            let origin = Origin::File { path: file.path.clone(), line };
+            value = T::overridden_by(value, read(key, raw, &origin, file.folder())?);
+        }
+        let variable = key.environment();
+        if let Some((_, text)) = self.environment.iter().find(|(name, _)| *name == variable) {
+            let raw = Raw::Text(text.clone());
+            value = T::overridden_by(
+                value,
+                read(key, &raw, &Origin::Environment(variable), &self.current_dir)?,
+            );
+        }
+        if let Some((_, raw)) = self.flags.iter().find(|(name, _)| *name == key.name) {
+            let origin =
+                Origin::Flag(key.flag.expect("only settings with a flag have a value from one"));
+            value = T::overridden_by(value, read(key, raw, &origin, &self.current_dir)?);
+        }
+        Ok(value)
+    }
+}
+
+fn read<T: Value>(
+    key: &'static Key,
+    raw: &Raw,
+    origin: &Origin,
+    base: &Path,
+) -> Result<T, ConfigError> {
+    T::parse(raw, base).map_err(|wrong| ConfigError::WrongValue {
+        key: key.name,
+        origin: origin.clone(),
+        nearest: nearest(wrong.0.trim_matches('`'), T::choices().iter().copied()),
+        found: wrong.0,
+        expected: T::expected(),
+    })
+}
+
+/// Reads all settings for the application in `folder`.
+pub fn load(
+    folder: &Path,
+    file: Option<&Path>,
+    flags: Vec<(&'static str, Raw)>,
+    environment: &Environment,
+) -> Result<Settings, ConfigError> {
+    let file = match file.or(environment.config_file()) {
+        Some(path) => Some(File::read(&environment.current_dir.join(path))?),
+        None => File::read_if_there(&folder.join("hearth.toml"))?,
+    };
+    let sources = Sources {
+        flags,
+        environment: environment.settings(),
+        file,
+        current_dir: environment.current_dir.clone(),
+        folder: folder.to_owned(),
+    };
+    sources.check_names()?;
+    let settings = Settings::read(&sources)?;
+    settings.check_together()?;
+    Ok(settings)
+}
+
+impl Settings {
+    /// What one value cannot know of another.
+    fn check_together(&self) -> Result<(), ConfigError> {
+        let together = |problem: &str, hint: &str| {
+            Err(ConfigError::Together { problem: problem.into(), hint: hint.into() })
+        };
+        if self.http.listen.is_empty() {
+            return together(
+                "`http.listen` is empty",
+                "name at least one address, such as `127.0.0.1:8080`",
+            );
+        }
+        match (&self.http.tls_cert, &self.http.tls_key) {
+            (Some(_), None) => {
+                together("`http.tls_cert` is set without `http.tls_key`", "add `--tls-key FILE`")
+            }
+            (None, Some(_)) => {
+                together("`http.tls_key` is set without `http.tls_cert`", "add `--tls-cert FILE`")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The candidate that is most like `name`, if any is much like it.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests;

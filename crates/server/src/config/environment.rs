@@ -1,0 +1,137 @@
+//! The environment of the process, read once.
+
+#![expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use super::{ConfigError, KEYS, Key, Origin, nearest};
+
+/// Variables that start like settings and are not: between Hearth's own processes, or for where its files lie.
+const NOT_SETTINGS: &[&str] = &[
+    "HEARTH_APP_DIR",
+    "HEARTH_CONFIG",
+    "HEARTH_EGRESS",
+    "HEARTH_INI_DIR",
+    "HEARTH_LIB_DIR",
+    "HEARTH_REQUEST_ID",
+    "HEARTH_WORKER",
+];
+
+/// What the process was started with.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    variables: Vec<(OsString, OsString)>,
+    /// The current directory.
+    pub current_dir: PathBuf,
+    /// The program `hearth` itself.
+    pub program: PathBuf,
+    /// stderr is a terminal.
+    pub stderr_is_terminal: bool,
+    /// stdout is a terminal.
+    pub stdout_is_terminal: bool,
+}
+
+impl Environment {
+    /// Reads it all.
+    pub fn read() -> std::io::Result<Self> {
+        Ok(Self {
+            variables: std::env::vars_os().collect(),
+            current_dir: std::env::current_dir()?,
+            program: std::env::current_exe()?,
+            stderr_is_terminal: std::io::stderr().is_terminal(),
+            stdout_is_terminal: std::io::stdout().is_terminal(),
+        })
+    }
+
+    fn path(&self, name: &str) -> Option<&Path> {
+        self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| Path::new(value))
+    }
+
+    /// A variable of the application, for `check`.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.path(name)?.to_str()
+    }
+
+    /// `HEARTH_*` variables that are settings, or should be.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        self.variables
+            .iter()
+            .filter_map(|(name, value)| {
+                let name = name.to_str()?;
+                let setting = name.starts_with("HEARTH_") && !NOT_SETTINGS.contains(&name);
+                setting.then(|| (name.to_owned(), value.to_string_lossy().into_owned()))
+            })
+            .collect()
+    }
+
+    /// `HEARTH_CONFIG`: the file to read instead of the application's `hearth.toml`.
+    pub fn config_file(&self) -> Option<&Path> {
+        self.path("HEARTH_CONFIG")
+    }
+
+    /// Where `hearth-worker-8.x` may lie, most wanted first.
+    pub fn worker_folders(&self) -> Vec<PathBuf> {
+        if let Some(folder) = self.path("HEARTH_LIB_DIR") {
+            return vec![folder.to_owned()];
+        }
+        let beside = self.program.parent().unwrap_or(Path::new("/"));
+        vec![beside.to_owned(), beside.join("../lib/hearth")]
+    }
+
+    /// The folders of PATH.
+    pub fn search_path(&self) -> Vec<PathBuf> {
+        self.path("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
+    }
+
+    /// systemd's notification socket.
+    pub fn notify_socket(&self) -> Option<&Path> {
+        self.path("NOTIFY_SOCKET").filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Output to stdout may be coloured (<https://no-color.org>).
+    pub fn colour_stdout(&self) -> bool {
+        self.stdout_is_terminal && !self.no_color()
+    }
+
+    /// Output to stderr may be coloured.
+    pub fn colour_stderr(&self) -> bool {
+        self.stderr_is_terminal && !self.no_color()
+    }
+
+    fn no_color(&self) -> bool {
+        self.path("NO_COLOR").is_some_and(|value| !value.as_os_str().is_empty())
+    }
+
+    /// The folder for temporary files.
+    #[expect(
+        clippy::unused_self,
+        reason = "callers get everything about the environment from here"
+    )]
+    pub fn temporary_folder(&self) -> PathBuf {
+        std::env::temp_dir()
+    }
+}
+
+/// Errs on the first `HEARTH_*` variable that is no setting.
+pub(super) fn check_names(variables: &[(String, String)]) -> Result<(), ConfigError> {
+    let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
+    match variables.iter().find(|(name, _)| !known.contains(name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(ConfigError::UnknownKey {
+            name: name.clone(),
+            origin: Origin::Environment("environment".into()),
+            nearest: nearest_variable(name, &known),
+        }),
+    }
+}
+
+/// A forgotten section (`HEARTH_WORKERS`) is likelier than a slip of the finger.
+fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
+    let bare = name.trim_start_matches("HEARTH_").to_ascii_lowercase();
+    KEYS.iter()
+        .find(|key| key.section_and_key().1 == bare)
+        .map(Key::environment)
+        .or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned))
+}

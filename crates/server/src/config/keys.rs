@@ -1,0 +1,238 @@
+//! The one table of settings. Flags, environment names, `hearth.toml`, help texts and docs/reference/config.md come from it.
+//!
+//! Invariants
+//! - A setting's doc comment is its manual: first line for the short help, the rest for the long one and the reference.
+//! - A default is written here and nowhere else; it is read like any other value, so it cannot be wrong in a way of its own.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use front_http::{AccessLogFormat, Cidr};
+use pool::ByteSize;
+
+use super::value::{Address, Auto, LogFormat, Model, Pairs, PhpVersion, Value};
+use super::{ConfigError, Sources};
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// `http.listen`.
+    pub name: &'static str,
+    /// The lines of its doc comment.
+    pub doc: &'static [&'static str],
+    /// `--listen`, without the dashes.
+    pub flag: Option<&'static str>,
+    /// Stands for the value in help texts.
+    pub placeholder: &'static str,
+    /// The flag may be given several times.
+    pub repeats: bool,
+    /// What it accepts.
+    pub expected: fn() -> String,
+    /// What holds when nobody says anything.
+    pub default: &'static str,
+}
+
+impl Key {
+    /// `HEARTH_HTTP_LISTEN`.
+    pub fn environment(&self) -> String {
+        format!("HEARTH_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// `http` and `listen`.
+    pub fn section_and_key(&self) -> (&'static str, &'static str) {
+        self.name.split_once('.').expect("the table joins section and key with a dot")
+    }
+}
+
+/// A section of `hearth.toml`.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// `http`.
+    pub name: &'static str,
+    /// The lines of its doc comment.
+    pub doc: &'static [&'static str],
+}
+
+macro_rules! flag {
+    () => {
+        None
+    };
+    ($flag:literal) => {
+        Some($flag)
+    };
+}
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $section_doc:literal])+
+        $section:ident: $Section:ident {
+            $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:literal $(, flag $flag:literal)?;)+
+        }
+    )+) => {
+        /// Everything that can be set, as types.
+        #[derive(Clone, Debug)]
+        pub struct Settings {
+            $($(#[doc = $section_doc])+ pub $section: $Section,)+
+        }
+
+        $(
+            $(#[doc = $section_doc])+
+            #[derive(Clone, Debug)]
+            pub struct $Section {
+                $($(#[doc = $doc])+ pub $key: $type,)+
+            }
+        )+
+
+        /// The sections, in the order of the manual.
+        pub const SECTIONS: &[Section] =
+            &[$(Section { name: stringify!($section), doc: &[$($section_doc),+] }),+];
+
+        /// Every setting, in the order of the manual.
+        pub const KEYS: &[Key] = &[$($(Key {
+            name: concat!(stringify!($section), ".", stringify!($key)),
+            doc: &[$($doc),+],
+            flag: flag!($($flag)?),
+            placeholder: <$type as Value>::PLACEHOLDER,
+            repeats: <$type as Value>::REPEATS,
+            expected: <$type as Value>::expected,
+            default: $default,
+        }),+),+];
+
+        impl Settings {
+            /// Reads every setting from its strongest source.
+            pub fn read(sources: &Sources) -> Result<Self, ConfigError> {
+                let mut keys = KEYS.iter();
+                let mut next = || keys.next().expect("a row per field: both come from one table");
+                Ok(Self {
+                    $($section: $Section { $($key: sources.value(next())?,)+ },)+
+                })
+            }
+        }
+    };
+}
+
+settings! {
+    /// The HTTP front: where it listens, what it serves, and how much it puts up with.
+    http: Http {
+        /// Where to listen; give it several times to listen in several places.
+        ///
+        /// Port 0 lets the system choose; the ready line names the port.
+        listen: Vec<Address> = "127.0.0.1:8080", flag "listen";
+        /// Certificate chain for TLS, a PEM file. With it every TCP listener speaks HTTPS.
+        tls_cert: Option<PathBuf> = "off", flag "tls-cert";
+        /// Private key for TLS, a PEM file.
+        tls_key: Option<PathBuf> = "off", flag "tls-key";
+        /// The folder whose files are served as they are. `auto`: `public` where the application has one, else its folder.
+        document_root: Auto<PathBuf> = "auto", flag "document-root";
+        /// The script that answers what no file answers. `auto`: `index.php` in the document root.
+        front_controller: Auto<PathBuf> = "auto";
+        /// Serve existing files that are not PHP. `off`: everything goes to PHP.
+        static_files: bool = "on";
+        /// The largest request body; a larger one gets 413. PHP's own `post_max_size` applies too.
+        body_limit: Option<ByteSize> = "128MiB";
+        /// The largest request head, request line included; a larger one gets 431.
+        header_limit: ByteSize = "64KiB";
+        /// Most header fields in a request; more get 431.
+        header_count: NonZeroUsize = "128";
+        /// The longest request target; a longer one gets 414.
+        uri_limit: ByteSize = "16KiB";
+        /// Requests in flight on one HTTP/2 connection.
+        http2_streams: NonZeroUsize = "128";
+        /// How many connections may be open at once; more wait in the system's queue.
+        connection_limit: NonZeroUsize = "10000";
+        /// How long a client may take to send a request head, from its first byte; then 408.
+        header_timeout: Duration = "10s";
+        /// How long a connection may stay idle between two requests.
+        keep_alive_timeout: Duration = "75s";
+        /// How long a client may pause while it sends a request body; then 408.
+        body_timeout: Duration = "30s";
+        /// How long a client may refuse to take a byte of the answer; then the connection is closed.
+        write_timeout: Duration = "60s";
+        /// How long a TLS handshake may take.
+        tls_handshake_timeout: Duration = "10s";
+        /// Proxies whose `Forwarded` and `X-Forwarded-*` headers are believed.
+        trusted_proxies: Vec<Cidr> = "";
+        /// Expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections without.
+        ///
+        /// Only for listeners that nobody but the balancer can reach.
+        proxy_protocol: bool = "off";
+        /// Compress the application's answers with br, zstd or gzip when the client takes them.
+        compression: bool = "on";
+        /// Serve `app.js.br`, `app.js.zst` or `app.js.gz` in place of `app.js` to clients that take them.
+        precompressed: bool = "on";
+        /// `Cache-Control` of static files, e.g. `public, max-age=3600`; `off` sends none.
+        static_cache_control: Option<String> = "off";
+        /// Send `X-Request-Id` with each answer.
+        request_id: bool = "on";
+        /// Send `Server: hearth` with each answer.
+        server_header: bool = "on";
+        /// Folders whose files PHP may have sent: by `X-Sendfile` (absolute path) or `X-Accel-Redirect` (path under the name).
+        ///
+        /// `hearth.toml` has them as a table: `[http.sendfile]`, then `"/protected/" = "/srv/files"`.
+        sendfile: Pairs = "";
+        /// One line per request, in this format.
+        access_log: Option<AccessLogFormat> = "off", flag "access-log";
+        /// The file that the access log is appended to. `auto`: stdout.
+        access_log_path: Auto<PathBuf> = "auto";
+    }
+
+    /// PHP: which version, how many workers, how a request meets it, and when Hearth loses patience.
+    php: Php {
+        /// The PHP version, of those that Hearth was built for. `auto`: the highest.
+        version: Auto<PhpVersion> = "auto", flag "php";
+        /// How a request meets PHP: `request` (G: PHP starts and ends with it) or `worker` (A: one booted loop, state shared).
+        ///
+        /// `auto`: `worker` when a worker script is all there is, else `request`.
+        model: Auto<Model> = "auto", flag "model";
+        /// The worker script of the model `worker`. `auto`: the application's own, else Hearth's for Laravel or Symfony.
+        worker_script: Auto<PathBuf> = "auto", flag "worker-script";
+        /// How many PHP processes answer requests. `auto`: one per processor.
+        workers: Auto<NonZeroUsize> = "auto", flag "workers";
+        /// How many requests may wait for a worker; one more gets 503 at once.
+        backlog: usize = "1024";
+        /// How long a request may wait for a worker; then 503.
+        backlog_timeout: Duration = "30s";
+        /// How long one request may take, waiting not counted; then 504, and its worker is killed.
+        request_timeout: Option<Duration> = "60s", flag "request-timeout";
+        /// How long PHP may take to start, and a worker script to boot.
+        boot_timeout: Duration = "30s";
+        /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once.
+        max_requests: Option<NonZeroU64> = "off", flag "max-requests";
+        /// Replace a worker whose resident memory is above this after a request.
+        memory_limit: Option<ByteSize> = "off";
+        /// Settings for PHP: stronger than php.ini, weaker than `ini_set()`. `hearth.toml` has them as a table `[php.ini]`.
+        ini: Pairs = "", flag "ini";
+        /// Environment variables for PHP, beside those of Hearth itself. `hearth.toml` has them as a table `[php.env]`.
+        env: Pairs = "";
+        /// The worker program. `auto`: `hearth-worker-<version>` beside the program `hearth` or in `../lib/hearth`.
+        worker_program: Auto<PathBuf> = "auto";
+        /// The program of `hearth php`. `auto`: `php<version>`, else `php`, found through PATH.
+        cli: Auto<PathBuf> = "auto";
+    }
+
+    /// Logging, on stderr.
+    log: Log {
+        /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,pool=debug,php=warn`.
+        level: String = "info", flag "log-level";
+        /// How log lines look: `text` or `json`. `auto`: text on a terminal, else JSON.
+        format: Auto<LogFormat> = "auto", flag "log-format";
+    }
+
+    /// The admin address: `/metrics`, `/status`, `/up`. Anyone who reaches it may read it, so keep it on loopback.
+    admin: Admin {
+        /// Where the admin address listens.
+        listen: Option<SocketAddr> = "off", flag "admin";
+    }
+
+    /// The server process itself.
+    server: Server {
+        /// Threads of the server process; PHP has its own processes. `auto`: 1 below four processors, else half of them.
+        threads: Auto<NonZeroUsize> = "auto";
+        /// How long TERM lets running requests finish before they are cut.
+        shutdown_patience: Duration = "30s";
+        /// A private folder for what a running server writes. `auto`: a new one, removed at the end.
+        run_dir: Auto<PathBuf> = "auto";
+    }
+}

@@ -1,0 +1,78 @@
+//! The reference pages, made from the table of settings and the command line.
+//!
+//! docs/reference/config.md and docs/reference/cli.md are these texts; a test compares them, `UPDATE=1` rewrites them.
+
+use std::fmt::Write as _;
+
+use super::{KEYS, SECTIONS};
+
+const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
+
+/// docs/reference/config.md.
+pub fn settings_page() -> String {
+    let mut page = String::from("# Settings\n\n");
+    page.push_str(GENERATED);
+    page.push_str(concat!(
+        "A setting is read from its flag, else from the environment, else from `hearth.toml` in the application's folder\n",
+        "(or the file that `--config` or `HEARTH_CONFIG` names), else its default holds. Relative paths in `hearth.toml` start\n",
+        "at its folder, those of flags and variables at the current directory. A name that no setting has is an error.\n\n",
+        "```toml\n[http]\nlisten = [\"127.0.0.1:8080\", \"unix:/run/app.sock\"]\n\n[php]\nmodel = \"worker\"\nworkers = 4\n\n",
+        "[php.ini]\nmemory_limit = \"256M\"\nopcache.enable = 1\n```\n",
+    ));
+    for section in SECTIONS {
+        write!(page, "\n## [{}]\n\n{}\n", section.name, paragraphs(section.doc))
+            .expect("a String takes all");
+        for key in KEYS.iter().filter(|key| key.section_and_key().0 == section.name) {
+            let flag = key
+                .flag
+                .map_or_else(String::new, |flag| format!(", flag `--{flag} {}`", key.placeholder));
+            let default = if key.default.is_empty() {
+                "nothing".into()
+            } else {
+                format!("`{}`", key.default)
+            };
+            write!(
+                page,
+                "\n### `{}`\n\n{}\n\n- Accepts {}.\n- Default {default}. Environment `{}`{flag}.\n",
+                key.name,
+                paragraphs(key.doc),
+                (key.expected)(),
+                key.environment(),
+            )
+            .expect("a String takes all");
+        }
+    }
+    page
+}
+
+/// docs/reference/cli.md.
+pub fn command_line_page(command: clap::Command) -> String {
+    let mut command = command.term_width(100).disable_help_subcommand(true);
+    command.build();
+    let mut page = format!("# Command line\n\n{GENERATED}");
+    write!(page, "## `hearth`\n\n```text\n{}```\n", command.render_long_help())
+        .expect("a String takes all");
+    for sub in command.get_subcommands_mut() {
+        let name = sub.get_name().to_owned();
+        write!(page, "\n## `hearth {name}`\n\n```text\n{}```\n", sub.render_long_help())
+            .expect("a String takes all");
+    }
+    page
+}
+
+/// Doc comment lines as Markdown: lines of a paragraph joined.
+fn paragraphs(doc: &[&str]) -> String {
+    let mut text = String::new();
+    for line in doc {
+        match line.trim() {
+            "" => text.push_str("\n\n"),
+            line => {
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push(' ');
+                }
+                text.push_str(line);
+            }
+        }
+    }
+    text
+}

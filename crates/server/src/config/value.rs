@@ -1,0 +1,562 @@
+//! From text to types: what each kind of setting accepts, and how it says so.
+//!
+//! Invariants
+//! - One grammar per type, whether the text comes from a flag, the environment or a file.
+//! - A refused text is quoted back with what was expected; nothing is guessed or clamped.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use front_http::{AccessLogFormat, Cidr};
+use pool::ByteSize;
+
+/// A value before it has a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Raw {
+    /// A string, number or boolean, as it was written.
+    Text(String),
+    /// Several of them.
+    List(Vec<String>),
+    /// Names and values, nested names joined by dots.
+    Table(Vec<(String, String)>),
+}
+
+impl Raw {
+    fn text(&self) -> Result<&str, Wrong> {
+        match self {
+            Self::Text(text) => Ok(text.trim()),
+            Self::List(items) => Err(Wrong(format!("a list ({})", items.join(", ")))),
+            Self::Table(_) => Err(Wrong("a table".into())),
+        }
+    }
+}
+
+/// A text that is not what the setting takes: the text, for the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong(pub String);
+
+impl Wrong {
+    fn quoted(text: &str) -> Self {
+        Self(format!("`{text}`"))
+    }
+}
+
+/// A type that a setting can have.
+pub trait Value: Sized {
+    /// Stands for the value in help texts.
+    const PLACEHOLDER: &'static str;
+    /// A list or table: the flag may be given several times.
+    const REPEATS: bool = false;
+
+    /// What it accepts, to follow "write".
+    fn expected() -> String;
+
+    /// All texts it accepts, when there are only a few.
+    fn choices() -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Reads a value; relative paths are taken from `base`.
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong>;
+
+    /// What holds when a stronger source names the setting too. Tables are joined, all else is replaced.
+    #[must_use]
+    fn overridden_by(self, stronger: Self) -> Self {
+        stronger
+    }
+}
+
+impl Value for bool {
+    const PLACEHOLDER: &'static str = "BOOL";
+
+    fn expected() -> String {
+        "`on` or `off`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "on" | "true" | "yes" | "1" => Ok(true),
+            "off" | "false" | "no" | "0" => Ok(false),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
+impl Value for String {
+    const PLACEHOLDER: &'static str = "TEXT";
+
+    fn expected() -> String {
+        "a text".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        raw.text().map(str::to_owned)
+    }
+}
+
+impl Value for PathBuf {
+    const PLACEHOLDER: &'static str = "PATH";
+
+    fn expected() -> String {
+        "a path".into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "" => Err(Wrong("an empty text".into())),
+            path => Ok(base.join(path)),
+        }
+    }
+}
+
+impl Value for usize {
+    const PLACEHOLDER: &'static str = "COUNT";
+
+    fn expected() -> String {
+        "a count of 0 or more".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_malformed| Wrong::quoted(text))
+    }
+}
+
+impl Value for NonZeroUsize {
+    const PLACEHOLDER: &'static str = "COUNT";
+
+    fn expected() -> String {
+        "a count of 1 or more".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_malformed| Wrong::quoted(text))
+    }
+}
+
+impl Value for NonZeroU64 {
+    const PLACEHOLDER: &'static str = "COUNT";
+
+    fn expected() -> String {
+        "a count of 1 or more".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_malformed| Wrong::quoted(text))
+    }
+}
+
+impl Value for Duration {
+    const PLACEHOLDER: &'static str = "DURATION";
+
+    fn expected() -> String {
+        "a duration with its unit, such as `500ms`, `30s`, `2m` or `1h`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        duration(text).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// `<number><unit>`, the number possibly with a fraction. Zero needs a unit too: a time-out of nothing is rarely meant.
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split_unit(text);
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let seconds = Duration::from_millis(milliseconds).as_secs_f64() * decimal(number)?;
+    let exact = Duration::try_from_secs_f64(seconds).ok()?;
+    // Whole milliseconds: 0.3 s is 300 ms, not 299.999999.
+    Some(Duration::from_millis(
+        u64::try_from((exact + Duration::from_micros(500)).as_millis()).ok()?,
+    ))
+}
+
+impl Value for ByteSize {
+    const PLACEHOLDER: &'static str = "BYTES";
+
+    fn expected() -> String {
+        "a number of bytes with an optional unit, such as `512KiB`, `64MiB` or `8M` (units are powers of 1024)".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        bytes(text).map(Self).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// `<number>[unit]`; `K`, `M`, `G` mean what they mean in php.ini: powers of 1024.
+fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = split_unit(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return None,
+    };
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    (number.trim(), unit)
+}
+
+fn decimal(number: &str) -> Option<f64> {
+    let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    plain.then(|| number.parse().ok()).flatten()
+}
+
+/// A setting that can be switched off: `None` is `off`.
+impl<T: Value> Value for Option<T> {
+    const PLACEHOLDER: &'static str = T::PLACEHOLDER;
+    const REPEATS: bool = T::REPEATS;
+
+    fn expected() -> String {
+        format!("{}, or `off`", T::expected())
+    }
+
+    fn choices() -> &'static [&'static str] {
+        T::choices()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        match raw {
+            Raw::Text(text) if matches!(text.trim(), "off" | "none" | "false") => Ok(None),
+            raw => T::parse(raw, base).map(Some),
+        }
+    }
+}
+
+/// A setting that Hearth decides by itself unless it is told: `None` is `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auto<T>(pub Option<T>);
+
+impl<T: Value> Value for Auto<T> {
+    const PLACEHOLDER: &'static str = T::PLACEHOLDER;
+    const REPEATS: bool = T::REPEATS;
+
+    fn expected() -> String {
+        format!("{}, or `auto`", T::expected())
+    }
+
+    fn choices() -> &'static [&'static str] {
+        T::choices()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        match raw {
+            Raw::Text(text) if text.trim() == "auto" => Ok(Self(None)),
+            raw => T::parse(raw, base).map(|value| Self(Some(value))),
+        }
+    }
+}
+
+/// A list; text is split at commas.
+impl<T: Value> Value for Vec<T> {
+    const PLACEHOLDER: &'static str = T::PLACEHOLDER;
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        format!("{}; several as a list, or separated by commas", T::expected())
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let texts: Vec<&str> = match raw {
+            Raw::Text(text) => text.split(',').collect(),
+            Raw::List(items) => items.iter().flat_map(|item| item.split(',')).collect(),
+            Raw::Table(_) => return Err(Wrong("a table".into())),
+        };
+        texts
+            .into_iter()
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+            .map(|text| T::parse(&Raw::Text(text.to_owned()), base))
+            .collect()
+    }
+}
+
+/// Names and values, e.g. settings for PHP; a later value of the same name wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pairs(pub Vec<(String, String)>);
+
+impl Pairs {
+    fn set(&mut self, name: String, value: String) {
+        self.0.retain(|(known, _)| *known != name);
+        self.0.push((name, value));
+    }
+}
+
+impl Value for Pairs {
+    const PLACEHOLDER: &'static str = "NAME=VALUE";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "`name=value`; several as a table, or separated by `;`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let texts: Vec<&str> = match raw {
+            Raw::Table(pairs) => return Ok(Self(pairs.clone())),
+            Raw::Text(text) => text.split([';', '\n']).collect(),
+            // A flag is one pair: its value may hold any character.
+            Raw::List(items) => items.iter().map(String::as_str).collect(),
+        };
+        let mut pairs = Self::default();
+        for text in texts.into_iter().map(str::trim).filter(|text| !text.is_empty()) {
+            match text.split_once('=') {
+                Some((name, value)) if !name.trim().is_empty() => {
+                    pairs.set(name.trim().to_owned(), value.trim().to_owned());
+                }
+                _ => return Err(Wrong::quoted(text)),
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn overridden_by(mut self, stronger: Self) -> Self {
+        for (name, value) in stronger.0 {
+            self.set(name, value);
+        }
+        self
+    }
+}
+
+/// Where a listener binds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An IP address and a port; port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Value for Address {
+    const PLACEHOLDER: &'static str = "ADDR";
+
+    fn expected() -> String {
+        "an address such as `127.0.0.1:8080`, `[::1]:8080`, `:8080` (all interfaces) or `unix:/run/app.sock`".into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err(Wrong::quoted(text))
+            } else {
+                Ok(Self::Unix(base.join(path)))
+            };
+        }
+        socket_address(text).map(Self::Tcp).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// `IP:PORT`, `localhost:PORT` or `:PORT`. Names are not resolved: what is bound must not depend on a name server.
+fn socket_address(text: &str) -> Option<SocketAddr> {
+    if let Some(port) = text.strip_prefix(':') {
+        return Some(SocketAddr::from(([0_u16; 8], port.parse().ok()?)));
+    }
+    if let Some(port) = text.strip_prefix("localhost:") {
+        return Some(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)));
+    }
+    text.parse().ok()
+}
+
+impl Value for SocketAddr {
+    const PLACEHOLDER: &'static str = "ADDR";
+
+    fn expected() -> String {
+        "an address such as `127.0.0.1:9180` or `:9180` (all interfaces)".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        socket_address(text).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+impl Value for Cidr {
+    const PLACEHOLDER: &'static str = "CIDR";
+
+    fn expected() -> String {
+        "an address or a range such as `10.0.0.0/8`, `192.168.1.7` or `fd00::/8`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_malformed| Wrong::quoted(text))
+    }
+}
+
+/// How a request meets PHP: only the models that this build has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// PHP's own request start-up and shutdown, in one process (letter G).
+    Request,
+    /// A loop in one process, state shared between requests (letter A).
+    Worker,
+}
+
+impl Model {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// Models that Hearth's documentation names and this build cannot run.
+const OTHER_MODELS: &[(&str, &str)] = &[
+    ("B", "spawn"),
+    ("C", "prespawn"),
+    ("D", "fork"),
+    ("E", "fpm"),
+    ("F", "builtin"),
+    ("H", "cgi"),
+    ("S", "snapshot"),
+];
+
+impl Value for Model {
+    const PLACEHOLDER: &'static str = "MODEL";
+
+    fn expected() -> String {
+        "`request` (or `G`) or `worker` (or `A`)".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["request", "worker"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        match text {
+            "request" | "G" => Ok(Self::Request),
+            "worker" | "A" => Ok(Self::Worker),
+            other => Err(
+                match OTHER_MODELS.iter().find(|(letter, name)| *letter == other || *name == other)
+                {
+                    Some((_, name)) => {
+                        Wrong(format!("the model `{name}`, which this build does not have yet"))
+                    }
+                    None => Wrong::quoted(other),
+                },
+            ),
+        }
+    }
+}
+
+/// A PHP minor version, e.g. `8.2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PhpVersion {
+    /// `8` in `8.2`.
+    pub major: u8,
+    /// `2` in `8.2`.
+    pub minor: u8,
+}
+
+impl PhpVersion {
+    /// Reads `8.2`; of `8.2.35` the last part is ignored.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let major = parts.next()?.parse().ok()?;
+        let minor = parts.next()?.parse().ok()?;
+        parts.all(|part| part.parse::<u16>().is_ok()).then_some(Self { major, minor })
+    }
+}
+
+impl fmt::Display for PhpVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl Value for PhpVersion {
+    const PLACEHOLDER: &'static str = "VERSION";
+
+    fn expected() -> String {
+        "a PHP version such as `8.2`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        Self::parse(text).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+impl Value for LogFormat {
+    const PLACEHOLDER: &'static str = "FORMAT";
+
+    fn expected() -> String {
+        "`json` or `text`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["json", "text"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "json" => Ok(Self::Json),
+            "text" => Ok(Self::Text),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
+impl Value for AccessLogFormat {
+    const PLACEHOLDER: &'static str = "FORMAT";
+
+    fn expected() -> String {
+        "`json`, `common` or `combined`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["json", "common", "combined"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "json" => Ok(Self::Json),
+            "common" => Ok(Self::Common),
+            "combined" => Ok(Self::Combined),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "value_tests.rs"]
+mod tests;

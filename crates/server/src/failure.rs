@@ -1,0 +1,98 @@
+//! How the program ends when it cannot do what was asked: the message, its causes, what to do, and the exit status.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use crate::config::ConfigError;
+use crate::detect::DetectError;
+
+/// What `main` prints before it exits with 1 (failed) or 2 (misused).
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    causes: Vec<String>,
+    hint: Option<String>,
+    status: u8,
+}
+
+impl Failure {
+    /// A wrong flag, key or value.
+    pub fn misused(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), status: 2 }
+    }
+
+    /// Something that should have worked did not.
+    pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), status: 1 }
+    }
+
+    /// An error of an engine with its causes.
+    pub fn caused(error: &(dyn Error + 'static), hint: impl Into<String>) -> Self {
+        Self { causes: causes(error), ..Self::failed(error.to_string(), hint) }
+    }
+
+    /// A message of our own over an error of somebody else's.
+    pub fn caused_by(
+        message: impl Into<String>,
+        cause: &(dyn Error + 'static),
+        hint: impl Into<String>,
+    ) -> Self {
+        let mut failure = Self::failed(message, hint);
+        failure.causes = std::iter::once(cause.to_string()).chain(causes(cause)).collect();
+        failure
+    }
+
+    /// No command: the help is the message.
+    pub fn help(text: String) -> Self {
+        Self { message: text, causes: Vec::new(), hint: None, status: 2 }
+    }
+
+    /// What is wrong, with its causes.
+    pub fn message(&self) -> String {
+        let causes = self.causes.iter().map(|cause| format!(": {cause}"));
+        std::iter::once(self.message.clone()).chain(causes).collect()
+    }
+
+    /// What to do.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// 1 or 2.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// The lines for stderr.
+    pub fn render(&self) -> String {
+        let Some(hint) = &self.hint else { return self.message.clone() };
+        let mut text = format!("error: {}\n", self.message);
+        for cause in &self.causes {
+            writeln!(text, "  caused by: {cause}").expect("a String takes all");
+        }
+        writeln!(text, "hint: {hint}").expect("a String takes all");
+        text
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self { causes: causes(&error), ..Self::misused(error.to_string(), error.hint()) }
+    }
+}
+
+impl From<DetectError> for Failure {
+    fn from(error: DetectError) -> Self {
+        Self { causes: causes(&error), ..Self::failed(error.to_string(), error.hint()) }
+    }
+}
+
+fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    texts
+}

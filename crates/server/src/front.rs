@@ -1,0 +1,218 @@
+//! Joins the HTTP front to the settings and to PHP's pool. What the front calls things and what people call them meets only here.
+//!
+//! Invariants
+//! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use front_http::{
+    AccessLog, AccessLogTarget, Application, BindError, Front, Listen, Options, RequestBody,
+    Routing, SendfileRoot, TlsFiles,
+};
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use pool::{Cut, DispatchError, Pool, ResponseBody};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Address, Model, Settings};
+use crate::failure::Failure;
+use crate::plan::Plan;
+
+/// Listeners that are bound and do not answer yet.
+#[derive(Debug)]
+pub struct Bound {
+    front: Front<Php>,
+    pool: Arc<OnceLock<Pool>>,
+}
+
+/// Binds every listener.
+pub async fn bind(settings: &Settings, plan: &Plan) -> Result<Bound, Failure> {
+    let pool = Arc::new(OnceLock::new());
+    let front = Front::bind(options(settings, plan)?, Php(Arc::clone(&pool)))
+        .await
+        .map_err(|error| Failure::caused(&error, hint(&error)))?;
+    Ok(Bound { front, pool })
+}
+
+impl Bound {
+    /// What clients connect to, the first listener first.
+    pub fn urls(&self) -> Vec<String> {
+        self.front.addresses().iter().map(ToString::to_string).collect()
+    }
+
+    /// Answers requests until `drain` is cancelled and what runs has finished.
+    pub async fn serve(self, pool: Option<Pool>, drain: CancellationToken) {
+        if let Some(pool) = pool {
+            self.pool.set(pool).expect("a front is served once");
+        }
+        self.front.serve(drain.cancelled_owned()).await;
+    }
+}
+
+/// What answers requests that no file answers: the pool, once it has started.
+#[derive(Debug)]
+struct Php(Arc<OnceLock<Pool>>);
+
+impl Application for Php {
+    type Body = AnswerBody;
+
+    async fn call(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<AnswerBody>, DispatchError> {
+        match self.0.get() {
+            Some(pool) => Ok(pool.dispatch(request).await?.map(|body| AnswerBody(Some(body)))),
+            // Only files are served here; PHP source is not one of them.
+            None => {
+                let mut response = Response::new(AnswerBody(None));
+                *response.status_mut() = StatusCode::NOT_FOUND;
+                Ok(response)
+            }
+        }
+    }
+}
+
+/// PHP's answer, or nothing.
+#[derive(Debug)]
+struct AnswerBody(Option<ResponseBody>);
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match &mut self.0 {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
+    let http = &settings.http;
+    let tls = match (&http.tls_cert, &http.tls_key) {
+        (Some(certificate), Some(key)) => {
+            Some(TlsFiles { certificate: certificate.clone(), key: key.clone() })
+        }
+        _ => None,
+    };
+    let listen = |address: &Address| match address {
+        Address::Tcp(address) => {
+            Listen { address: front_http::Address::Tcp(address.to_string()), tls: tls.is_some() }
+        }
+        // A proxy on this machine is at the other end: TLS is its business.
+        Address::Unix(path) => {
+            Listen { address: front_http::Address::Unix(path.clone()), tls: false }
+        }
+    };
+    Ok(Options {
+        listen: http.listen.iter().map(listen).collect(),
+        document_root: plan.application.document_root.clone(),
+        routing: routing(plan)?,
+        static_files: http.static_files,
+        cache_control: http.static_cache_control.clone(),
+        precompressed: http.precompressed,
+        sendfile: http
+            .sendfile
+            .0
+            .iter()
+            .map(|(prefix, directory)| SendfileRoot {
+                prefix: prefix.clone(),
+                directory: plan.application.folder.join(directory),
+            })
+            .collect(),
+        compression: http.compression,
+        max_connections: http.connection_limit.get(),
+        max_body: http.body_limit.map_or(u64::MAX, |limit| limit.0),
+        max_head: count(http.header_limit.0),
+        max_headers: http.header_count.get(),
+        max_uri: count(http.uri_limit.0),
+        header_timeout: http.header_timeout,
+        keep_alive_timeout: http.keep_alive_timeout,
+        body_timeout: http.body_timeout,
+        write_timeout: http.write_timeout,
+        handshake_timeout: http.tls_handshake_timeout,
+        max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
+        trusted_proxies: http.trusted_proxies.clone(),
+        proxy_protocol: http.proxy_protocol,
+        request_id_header: http.request_id,
+        server_header: http.server_header,
+        access_log: http.access_log.map(|format| AccessLog {
+            format,
+            target: http
+                .access_log_path
+                .0
+                .clone()
+                .map_or(AccessLogTarget::Stdout, AccessLogTarget::File),
+        }),
+        patience: settings.server.shutdown_patience,
+        tls,
+    })
+}
+
+fn count(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// In the model `worker` one script answers everything that is no file; else scripts are files of their own.
+fn routing(plan: &Plan) -> Result<Routing, Failure> {
+    let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
+    match php.model {
+        Model::Request => {
+            let Some(script) = &plan.application.front_controller else {
+                return Ok(Routing::Files { front_controller: None });
+            };
+            let name = plan.script_name(script).ok_or_else(|| {
+                Failure::misused(
+                    format!(
+                        "{} is not in the document root {}",
+                        script.display(),
+                        plan.application.document_root.display()
+                    ),
+                    "correct `http.front_controller` or `http.document_root`, or use `--model worker` for a worker script",
+                )
+            })?;
+            Ok(Routing::Files { front_controller: Some(name) })
+        }
+        Model::Worker => {
+            let filename = plan.nominal_script();
+            let name = plan.script_name(&filename).unwrap_or_else(|| {
+                let name = filename.file_name().unwrap_or_default();
+                format!("/{}", name.to_string_lossy())
+            });
+            Ok(Routing::Script { filename, name })
+        }
+    }
+}
+
+fn hint(error: &BindError) -> String {
+    let kind = |cause: &std::io::Error| cause.kind();
+    match error {
+        BindError::Listen { cause, .. } if kind(cause) == std::io::ErrorKind::PermissionDenied => {
+            "`setcap cap_net_bind_service=+ep` on hearth, or listen on a port above 1023: `--listen :8443`".into()
+        }
+        BindError::Listen { cause, .. } if kind(cause) == std::io::ErrorKind::AddrInUse => {
+            "end what listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one"
+                .into()
+        }
+        BindError::Listen { .. } | BindError::NoAddress => "choose another with `--listen`".into(),
+        BindError::NoCertificate { .. } | BindError::Tls(_) => "correct `--tls-cert` and `--tls-key`".into(),
+        BindError::AccessLog { .. } => "correct `http.access_log_path`".into(),
+        BindError::CacheControl { .. } => "correct `http.static_cache_control`".into(),
+        _ => "`hearth check` looks at addresses and certificates".into(),
+    }
+}

@@ -1,0 +1,195 @@
+//! The PHP versions at hand: worker programs, what they say about themselves, and the command line program.
+//!
+//! Invariants
+//! - A version is what a file name says; only `check` runs a worker program to ask it.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Environment, PhpVersion, Settings};
+use crate::failure::Failure;
+
+/// A worker program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    /// `8.2` of `hearth-worker-8.2`; `None` when a program of another name was configured.
+    pub version: Option<PhpVersion>,
+    /// Absolute.
+    pub program: PathBuf,
+}
+
+/// What `hearth-worker-8.x --info-json` prints.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Info {
+    /// `8.2.35`.
+    pub php_version: String,
+    /// The SAPI's name.
+    pub sapi: String,
+    /// Thread-safe build.
+    pub zts: bool,
+    /// Versions by name.
+    pub extensions: BTreeMap<String, Option<String>>,
+    /// The php.ini read, if any.
+    #[serde(default)]
+    pub ini_file: Option<String>,
+    /// Further ini files.
+    #[serde(default)]
+    pub scanned: serde_json::Value,
+    /// OPcache's settings.
+    #[serde(default)]
+    pub opcache: serde_json::Value,
+}
+
+/// All worker programs at hand, highest version first.
+pub fn workers(environment: &Environment) -> Vec<Worker> {
+    let mut found: Vec<Worker> = Vec::new();
+    for folder in environment.worker_folders() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.filter_map(Result::ok) {
+            let name = entry.file_name();
+            let version = name
+                .to_str()
+                .and_then(|name| PhpVersion::parse(name.strip_prefix("hearth-worker-")?));
+            if let Some(version) = version
+                && !found.iter().any(|worker| worker.version == Some(version))
+            {
+                found.push(Worker { version: Some(version), program: entry.path() });
+            }
+        }
+    }
+    found.sort_by_key(|worker| std::cmp::Reverse(worker.version));
+    found
+}
+
+/// The worker program that the settings ask for.
+pub fn select(settings: &Settings, environment: &Environment) -> Result<Worker, Failure> {
+    if let Some(program) = &settings.php.worker_program.0 {
+        return Ok(Worker { version: settings.php.version.0, program: program.clone() });
+    }
+    let found = workers(environment);
+    let wanted = settings.php.version.0;
+    let chosen = found.iter().find(|worker| wanted.is_none() || worker.version == wanted);
+    if let Some(worker) = chosen {
+        return Ok(worker.clone());
+    }
+    let folders: Vec<String> =
+        environment.worker_folders().iter().map(|folder| folder.display().to_string()).collect();
+    Err(match wanted {
+        None => Failure::failed(
+            format!("no PHP found: no hearth-worker-8.x in {}", folders.join(" or ")),
+            "`make build` builds one for each php-config; HEARTH_LIB_DIR names another folder",
+        ),
+        Some(version) if found.is_empty() => Failure::failed(
+            format!(
+                "no PHP {version} found: no hearth-worker-{version} in {}",
+                folders.join(" or ")
+            ),
+            "`make build` builds one for each php-config; HEARTH_LIB_DIR names another folder",
+        ),
+        Some(version) => {
+            let names: Vec<String> = found
+                .iter()
+                .filter_map(|worker| worker.version)
+                .map(|version| version.to_string())
+                .collect();
+            Failure::misused(
+                format!("no PHP {version} found"),
+                format!(
+                    "versions found: {}; `--php {}`",
+                    names.join(", "),
+                    names.first().cloned().unwrap_or_default()
+                ),
+            )
+        }
+    })
+}
+
+/// Asks a worker program about its PHP, with the application's ini settings.
+pub fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure> {
+    let program = worker.program.display().to_string();
+    let rebuild = "`make build` builds it again; run it by hand with `--info-json` to see more";
+    let mut command = Command::new(&worker.program);
+    for (name, value) in &settings.php.ini.0 {
+        command.arg("--ini").arg(format!("{name}={value}"));
+    }
+    let output = command
+        .arg("--info-json")
+        .output()
+        .map_err(|error| Failure::caused_by(format!("cannot run {program}"), &error, rebuild))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(Failure::failed(
+            format!("{program} --info-json failed ({}): {stderr}", output.status),
+            rebuild,
+        ));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        Failure::caused_by(format!("{program} --info-json printed something else"), &error, rebuild)
+    })
+}
+
+/// Becomes the PHP command line program. Returns only when that fails.
+pub fn become_cli(
+    settings: &Settings,
+    environment: &Environment,
+    arguments: &[std::ffi::OsString],
+) -> Failure {
+    let program = match cli_program(settings, environment) {
+        Ok(program) => program,
+        Err(failure) => return failure,
+    };
+    let mut command = Command::new(&program);
+    command.args(arguments).envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
+    let error = command.exec();
+    Failure::caused_by(
+        format!("cannot run {}", program.display()),
+        &error,
+        "set `php.cli` (HEARTH_PHP_CLI) to PHP's command line program",
+    )
+}
+
+fn cli_program(settings: &Settings, environment: &Environment) -> Result<PathBuf, Failure> {
+    if let Some(program) = &settings.php.cli.0 {
+        return Ok(program.clone());
+    }
+    let version = settings
+        .php
+        .version
+        .0
+        .or_else(|| workers(environment).first().and_then(|worker| worker.version));
+    let folders = environment.search_path();
+    let in_path =
+        |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    if let Some(version) = version
+        && let Some(program) = in_path(&format!("php{version}"))
+    {
+        return Ok(program);
+    }
+    // `php` is whatever the system calls so: right unless a version was asked for by name.
+    match (in_path("php"), settings.php.version.0) {
+        (Some(program), None) => Ok(program),
+        (_, version) => {
+            let name = version.map_or_else(|| "php".to_owned(), |version| format!("php{version}"));
+            Err(Failure::failed(
+                format!("no {name} in PATH"),
+                "install PHP's command line program, or set `php.cli` (HEARTH_PHP_CLI) to it",
+            ))
+        }
+    }
+}
+
+/// Whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
+pub fn has_extension(info: &Info, name: &str) -> bool {
+    let plain = |name: &str| name.to_ascii_lowercase().replace([' ', '-'], "_");
+    // Composer's and Hearth's name differ for this one alone.
+    let wanted = if name == "opcache" { "zend_opcache".to_owned() } else { plain(name) };
+    info.extensions.keys().any(|known| plain(known) == wanted)
+}
+
+#[cfg(test)]
+#[path = "php_tests.rs"]
+mod tests;

@@ -1,0 +1,266 @@
+//! `hearth serve`: wires the engines together, waits for a signal, and takes them down in order.
+//!
+//! Invariants
+//! - Nothing is bound or started before the settings and the application are known to fit.
+//! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise.
+//! - Drain: the front stops accepting and finishes, then the pool, then the admin address. A second signal ends it at once.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use pool::{Pool, StartError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{Admin, Serving, State};
+use crate::cli::Target;
+use crate::config::{self, Environment, Model, Settings};
+use crate::detect;
+use crate::failure::Failure;
+use crate::front;
+use crate::plan::{PhpPlan, Plan, WorkerScript, processors};
+use crate::run_dir::RunDir;
+use crate::{log, notify};
+
+/// Serves until a signal ends it.
+pub fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
+    let folder = detect::folder_of(&target.path)?;
+    let settings =
+        config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;
+    log::start(&settings, environment)?;
+    let plan = Plan::new(detect::detect(&target.path)?, &settings, environment)?;
+    raise_descriptor_limit();
+
+    let threads = settings.server.threads.0.unwrap_or_else(default_threads);
+    let mut builder = if threads.get() == 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    if threads.get() > 1 {
+        builder.worker_threads(threads.get());
+    }
+    let runtime = builder.enable_all().build().map_err(|error| {
+        Failure::caused_by(
+            "cannot start the runtime",
+            &error,
+            "lower `server.threads`, or raise the limit of processes",
+        )
+    })?;
+    let outcome = runtime.block_on(run(&settings, &plan, environment));
+    // What still runs now was cut by a second signal: nothing is waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(settings: &Settings, plan: &Plan, environment: &Environment) -> Result<(), Failure> {
+    let end = Ending::default();
+    let mut watchers = JoinSet::new();
+    let signals = Signals::listen().map_err(|error| {
+        Failure::caused_by("cannot listen for signals", &error, "please report this")
+    })?;
+    watchers.spawn(signals.watch(end.clone()));
+
+    let state = State::starting();
+    let mut admin = JoinSet::new();
+    let end_admin = CancellationToken::new();
+    if let Some(address) = settings.admin.listen {
+        let bound = Admin::bind(address, Arc::clone(&state)).await?;
+        if let Ok(address) = bound.address() {
+            log::say(&format!("admin on http://{address}"));
+        }
+        admin.spawn(bound.serve(end_admin.clone()));
+    }
+
+    let outcome = tokio::select! {
+        outcome = serve_and_drain(settings, plan, environment, &state, &end.drain) => outcome,
+        () = end.at_once.cancelled() => {
+            tracing::warn!("second signal: ended at once");
+            Ok(())
+        }
+    };
+    end_admin.cancel();
+    while admin.join_next().await.is_some() {}
+    outcome
+}
+
+async fn serve_and_drain(
+    settings: &Settings,
+    plan: &Plan,
+    environment: &Environment,
+    state: &State,
+    drain: &CancellationToken,
+) -> Result<(), Failure> {
+    let front = front::bind(settings, plan).await?;
+    let run_dir =
+        RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())
+            .map_err(|error| {
+                Failure::caused_by(
+                    "cannot make the run folder",
+                    &error,
+                    "set `server.run_dir` to a folder that may be written",
+                )
+            })?;
+    let pool = match &plan.php {
+        None => None,
+        Some(php) => {
+            let options = pool_options(php, plan, settings, &run_dir)?;
+            let started = tokio::select! {
+                started = Pool::start(options) => started,
+                () = drain.cancelled() => return Ok(()),
+            };
+            Some(started.map_err(|error| boot_failure(&error, plan))?)
+        }
+    };
+
+    let explanation = plan.explain(pool.as_ref().map(|pool| pool.status().php_version).as_deref());
+    log::say(&explanation);
+    let listeners = front.urls();
+    state.ready(Serving {
+        pool: pool.clone(),
+        listeners: listeners.clone(),
+        model: plan.php.as_ref().map(|php| php.model.name()),
+        explanation,
+    });
+    for url in &listeners {
+        log::say(&format!("ready on {url}"));
+    }
+    notify::notify(environment.notify_socket(), "READY=1");
+
+    let draining = async {
+        drain.cancelled().await;
+        state.draining();
+        notify::notify(environment.notify_socket(), "STOPPING=1");
+        tracing::info!("draining");
+    };
+    tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
+    if let Some(pool) = pool {
+        pool.drain(settings.server.shutdown_patience).await;
+    }
+    tracing::info!("drained");
+    Ok(())
+}
+
+fn pool_options(
+    php: &PhpPlan,
+    plan: &Plan,
+    settings: &Settings,
+    run_dir: &RunDir,
+) -> Result<pool::Options, Failure> {
+    let worker_script = match &php.script {
+        None => None,
+        Some(WorkerScript::File(path)) => Some(path.clone()),
+        Some(WorkerScript::Ours { name, text }) => {
+            Some(run_dir.write(name, text).map_err(|error| {
+                Failure::caused_by(
+                    "cannot write the worker script",
+                    &error,
+                    "set `server.run_dir` to a folder that may be written",
+                )
+            })?)
+        }
+    };
+    let mut env = settings.php.env.0.clone();
+    if matches!(php.script, Some(WorkerScript::Ours { .. })) {
+        // Hearth's own scripts lie outside the application and find it by this.
+        env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
+    }
+    Ok(pool::Options {
+        program: php.worker.program.clone(),
+        model: match php.model {
+            Model::Request => pool::Model::Request,
+            Model::Worker => pool::Model::Worker,
+        },
+        worker_script,
+        directory: plan.application.folder.clone(),
+        ini: settings.php.ini.0.clone(),
+        env,
+        workers: php.workers,
+        backlog: settings.php.backlog,
+        backlog_timeout: settings.php.backlog_timeout,
+        request_timeout: settings.php.request_timeout,
+        boot_timeout: settings.php.boot_timeout,
+        max_requests: settings.php.max_requests,
+        memory_limit: settings.php.memory_limit,
+    })
+}
+
+fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
+    log::say(&plan.explain(None));
+    let hint = match error {
+        StartError::Program { .. } => {
+            "`hearth check` looks at the PHP programs; `make build` builds them"
+        }
+        StartError::Zygote { .. } => "`hearth check` shows PHP's settings and extensions",
+        StartError::Boot { .. } => {
+            "correct the application, or set `php.boot_timeout` if it only needs longer"
+        }
+        _ => "`hearth check` looks at limits and folders",
+    };
+    Failure::caused(error, hint)
+}
+
+/// One thread is enough for PHP on few processors: the workers need them more.
+fn default_threads() -> NonZeroUsize {
+    let processors = processors();
+    if processors.get() < 4 { NonZeroUsize::MIN } else { processors.midpoint(NonZeroUsize::MIN) }
+}
+
+/// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "limit of open files not raised");
+    }
+}
+
+/// How far the end has come.
+#[derive(Clone, Debug, Default)]
+struct Ending {
+    /// The first TERM or INT: finish what runs.
+    drain: CancellationToken,
+    /// The second: do not.
+    at_once: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn watch(mut self, end: Ending) {
+        while !end.at_once.is_cancelled() {
+            tokio::select! {
+                Some(()) = self.terminate.recv() => end.one_more(),
+                Some(()) = self.interrupt.recv() => end.one_more(),
+                Some(()) = self.hang_up.recv() => {
+                    tracing::warn!("HUP ignored: this build cannot reload, restart the server instead");
+                }
+            }
+        }
+    }
+}
+
+impl Ending {
+    fn one_more(&self) {
+        if self.drain.is_cancelled() {
+            self.at_once.cancel();
+        } else {
+            self.drain.cancel();
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Bytes to frames, without copying: what is decoded borrows the payload.
+
+use crate::{HEADER_LEN, Kind, RequestHead, ResponseHead, Sender};
+
+/// Why bytes are not a frame that this sender may send. The receiver gives the peer up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// No such type, or not from this sender.
+    #[error("unexpected frame type {0:#04x}")]
+    Type(u8),
+    /// A flag that the type does not define.
+    #[error("unknown flags {flags:#04x} in frame type {kind:?}")]
+    Flags {
+        /// The type.
+        kind: Kind,
+        /// Its flags.
+        flags: u8,
+    },
+    /// The reserved bytes are not zero.
+    #[error("reserved bytes are not zero")]
+    Reserved,
+    /// More payload than the type may carry.
+    #[error("{length} bytes of payload in frame type {kind:?}")]
+    Length {
+        /// The type.
+        kind: Kind,
+        /// The payload's length in bytes.
+        length: usize,
+    },
+    /// More name/value pairs than [`crate::MAX_PAIRS`].
+    #[error("{0} pairs in one head")]
+    Pairs(u16),
+    /// The payload ends before what it announces, goes on after it, or holds what it must not.
+    #[error("{0}")]
+    Payload(&'static str),
+}
+
+/// What the eight bytes before a payload say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of payload.
+    pub length: usize,
+    /// What the payload is.
+    pub kind: Kind,
+    /// The type's flags.
+    pub flags: u8,
+}
+
+impl Header {
+    /// Bytes of the whole frame.
+    pub const fn frame_len(&self) -> usize {
+        HEADER_LEN + self.length
+    }
+}
+
+/// The header at the start of `bytes`, or `None` when fewer than [`HEADER_LEN`] bytes are there.
+pub fn peek(bytes: &[u8], sender: Sender) -> Result<Option<Header>, Malformed> {
+    let Some(&[l0, l1, l2, l3, number, flags, r0, r1]) = bytes.first_chunk::<HEADER_LEN>() else {
+        return Ok(None);
+    };
+    let kind = Kind::from_number(number)
+        .filter(|kind| kind.may_come_from(sender))
+        .ok_or(Malformed::Type(number))?;
+    if r0 != 0 || r1 != 0 {
+        return Err(Malformed::Reserved);
+    }
+    if !kind.knows_flags(flags) {
+        return Err(Malformed::Flags { kind, flags });
+    }
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    if length > kind.max_payload() {
+        return Err(Malformed::Length { kind, length });
+    }
+    Ok(Some(Header { length, kind, flags }))
+}
+
+/// A text block: UTF-8 is not promised, PHP's messages are bytes.
+pub type Text<'a> = &'a [u8];
+
+/// A log line of a worker or zygote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output<'a> {
+    /// Syslog level, 0 (emergency) to 7 (debug).
+    pub level: u8,
+    /// 0 PHP's error log, 1 `hearth_log()`, 2 the worker itself.
+    pub source: u8,
+    /// The message.
+    pub message: Text<'a>,
+    /// A JSON object, or empty.
+    pub context: Text<'a>,
+}
+
+/// What a worker or a zygote sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromWorker<'a> {
+    /// The process is up.
+    Hello {
+        /// [`crate::VERSION`] of the process.
+        version: u16,
+        /// Its process id.
+        pid: u32,
+        /// PHP's version, e.g. `8.2.35`.
+        php_version: Text<'a>,
+    },
+    /// Waits for a request.
+    Ready,
+    /// A 1xx answer.
+    Inform(ResponseHead<'a>),
+    /// The head of the answer.
+    Head(ResponseHead<'a>),
+    /// A piece of the answer's body.
+    Body(&'a [u8]),
+    /// The answer is complete.
+    End {
+        /// Waits for the next request already.
+        ready: bool,
+        /// PHP code still runs.
+        busy: bool,
+        /// Peak of PHP's memory, bytes.
+        peak_memory: u64,
+    },
+    /// A log line.
+    Log(Output<'a>),
+    /// The zygote has forked a worker.
+    Spawned {
+        /// The slot of SPAWN.
+        slot: u32,
+        /// The worker's process id.
+        pid: u32,
+    },
+    /// A worker has ended.
+    Exited {
+        /// The worker's process id.
+        pid: u32,
+        /// As `waitpid` gives it.
+        status: u32,
+    },
+    /// The zygote could not fork.
+    Failed {
+        /// The slot of SPAWN.
+        slot: u32,
+        /// The system's error number.
+        errno: u32,
+    },
+}
+
+/// What the server sent to a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromServer<'a> {
+    /// A request's head; `last`: no body follows.
+    Request {
+        /// The head.
+        head: RequestHead<'a>,
+        /// No body follows.
+        last: bool,
+    },
+    /// A piece of the request's body.
+    Body {
+        /// The piece.
+        data: &'a [u8],
+        /// No more follows.
+        last: bool,
+    },
+    /// The client is gone.
+    Abort,
+}
+
+/// What the server sent to a zygote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToZygote {
+    /// Fork a worker.
+    Spawn {
+        /// Names the worker until SPAWNED tells its process id.
+        slot: u32,
+    },
+    /// Signal a worker.
+    Kill {
+        /// The worker's process id.
+        pid: u32,
+        /// The signal.
+        signal: u32,
+    },
+}
+
+impl<'a> FromWorker<'a> {
+    /// Decodes one payload; `header` came from [`peek`] with a worker or zygote as sender.
+    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, Malformed> {
+        let mut read = Reader { rest: payload };
+        let frame = match header.kind {
+            Kind::Hello => {
+                let version = read.u16()?;
+                if read.u16()? != 0 {
+                    return Err(NOT_ZERO);
+                }
+                Self::Hello { version, pid: read.u32()?, php_version: read.text()? }
+            }
+            Kind::Ready => Self::Ready,
+            Kind::Inform | Kind::Head => {
+                let head = ResponseHead::decode(payload)?;
+                let informational = head.status < 200;
+                return match (header.kind, informational) {
+                    (Kind::Inform, true) => Ok(Self::Inform(head)),
+                    (Kind::Head, false) => Ok(Self::Head(head)),
+                    _ => Err(Malformed::Payload("status does not fit the frame type")),
+                };
+            }
+            Kind::ResponseBody if payload.is_empty() => {
+                return Err(Malformed::Payload("empty body frame"));
+            }
+            Kind::ResponseBody => return Ok(Self::Body(payload)),
+            Kind::End => Self::End {
+                ready: header.flags == Kind::END_READY,
+                busy: header.flags == Kind::END_BUSY,
+                peak_memory: read.u64()?,
+            },
+            Kind::Log => {
+                let (level, source) = (read.u8()?, read.u8()?);
+                if read.u16()? != 0 {
+                    return Err(NOT_ZERO);
+                }
+                if level > 7 || source > 2 {
+                    return Err(Malformed::Payload("unknown level or source of a log line"));
+                }
+                Self::Log(Output { level, source, message: read.text()?, context: read.text()? })
+            }
+            Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
+            Kind::Exited => Self::Exited { pid: read.u32()?, status: read.u32()? },
+            Kind::Failed => Self::Failed { slot: read.u32()?, errno: read.u32()? },
+            Kind::Request | Kind::Body | Kind::Abort | Kind::Spawn | Kind::Kill => {
+                return Err(Malformed::Type(header.kind as u8));
+            }
+        };
+        read.end()?;
+        Ok(frame)
+    }
+}
+
+impl<'a> FromServer<'a> {
+    /// Decodes one payload; `header` came from [`peek`] with [`Sender::ServerToWorker`].
+    pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, Malformed> {
+        let last = header.flags & Kind::LAST != 0;
+        match header.kind {
+            Kind::Request => {
+                let head = RequestHead::decode(payload)?;
+                if last && head.content_length != 0 {
+                    return Err(Malformed::Payload("a body is announced and none follows"));
+                }
+                Ok(Self::Request { head, last })
+            }
+            Kind::Body => Ok(Self::Body { data: payload, last }),
+            Kind::Abort => Reader { rest: payload }.end().map(|()| Self::Abort),
+            other => Err(Malformed::Type(other as u8)),
+        }
+    }
+}
+
+impl ToZygote {
+    /// Decodes one payload; `header` came from [`peek`] with [`Sender::ServerToZygote`].
+    pub fn decode(header: Header, payload: &[u8]) -> Result<Self, Malformed> {
+        let mut read = Reader { rest: payload };
+        let frame = match header.kind {
+            Kind::Spawn => Self::Spawn { slot: read.u32()? },
+            Kind::Kill => Self::Kill { pid: read.u32()?, signal: read.u32()? },
+            other => return Err(Malformed::Type(other as u8)),
+        };
+        read.end()?;
+        Ok(frame)
+    }
+}
+
+/// The name/value pairs of a head, checked when the head was decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pairs<'a> {
+    pub(crate) rest: &'a [u8],
+    pub(crate) left: u16,
+    /// Each string is followed by a NUL.
+    pub(crate) terminated: bool,
+}
+
+impl<'a> Pairs<'a> {
+    /// Walks all pairs once, so that iterating later cannot fail.
+    pub(crate) fn check(self) -> Result<Self, Malformed> {
+        if usize::from(self.left) > crate::MAX_PAIRS {
+            return Err(Malformed::Pairs(self.left));
+        }
+        let mut walk = self.clone();
+        while walk.left > 0 {
+            let (name, value) = walk.step()?;
+            let bad = |byte: &u8| match byte {
+                0 => true,
+                b'\r' | b'\n' => !self.terminated,
+                _ => false,
+            };
+            if name.is_empty() || name.iter().any(bad) || value.iter().any(bad) {
+                return Err(Malformed::Payload("forbidden byte in a pair"));
+            }
+        }
+        if walk.rest.is_empty() { Ok(self) } else { Err(Malformed::Payload("bytes after the end")) }
+    }
+
+    fn step(&mut self) -> Result<(&'a [u8], &'a [u8]), Malformed> {
+        let mut read = Reader { rest: self.rest };
+        let name = usize::from(read.u16()?);
+        let value = read.u32()? as usize;
+        let name = read.string(name, self.terminated)?;
+        let value = read.string(value, self.terminated)?;
+        self.rest = read.rest;
+        self.left -= 1;
+        Ok((name, value))
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 { None } else { self.step().ok() }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::from(self.left), Some(usize::from(self.left)))
+    }
+}
+
+/// Takes numbers and strings off the front of a payload.
+pub(crate) struct Reader<'a> {
+    pub(crate) rest: &'a [u8],
+}
+
+pub(crate) const NOT_ZERO: Malformed = Malformed::Payload("a zero of the payload is none");
+const SHORT: Malformed = Malformed::Payload("payload ends too early");
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(SHORT)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self.rest.split_at_checked(len).ok_or(SHORT)?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<Text<'a>, Malformed> {
+        let len = self.u32()? as usize;
+        self.bytes(len)
+    }
+
+    fn string(&mut self, len: usize, terminated: bool) -> Result<&'a [u8], Malformed> {
+        let string = self.bytes(len)?;
+        if terminated && self.u8()? != 0 {
+            return Err(Malformed::Payload("a string is not terminated"));
+        }
+        Ok(string)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Payload("bytes after the end")) }
+    }
+}

@@ -1,0 +1,136 @@
+//! Frames to bytes, appended to a buffer that the caller owns and reuses.
+
+use crate::{HEADER_LEN, Kind, MAX_BODY};
+
+/// What does not fit a frame; nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes in {pairs} pairs do not fit a frame")]
+pub struct TooLarge {
+    /// Bytes of payload.
+    pub bytes: usize,
+    /// Number of pairs.
+    pub pairs: usize,
+}
+
+/// The header of a request BODY frame, for a vectored write with data of `len` bytes, at most [`MAX_BODY`].
+pub fn body_header(len: usize, last: bool) -> [u8; HEADER_LEN] {
+    debug_assert!(len <= MAX_BODY, "the caller cuts a body into pieces of at most MAX_BODY");
+    header(len, Kind::Body, if last { Kind::LAST } else { 0 })
+}
+
+/// A piece of a request's body, cut into as many frames as it needs.
+pub fn body(buffer: &mut Vec<u8>, data: &[u8], last: bool) {
+    if data.is_empty() {
+        buffer.extend_from_slice(&body_header(0, last));
+    }
+    let pieces = data.len().div_ceil(MAX_BODY);
+    for (at, piece) in data.chunks(MAX_BODY).enumerate() {
+        buffer.extend_from_slice(&body_header(piece.len(), last && at + 1 == pieces));
+        buffer.extend_from_slice(piece);
+    }
+}
+
+/// The client is gone.
+pub fn abort(buffer: &mut Vec<u8>) {
+    buffer.extend_from_slice(&header(0, Kind::Abort, 0));
+}
+
+/// Fork a worker. The three descriptors travel beside it.
+pub fn spawn(buffer: &mut Vec<u8>, slot: u32) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&slot.to_le_bytes());
+    finish(buffer, start, Kind::Spawn, 0);
+}
+
+/// Signal a worker.
+pub fn kill(buffer: &mut Vec<u8>, pid: u32, signal: u32) {
+    two(buffer, Kind::Kill, pid, signal);
+}
+
+/// The process is up; `version` is [`crate::VERSION`] for everybody but tests.
+pub fn hello(buffer: &mut Vec<u8>, version: u16, pid: u32, php_version: &str) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&version.to_le_bytes());
+    buffer.extend_from_slice(&[0, 0]);
+    buffer.extend_from_slice(&pid.to_le_bytes());
+    text(buffer, php_version.as_bytes());
+    finish(buffer, start, Kind::Hello, 0);
+}
+
+/// The worker waits for a request.
+pub fn ready(buffer: &mut Vec<u8>) {
+    buffer.extend_from_slice(&header(0, Kind::Ready, 0));
+}
+
+/// A piece of the answer's body, cut into as many frames as it needs; none when `data` is empty.
+pub fn response_body(buffer: &mut Vec<u8>, data: &[u8]) {
+    for piece in data.chunks(MAX_BODY) {
+        buffer.extend_from_slice(&header(piece.len(), Kind::ResponseBody, 0));
+        buffer.extend_from_slice(piece);
+    }
+}
+
+/// The answer is complete; `flags` is 0, [`Kind::END_READY`] or [`Kind::END_BUSY`].
+pub fn end(buffer: &mut Vec<u8>, flags: u8, peak_memory: u64) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&peak_memory.to_le_bytes());
+    finish(buffer, start, Kind::End, flags);
+}
+
+/// A log line; a message that does not fit is cut.
+pub fn log(buffer: &mut Vec<u8>, level: u8, source: u8, message: &[u8], context: &[u8]) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&[level, source, 0, 0]);
+    let room = crate::MAX_PAYLOAD - 12 - context.len().min(crate::MAX_PAYLOAD - 12);
+    text(buffer, message.get(..room).unwrap_or(message));
+    text(buffer, context);
+    finish(buffer, start, Kind::Log, 0);
+}
+
+/// A worker was forked.
+pub fn spawned(buffer: &mut Vec<u8>, slot: u32, pid: u32) {
+    two(buffer, Kind::Spawned, slot, pid);
+}
+
+/// A worker has ended.
+pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32) {
+    two(buffer, Kind::Exited, pid, status);
+}
+
+/// A worker could not be forked.
+pub fn failed(buffer: &mut Vec<u8>, slot: u32, errno: u32) {
+    two(buffer, Kind::Failed, slot, errno);
+}
+
+fn two(buffer: &mut Vec<u8>, kind: Kind, first: u32, second: u32) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&first.to_le_bytes());
+    buffer.extend_from_slice(&second.to_le_bytes());
+    finish(buffer, start, kind, 0);
+}
+
+fn text(buffer: &mut Vec<u8>, text: &[u8]) {
+    let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    buffer.extend_from_slice(&len.to_le_bytes());
+    buffer.extend_from_slice(text);
+}
+
+fn header(len: usize, kind: Kind, flags: u8) -> [u8; HEADER_LEN] {
+    let [l0, l1, l2, l3] = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
+    [l0, l1, l2, l3, kind as u8, flags, 0, 0]
+}
+
+/// Leaves room for a header; returns where.
+pub(crate) fn begin(buffer: &mut Vec<u8>) -> usize {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; HEADER_LEN]);
+    start
+}
+
+/// Fills in the header that [`begin`] left room for.
+pub(crate) fn finish(buffer: &mut [u8], start: usize, kind: Kind, flags: u8) {
+    let payload = buffer.len() - start - HEADER_LEN;
+    if let Some(place) = buffer.get_mut(start..start + HEADER_LEN) {
+        place.copy_from_slice(&header(payload, kind, flags));
+    }
+}

@@ -1,0 +1,120 @@
+//! Which frames exist, who may send them, and which flags they know.
+
+/// Type of a frame, with its number on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A request's head, to a worker.
+    Request = 0x01,
+    /// A piece of the request's body, to a worker.
+    Body = 0x02,
+    /// The client is gone, to a worker.
+    Abort = 0x03,
+    /// A process is up.
+    Hello = 0x10,
+    /// The worker waits for a request.
+    Ready = 0x11,
+    /// A 1xx answer.
+    Inform = 0x12,
+    /// The head of the answer.
+    Head = 0x13,
+    /// A piece of the answer's body.
+    ResponseBody = 0x14,
+    /// The answer is complete.
+    End = 0x15,
+    /// A log line.
+    Log = 0x16,
+    /// Fork a worker, to the zygote.
+    Spawn = 0x21,
+    /// Signal a worker, to the zygote.
+    Kill = 0x22,
+    /// A worker was forked.
+    Spawned = 0x31,
+    /// A worker has ended.
+    Exited = 0x32,
+    /// A worker could not be forked.
+    Failed = 0x33,
+}
+
+/// Who speaks on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The server, to a worker.
+    ServerToWorker,
+    /// A worker.
+    Worker,
+    /// The server, to a zygote.
+    ServerToZygote,
+    /// A zygote.
+    Zygote,
+}
+
+impl Kind {
+    /// Flag of REQUEST and BODY: no more of the body follows.
+    pub const LAST: u8 = 1;
+    /// Flag of END: the worker waits for the next request already.
+    pub const END_READY: u8 = 1;
+    /// Flag of END: PHP code still runs.
+    pub const END_BUSY: u8 = 2;
+
+    /// The type with this number, or `None`.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0x01 => Self::Request,
+            0x02 => Self::Body,
+            0x03 => Self::Abort,
+            0x10 => Self::Hello,
+            0x11 => Self::Ready,
+            0x12 => Self::Inform,
+            0x13 => Self::Head,
+            0x14 => Self::ResponseBody,
+            0x15 => Self::End,
+            0x16 => Self::Log,
+            0x21 => Self::Spawn,
+            0x22 => Self::Kill,
+            0x31 => Self::Spawned,
+            0x32 => Self::Exited,
+            0x33 => Self::Failed,
+            _ => return None,
+        })
+    }
+
+    /// Whether `sender` may send this type at all.
+    pub const fn may_come_from(self, sender: Sender) -> bool {
+        match sender {
+            Sender::ServerToWorker => matches!(self, Self::Request | Self::Body | Self::Abort),
+            Sender::Worker => matches!(
+                self,
+                Self::Hello
+                    | Self::Ready
+                    | Self::Inform
+                    | Self::Head
+                    | Self::ResponseBody
+                    | Self::End
+                    | Self::Log
+            ),
+            Sender::ServerToZygote => matches!(self, Self::Spawn | Self::Kill),
+            Sender::Zygote => matches!(
+                self,
+                Self::Hello | Self::Log | Self::Spawned | Self::Exited | Self::Failed
+            ),
+        }
+    }
+
+    /// Whether this combination of flags means something.
+    pub const fn knows_flags(self, flags: u8) -> bool {
+        match self {
+            Self::Request | Self::Body => flags <= Self::LAST,
+            Self::End => flags <= Self::END_BUSY,
+            _ => flags == 0,
+        }
+    }
+
+    /// The largest payload of this type, in bytes.
+    pub const fn max_payload(self) -> usize {
+        match self {
+            Self::Body | Self::ResponseBody => crate::MAX_BODY,
+            _ => crate::MAX_PAYLOAD,
+        }
+    }
+}
