@@ -226,7 +226,7 @@ impl<A: Application> Exchange<'_, A> {
         let verdict = body.limit(limits.max_body, limits.body_timeout);
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
-        let kept = Kept::of(&parts, self.front.options_compression);
+        let kept = Kept::of(&parts, !self.front.sendfile.is_empty());
 
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(RequestContext {
@@ -248,13 +248,13 @@ impl<A: Application> Exchange<'_, A> {
                     verdict.as_ref().and_then(Verdict::failure)
                 {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
-                    return self.page(page, &kept.headers);
+                    return self.page(page, &kept.wishes());
                 }
                 self.answered(response, &kept).await
             }
             Err(error) => {
                 let page = self.failed(&error, verdict);
-                self.page(page, &kept.headers)
+                self.page(page, &kept.wishes())
             }
         }
     }
@@ -287,8 +287,8 @@ impl<A: Application> Exchange<'_, A> {
         {
             head.headers.remove(header::CONTENT_LENGTH);
         }
-        if self.front.options_compression
-            && let Some(coding) = compress::choose(&kept.headers, &mut head, size)
+        if self.front.compression
+            && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
         {
             return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
         }
@@ -298,8 +298,9 @@ impl<A: Application> Exchange<'_, A> {
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
     fn send_file(&self, head: &mut http::response::Parts, kept: &Kept) -> Option<Answer<A::Body>> {
         let path = self.front.sendfile.take(&mut head.headers)?;
+        let conditions = kept.conditions.as_ref()?;
         let outcome =
-            path.and_then(|path| files::answer_for_application(&path, &kept.method, &kept.headers));
+            path.and_then(|path| files::answer_for_application(&path, &kept.method, conditions));
         Some(match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -322,7 +323,7 @@ impl<A: Application> Exchange<'_, A> {
                     request.id = &*self.id.0,
                     "application named a file that cannot be sent"
                 );
-                self.refused(refused, &kept.headers)
+                self.refused(refused, &kept.wishes())
             }
         })
     }
@@ -344,7 +345,12 @@ impl<A: Application> Exchange<'_, A> {
         let connection = self.connection;
         let secure = self.told.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
-        let told_host = self.told.host.as_deref().map(request_head::split_host);
+        let told_host = self
+            .told
+            .host
+            .as_deref()
+            .filter(|host| request_head::is_valid_host(host.as_bytes()))
+            .map(request_head::split_host);
         let (server_name, host_port) = if let Some((name, port)) = told_host {
             (Arc::from(name), port)
         } else {
@@ -384,38 +390,54 @@ impl<A: Application> Exchange<'_, A> {
     }
 }
 
-/// What an answer needs of its request once PHP has it.
+/// What an answer needs of its request once PHP has it. Values are shared bytes: keeping some costs no copy.
 struct Kept {
     method: Method,
-    headers: HeaderMap,
+    accept: Option<HeaderValue>,
+    accept_encoding: Option<HeaderValue>,
+    /// The conditions and the range; kept only where PHP may name a file.
+    conditions: Option<HeaderMap>,
 }
 
 impl Kept {
-    fn of(parts: &Parts, compression: bool) -> Self {
-        let mut headers = HeaderMap::new();
-        let mut keep = |name: HeaderName| {
-            for value in parts.headers.get_all(&name) {
-                headers.append(name.clone(), value.clone());
-            }
-        };
-        keep(header::ACCEPT);
-        if compression {
-            keep(header::ACCEPT_ENCODING);
+    fn of(parts: &Parts, files: bool) -> Self {
+        let headers = &parts.headers;
+        Self {
+            method: parts.method.clone(),
+            accept: headers.get(header::ACCEPT).cloned(),
+            accept_encoding: joined(headers, &header::ACCEPT_ENCODING),
+            conditions: files.then(|| {
+                let names = [
+                    header::RANGE,
+                    header::IF_RANGE,
+                    header::IF_NONE_MATCH,
+                    header::IF_MODIFIED_SINCE,
+                    header::IF_MATCH,
+                    header::IF_UNMODIFIED_SINCE,
+                ];
+                let kept = names
+                    .into_iter()
+                    .filter_map(|name| Some((name.clone(), joined(headers, &name)?)));
+                kept.collect()
+            }),
         }
-        for name in [
-            header::RANGE,
-            header::IF_RANGE,
-            header::IF_NONE_MATCH,
-            header::IF_MODIFIED_SINCE,
-            header::IF_MATCH,
-            header::IF_UNMODIFIED_SINCE,
-        ] {
-            if parts.headers.contains_key(&name) {
-                keep(name);
-            }
-        }
-        Self { method: parts.method.clone(), headers }
     }
+
+    /// For a page of the front's own.
+    fn wishes(&self) -> HeaderMap {
+        self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
+    }
+}
+
+/// All values of a field in one.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    if values.next().is_none() {
+        return Some(first.clone());
+    }
+    let all: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
 fn is_read(method: &Method) -> bool {

@@ -47,6 +47,16 @@ async fn a_trusted_proxy_is() {
 }
 
 #[tokio::test]
+async fn a_host_that_is_no_name_is_not_taken_even_from_a_trusted_proxy() {
+    let server = Server::with(|options, _| {
+        options.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    })
+    .await;
+    let told = server.get_with("/describe", "X-Forwarded-Host: <script>").await.json();
+    assert_eq!(told["server_name"], "a.example");
+}
+
+#[tokio::test]
 async fn fields_that_pass_for_others_never_reach_php() {
     let server = Server::start().await;
     let told = server
