@@ -6,6 +6,7 @@
 //! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -263,10 +264,11 @@ impl<A: Application> Exchange<'_, A> {
     async fn answered(&self, response: Response<A::Body>, kept: &Kept) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
-        if !self.front.sendfile.is_empty()
-            && let Some(answer) = self.send_file(&mut head, kept)
+        if let Some(conditions) = &kept.conditions
+            && let Some(path) = self.front.sendfile.take(&mut head.headers)
         {
-            return answer;
+            drain(body).await;
+            return self.send_file(path, head, conditions, kept);
         }
         if kept.method == Method::HEAD || is_bodyless(head.status) {
             // Taken to its end, so that PHP does not see a client that went away.
@@ -296,12 +298,19 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
-    fn send_file(&self, head: &mut http::response::Parts, kept: &Kept) -> Option<Answer<A::Body>> {
-        let path = self.front.sendfile.take(&mut head.headers)?;
-        let conditions = kept.conditions.as_ref()?;
+    fn send_file(
+        &self,
+        path: Result<PathBuf, Refused>,
+        mut head: http::response::Parts,
+        conditions: &HeaderMap,
+        kept: &Kept,
+    ) -> Answer<A::Body> {
+        // A page that is not the thing asked for has no parts and no versions of it.
+        let none = HeaderMap::new();
+        let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome =
             path.and_then(|path| files::answer_for_application(&path, &kept.method, conditions));
-        Some(match outcome {
+        match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
                 head.headers.remove(header::CONTENT_LENGTH);
@@ -311,11 +320,10 @@ impl<A: Application> Exchange<'_, A> {
                         head.headers.insert(name.clone(), value.clone());
                     }
                 }
-                if head.status == StatusCode::OK {
+                if head.status == StatusCode::OK && file_head.status != StatusCode::OK {
                     head.status = file_head.status;
                     head.extensions.clear();
                 }
-                let head = std::mem::replace(head, Response::new(()).into_parts().0);
                 Answer { head, source: Source::File(body) }
             }
             Err(refused) => {
@@ -325,7 +333,7 @@ impl<A: Application> Exchange<'_, A> {
                 );
                 self.refused(refused, &kept.wishes())
             }
-        })
+        }
     }
 
     fn failed(&self, error: &DispatchError, verdict: Option<Verdict>) -> Page {
