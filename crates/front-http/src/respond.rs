@@ -264,6 +264,12 @@ impl<A: Application> Exchange<'_, A> {
     async fn answered(&self, response: Response<A::Body>, kept: &Kept) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
+        if let Some(pool::Reason(reason)) = head.extensions.remove()
+            && let Ok(reason) = hyper::ext::ReasonPhrase::try_from(reason)
+        {
+            // HTTP/1 sends it; HTTP/2 has no such thing (RFC 9113 section 8.3.2).
+            head.extensions.insert(reason);
+        }
         if let Some(conditions) = &kept.conditions
             && let Some(path) = self.front.sendfile.take(&mut head.headers)
         {
