@@ -21,9 +21,9 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// The scripts of `tests/php` in `public/`.
+    /// The scripts of `tests/php` in `public/`, and an `index.php` that says so.
     pub(crate) fn of_scripts() -> Self {
-        let site = Self::empty();
+        let site = Self::empty().with_file("public/index.php", "<?php echo 'front controller';");
         for entry in fs::read_dir(scripts()).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() && path.file_name().unwrap() != "worker.php" {
