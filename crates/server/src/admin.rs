@@ -248,6 +248,10 @@ fn describe_metrics() {
         "Workers that ended without being told to"
     );
     metrics::describe_counter!("hearth_worker_recycled_total", "Workers replaced on purpose");
+    metrics::describe_counter!(
+        "hearth_worker_timeouts_total",
+        "Requests that lost their worker to the time limit"
+    );
     metrics::describe_histogram!(
         "hearth_request_duration_seconds",
         "From a request's head to the end of its answer"
@@ -277,6 +281,7 @@ fn set_gauges(state: &State) {
     metrics::counter!("hearth_worker_requests_total").absolute(status.requests);
     metrics::counter!("hearth_worker_crashes_total").absolute(status.crashes);
     metrics::counter!("hearth_worker_recycled_total").absolute(status.recycled);
+    metrics::counter!("hearth_worker_timeouts_total").absolute(status.timeouts);
 }
 
 /// `/`: the same numbers for people, without a script.

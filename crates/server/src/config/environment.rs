@@ -45,6 +45,18 @@ impl Environment {
         })
     }
 
+    /// An environment of these variables only.
+    #[cfg(test)]
+    pub fn for_test(current_dir: &Path, variables: &[(&str, &str)]) -> Self {
+        Self {
+            variables: variables.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            current_dir: current_dir.to_owned(),
+            program: current_dir.join("hearth"),
+            stderr_is_terminal: false,
+            stdout_is_terminal: false,
+        }
+    }
+
     fn path(&self, name: &str) -> Option<&Path> {
         self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| Path::new(value))
     }

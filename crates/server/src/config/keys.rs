@@ -127,7 +127,7 @@ settings! {
         /// The folder whose files are served as they are. `auto`: `public` where the application has one, else its folder.
         document_root: Auto<PathBuf> = "auto", flag "document-root";
         /// The script that answers what no file answers. `auto`: `index.php` in the document root.
-        front_controller: Auto<PathBuf> = "auto";
+        front_controller: Auto<PathBuf> = "auto", flag "front-controller";
         /// Serve existing files that are not PHP. `off`: everything goes to PHP.
         static_files: bool = "on";
         /// The largest request body; a larger one gets 413. PHP's own `post_max_size` applies too.
