@@ -14,11 +14,11 @@ use crate::config::{self, ConfigError, Environment, Origin};
 use crate::detect;
 use crate::failure::Failure;
 use crate::plan::Plan;
-pub use report::Report;
+pub(crate) use report::Report;
 use report::Topic;
 
 /// Looks at everything.
-pub fn check(target: &Target, environment: &Environment) -> Result<Report, Failure> {
+pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report, Failure> {
     let mut report = Report::default();
     let folder = detect::folder_of(&target.path)?;
     let settings =

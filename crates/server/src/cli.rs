@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 /// What was asked for.
 #[derive(Debug)]
-pub enum Invocation {
+pub(crate) enum Invocation {
     /// `hearth serve [PATH]`.
     Serve(Target),
     /// `hearth check [PATH]`.
@@ -36,7 +36,7 @@ pub enum Invocation {
 
 /// An application and the flags about it.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// As given.
     pub path: PathBuf,
     /// `--config`.
@@ -46,7 +46,7 @@ pub struct Target {
 }
 
 /// Reads the command line; its first item is the program's name.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
     let mut matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.render())),
@@ -86,7 +86,7 @@ fn target(matches: &mut ArgMatches) -> Target {
 }
 
 /// The whole command line, for parsing and for the reference page.
-pub fn command() -> Command {
+pub(crate) fn command() -> Command {
     Command::new("hearth")
         .bin_name("hearth")
         .version(env!("CARGO_PKG_VERSION"))

@@ -25,7 +25,7 @@ use crate::run_dir::RunDir;
 use crate::{log, notify};
 
 /// Serves until a signal ends it.
-pub fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
     let folder = detect::folder_of(&target.path)?;
     let settings =
         config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;

@@ -40,8 +40,11 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
 /// The text for people without what differs between machines.
 fn text(report: &Report) -> String {
     let text = report.text(false);
-    let lines = text.lines().filter(|line| !line.contains(" system: "));
-    lines.map(|line| format!("{line}\n")).collect()
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains(" system: ")).collect();
+    lines.join(
+        "
+",
+    )
 }
 
 #[test]

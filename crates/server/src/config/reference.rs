@@ -9,7 +9,7 @@ use super::{KEYS, SECTIONS};
 const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
 
 /// docs/reference/config.md.
-pub fn settings_page() -> String {
+pub(crate) fn settings_page() -> String {
     let mut page = String::from("# Settings\n\n");
     page.push_str(GENERATED);
     page.push_str(concat!(
@@ -46,7 +46,7 @@ pub fn settings_page() -> String {
 }
 
 /// docs/reference/cli.md.
-pub fn command_line_page(command: clap::Command) -> String {
+pub(crate) fn command_line_page(command: clap::Command) -> String {
     let mut command = command.term_width(100).disable_help_subcommand(true);
     command.build();
     let mut page = format!("# Command line\n\n{GENERATED}");
