@@ -34,13 +34,13 @@ pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
             error!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
         }
         4 => {
-            warn!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}")
+            warn!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
         }
         5 | 6 => {
             info!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
         }
         _ => {
-            debug!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}")
+            debug!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
         }
     }
 }

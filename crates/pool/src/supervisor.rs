@@ -240,6 +240,7 @@ impl Supervisor {
     /// A worker has ended.
     fn exited(&mut self, slot: u32, status: u32) {
         let Some(info) = self.workers.remove(&slot) else { return };
+        let told_to_end = info.told_to_end.load(Ordering::Relaxed);
         info.set_exit(status);
         self.publish();
         self.shared.remove_idle(slot);
@@ -252,7 +253,7 @@ impl Supervisor {
         let how = describe_exit(status);
         if info.timed_out.load(Ordering::Relaxed) {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
-        } else if info.told_to_end.load(Ordering::Relaxed) {
+        } else if told_to_end {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
         } else {

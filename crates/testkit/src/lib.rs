@@ -1,1 +1,5 @@
-//! TODO
+//! For tests only: peers that behave on cue.
+
+mod programs;
+
+pub use programs::{fake_worker, php_worker};

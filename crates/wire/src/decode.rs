@@ -28,6 +28,9 @@ pub enum Malformed {
         /// The payload's length in bytes.
         length: usize,
     },
+    /// More name/value pairs than [`crate::MAX_PAIRS`].
+    #[error("{0} pairs in one head")]
+    Pairs(u16),
     /// The payload ends before what it announces, goes on after it, or holds what it must not.
     #[error("{0}")]
     Payload(&'static str),
@@ -59,11 +62,11 @@ pub fn peek(bytes: &[u8], sender: Sender) -> Result<Option<Header>, Malformed> {
     let kind = Kind::from_number(number)
         .filter(|kind| kind.may_come_from(sender))
         .ok_or(Malformed::Type(number))?;
-    if !kind.knows_flags(flags) {
-        return Err(Malformed::Flags { kind, flags });
-    }
     if r0 != 0 || r1 != 0 {
         return Err(Malformed::Reserved);
+    }
+    if !kind.knows_flags(flags) {
+        return Err(Malformed::Flags { kind, flags });
     }
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     if length > kind.max_payload() {
@@ -188,7 +191,7 @@ impl<'a> FromWorker<'a> {
             Kind::Hello => {
                 let version = read.u16()?;
                 if read.u16()? != 0 {
-                    return Err(Malformed::Reserved);
+                    return Err(NOT_ZERO);
                 }
                 Self::Hello { version, pid: read.u32()?, php_version: read.text()? }
             }
@@ -214,7 +217,7 @@ impl<'a> FromWorker<'a> {
             Kind::Log => {
                 let (level, source) = (read.u8()?, read.u8()?);
                 if read.u16()? != 0 {
-                    return Err(Malformed::Reserved);
+                    return Err(NOT_ZERO);
                 }
                 if level > 7 || source > 2 {
                     return Err(Malformed::Payload("unknown level or source of a log line"));
@@ -238,9 +241,15 @@ impl<'a> FromServer<'a> {
     pub fn decode(header: Header, payload: &'a [u8]) -> Result<Self, Malformed> {
         let last = header.flags & Kind::LAST != 0;
         match header.kind {
-            Kind::Request => Ok(Self::Request { head: RequestHead::decode(payload)?, last }),
+            Kind::Request => {
+                let head = RequestHead::decode(payload)?;
+                if last && head.content_length != 0 {
+                    return Err(Malformed::Payload("a body is announced and none follows"));
+                }
+                Ok(Self::Request { head, last })
+            }
             Kind::Body => Ok(Self::Body { data: payload, last }),
-            Kind::Abort => Ok(Self::Abort),
+            Kind::Abort => Reader { rest: payload }.end().map(|()| Self::Abort),
             other => Err(Malformed::Type(other as u8)),
         }
     }
@@ -273,7 +282,7 @@ impl<'a> Pairs<'a> {
     /// Walks all pairs once, so that iterating later cannot fail.
     pub(crate) fn check(self) -> Result<Self, Malformed> {
         if usize::from(self.left) > crate::MAX_PAIRS {
-            return Err(Malformed::Payload("too many pairs"));
+            return Err(Malformed::Pairs(self.left));
         }
         let mut walk = self.clone();
         while walk.left > 0 {
@@ -319,6 +328,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
 }
 
+pub(crate) const NOT_ZERO: Malformed = Malformed::Payload("a zero of the payload is none");
 const SHORT: Malformed = Malformed::Payload("payload ends too early");
 
 impl<'a> Reader<'a> {

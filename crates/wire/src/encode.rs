@@ -47,10 +47,10 @@ pub fn kill(buffer: &mut Vec<u8>, pid: u32, signal: u32) {
     two(buffer, Kind::Kill, pid, signal);
 }
 
-/// The process is up.
-pub fn hello(buffer: &mut Vec<u8>, pid: u32, php_version: &str) {
+/// The process is up; `version` is [`crate::VERSION`] for everybody but tests.
+pub fn hello(buffer: &mut Vec<u8>, version: u16, pid: u32, php_version: &str) {
     let start = begin(buffer);
-    buffer.extend_from_slice(&crate::VERSION.to_le_bytes());
+    buffer.extend_from_slice(&version.to_le_bytes());
     buffer.extend_from_slice(&[0, 0]);
     buffer.extend_from_slice(&pid.to_le_bytes());
     text(buffer, php_version.as_bytes());

@@ -1,6 +1,6 @@
 //! Heads of requests and answers: the only frames with a structure worth a writer of its own.
 
-use crate::decode::Reader;
+use crate::decode::{NOT_ZERO, Reader};
 use crate::encode::{begin, finish};
 use crate::{Kind, MAX_PAIRS, MAX_PAYLOAD, Malformed, Pairs, TooLarge};
 
@@ -24,7 +24,7 @@ impl<'a> RequestHead<'a> {
             return Err(Malformed::Payload("unknown protocol"));
         }
         if read.u8()? != 0 {
-            return Err(Malformed::Reserved);
+            return Err(NOT_ZERO);
         }
         let left = read.u16()?;
         let content_length = read.u64()?;

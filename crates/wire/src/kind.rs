@@ -114,12 +114,7 @@ impl Kind {
     pub const fn max_payload(self) -> usize {
         match self {
             Self::Body | Self::ResponseBody => crate::MAX_BODY,
-            Self::Abort | Self::Ready => 0,
-            Self::Spawn => 4,
-            Self::End | Self::Kill | Self::Spawned | Self::Exited | Self::Failed => 8,
-            Self::Request | Self::Hello | Self::Inform | Self::Head | Self::Log => {
-                crate::MAX_PAYLOAD
-            }
+            _ => crate::MAX_PAYLOAD,
         }
     }
 }

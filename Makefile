@@ -1,0 +1,35 @@
+# Every target is one line; the work is in scripts/, each of which says at its top what it does.
+# CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
+
+.PHONY: help demo test build lint fmt fuzz bench setup clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080
+	@scripts/demo
+
+test: ## install what is missing, build, run every test; the last line counts them
+	@scripts/test
+
+build: ## hearth and a worker for each installed PHP, optimised, into target/release
+	@scripts/build --release
+
+lint: ## rustfmt, clippy, clang-format, shellcheck, php -l, cargo-deny
+	@scripts/lint
+
+fmt: ## lay out Rust and C as the style guide says
+	@scripts/fmt
+
+fuzz: ## each fuzz target for SECONDS=30 (needs a nightly toolchain)
+	@scripts/fuzz "$(or $(SECONDS),30)"
+
+bench: ## NAME=models: measure against the peers that are installed; QUICK=1 for three minutes
+	@scripts/bench "$(NAME)"
+
+setup: ## install every Debian package that any of these targets needs
+	@scripts/setup build test examples lint bench
+
+clean: ## remove what these targets made
+	@scripts/clean

@@ -1,0 +1,56 @@
+"""Load from wrk on the other core, and what the server paid for it."""
+
+import json
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .processes import LOAD_CORES, Server, cpu_seconds
+
+REPORT = Path(__file__).with_name("report.lua")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run. Times in microseconds."""
+
+    requests_per_second: float
+    p50: float
+    p99: float
+    cpu_per_request: float
+    errors: int
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+
+def warm_up(server: Server, seconds: float) -> None:
+    _wrk(server.url, 16, seconds)
+
+
+def measure(server: Server, connections: int, seconds: float) -> Sample:
+    before = cpu_seconds(server.roots)
+    summary = _wrk(server.url, connections, seconds)
+    cpu = cpu_seconds(server.roots) - before
+    done = max(1, summary["requests"])
+    return Sample(
+        requests_per_second=summary["requests"] / (summary["duration"] / 1e6),
+        p50=summary["p50"],
+        p99=summary["p99"],
+        cpu_per_request=cpu * 1e6 / done,
+        errors=summary["errors"],
+    )
+
+
+def _wrk(url: str, connections: int, seconds: float) -> dict:
+    began = time.monotonic()
+    # wrk counts whole seconds only.
+    command = ["taskset", "--cpu-list", ",".join(map(str, LOAD_CORES)), "wrk", "--threads", "1",
+               "--connections", str(connections), "--duration", f"{max(1, round(seconds))}s", "--timeout", "10s",
+               "--script", str(REPORT), url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            return json.loads(line)
+    raise RuntimeError(f"wrk failed after {time.monotonic() - began:.1f} s: {done.stdout}{done.stderr}")

@@ -1,0 +1,125 @@
+//! Start, recycling, loss of the zygote, drain.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use pool::{DispatchError, Pool, StartError};
+use tokio::task::JoinSet;
+
+use crate::{eventually, get, options, start, text};
+
+#[tokio::test]
+async fn a_missing_program_is_named() {
+    let mut options = options(1);
+    options.program = "/nonexistent/hearth-worker-9.9".into();
+    let error = Pool::start(options).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot start /nonexistent/hearth-worker-9.9");
+}
+
+#[tokio::test]
+async fn php_that_does_not_start_is_quoted() {
+    let mut options = options(1);
+    options.ini = vec![("refuse-to-start".into(), "1".into())];
+    let error = Pool::start(options).await.unwrap_err();
+    let StartError::Zygote { output, .. } = &error else { panic!("{error}") };
+    assert_eq!(output, "fake-worker: told not to start");
+}
+
+#[tokio::test]
+async fn an_application_that_does_not_boot_is_quoted() {
+    let mut options = options(2);
+    options.ini = vec![("refuse-to-boot".into(), "1".into())];
+    let error = Pool::start(options).await.unwrap_err();
+    let StartError::Boot { output } = &error else { panic!("{error}") };
+    assert_eq!(output, "fake-worker: told not to boot\nexit status 255");
+}
+
+#[tokio::test]
+async fn workers_are_recycled_after_max_requests_and_no_request_notices() {
+    let mut options = options(2);
+    options.max_requests = NonZeroU64::new(10);
+    let pool = Pool::start(options).await.unwrap();
+    let mut clients = JoinSet::new();
+    for _ in 0..4 {
+        let pool = pool.clone();
+        clients.spawn(async move {
+            for _ in 0..100 {
+                assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+            }
+        });
+    }
+    clients.join_all().await;
+    eventually("recycled", || pool.status().recycled >= 5).await;
+    eventually("two workers again", || pool.status().workers.len() == 2).await;
+    assert_eq!(pool.status().crashes, 0);
+}
+
+#[tokio::test]
+async fn a_lost_zygote_is_started_anew() {
+    let mut options = options(2);
+    options.env = vec![("HEARTH_TEST_LOST".into(), "1".into())];
+    let pool = Pool::start(options).await.unwrap();
+    let find =
+        || children().into_iter().find(|pid| environment(*pid).contains("HEARTH_TEST_LOST=1"));
+    let zygote = rustix::process::Pid::from_raw(find().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
+    eventually("the loss is seen", || pool.status().crashes >= 2).await;
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+}
+
+/// Direct children of this process.
+fn children() -> Vec<u32> {
+    let own = std::process::id();
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        after.split(' ').nth(1) == Some(&own.to_string())
+    })
+    .collect()
+}
+
+fn environment(pid: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_drain_answers_what_was_accepted_and_takes_nothing_new() {
+    let pool = start(1).await;
+    let mut clients = JoinSet::new();
+    for _ in 0..5 {
+        let pool = pool.clone();
+        clients.spawn(async move { text(get(&pool, "/sleep?100").await.unwrap()).await });
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let draining = pool.clone();
+    let (drained, late, answers) = tokio::join!(
+        async {
+            draining.drain(Duration::from_secs(10)).await;
+            draining.status().workers.len()
+        },
+        async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            get(&pool, "/hello").await
+        },
+        clients.join_all(),
+    );
+    assert_eq!(answers, ["slept"; 5]);
+    assert!(matches!(late.unwrap_err(), DispatchError::Draining));
+    assert_eq!(drained, 0);
+}
+
+#[tokio::test]
+async fn a_drain_ends_when_patience_does() {
+    let pool = start(1).await;
+    let busy = pool.clone();
+    let mut clients = JoinSet::new();
+    clients.spawn(async move { get(&busy, "/sleep?30000").await.map(|_| ()) });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let started = tokio::time::Instant::now();
+    pool.drain(Duration::from_millis(300)).await;
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(clients.join_all().await[0].is_err(), "the request got an error, not silence");
+}

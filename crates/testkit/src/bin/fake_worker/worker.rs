@@ -1,0 +1,283 @@
+//! One fake worker: answers by the path of the request.
+//!
+//! | path | does |
+//! |---|---|
+//! | `/hello` and all others | 200, `hello` |
+//! | `/request` | 200, the request's variables as `name=value` lines |
+//! | `/echo` | 200, the request body, streamed back as it comes |
+//! | `/length` | 200, how many bytes the request body had |
+//! | `/large?N` | 200, N bytes in frames of 64 KiB |
+//! | `/drip?N` | 200, N pieces, 20 ms apart; tells on stdout when it sees ABORT |
+//! | `/sleep?N` | 200 after N milliseconds |
+//! | `/unread` | 200 at once, without reading the body |
+//! | `/hints` | 103, then 200 |
+//! | `/finish?N` | 200 with END BUSY at once, READY N milliseconds later |
+//! | `/cleanup?N` | 200 with END at once, READY N milliseconds later |
+//! | `/die`, `/die-after-head`, `/die-in-cleanup` | ends as if by a crash: at once, in the body, between END and READY |
+//! | `/malformed`, `/out-of-turn`, `/huge` | breaks the protocol |
+//! | `/log`, `/print` | 200, with a LOG frame or lines on stdout and stderr |
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::Duration;
+
+use wire::send::ResponseWriter;
+use wire::{FromServer, HEADER_LEN, Kind, MAX_BODY, Sender};
+
+/// `waitpid`'s status of a process ended by SIGSEGV.
+const SEGFAULT: u32 = 11;
+
+/// Serves until the server closes or the script says to die; returns the wait status.
+pub(crate) fn run(pid: u32, socket: &UnixStream, stdout: File, stderr: File, refuse: bool) -> u32 {
+    let mut worker = Worker { socket, stdout, stderr, input: Vec::new(), last: true };
+    worker.send(|out| wire::send::hello(out, wire::VERSION, pid, "0.0.0-fake"));
+    if refuse {
+        worker.print("fake-worker: told not to boot");
+        return 255 << 8;
+    }
+    worker.send(wire::send::ready);
+    loop {
+        match worker.request() {
+            Some(request) => {
+                if let Some(status) = worker.answer(&request) {
+                    return status;
+                }
+            }
+            None => return 0,
+        }
+    }
+}
+
+struct Worker<'a> {
+    socket: &'a UnixStream,
+    stdout: File,
+    stderr: File,
+    input: Vec<u8>,
+    /// The body of the request has been read to its end.
+    last: bool,
+}
+
+struct Request {
+    path: String,
+    number: u64,
+    variables: Vec<u8>,
+}
+
+enum Input {
+    Request(Request),
+    Body(Vec<u8>),
+    Abort,
+}
+
+impl Worker<'_> {
+    fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        (&*self.socket).write_all(&bytes).is_ok()
+    }
+
+    fn print(&mut self, line: &str) {
+        writeln!(self.stdout, "{line}").expect("the server reads stdout");
+    }
+
+    fn frame(&mut self) -> Option<Input> {
+        loop {
+            let header = wire::peek(&self.input, Sender::ServerToWorker).expect("a good frame");
+            if let Some(header) = header
+                && self.input.len() >= header.frame_len()
+            {
+                let frame: Vec<u8> = self.input.drain(..header.frame_len()).collect();
+                let decoded = FromServer::decode(header, &frame[HEADER_LEN..]);
+                return Some(match decoded.expect("a good frame") {
+                    FromServer::Request { head, last } => {
+                        self.last = last;
+                        Input::Request(read_request(head))
+                    }
+                    FromServer::Body { data, last } => {
+                        self.last = last;
+                        Input::Body(data.to_vec())
+                    }
+                    FromServer::Abort => {
+                        self.last = true;
+                        Input::Abort
+                    }
+                });
+            }
+            let mut buffer = [0; 16_384];
+            match (&*self.socket).read(&mut buffer) {
+                Ok(0) | Err(_) => return None,
+                Ok(got) => self.input.extend_from_slice(&buffer[..got]),
+            }
+        }
+    }
+
+    fn request(&mut self) -> Option<Request> {
+        while !self.last {
+            self.frame()?;
+        }
+        loop {
+            match self.frame()? {
+                Input::Request(request) => return Some(request),
+                Input::Abort => {}
+                Input::Body(_) => panic!("a body without a request"),
+            }
+        }
+    }
+
+    fn body(&mut self) -> Option<Vec<u8>> {
+        if self.last {
+            return None;
+        }
+        match self.frame()? {
+            Input::Body(data) => Some(data),
+            Input::Abort => None,
+            Input::Request(_) => panic!("a request inside a request"),
+        }
+    }
+
+    fn whole(&mut self, body: &[u8]) {
+        self.send(|out| {
+            head(out, 200);
+            wire::send::response_body(out, body);
+            wire::send::end(out, Kind::END_READY, 0);
+        });
+    }
+
+    /// Answers; a status means that the worker ends with it.
+    fn answer(&mut self, request: &Request) -> Option<u32> {
+        let pause = Duration::from_millis(request.number);
+        match request.path.as_str() {
+            "/request" => self.whole(&request.variables),
+            "/echo" => {
+                self.send(|out| head(out, 200));
+                while let Some(data) = self.body() {
+                    self.send(|out| wire::send::response_body(out, &data));
+                }
+                self.send(|out| wire::send::end(out, Kind::END_READY, 0));
+            }
+            "/length" => {
+                let mut length = 0;
+                while let Some(data) = self.body() {
+                    length += data.len();
+                }
+                self.whole(length.to_string().as_bytes());
+            }
+            "/large" => {
+                self.send(|out| head(out, 200));
+                let mut left = usize::try_from(request.number).expect("a size");
+                while left > 0 {
+                    let piece = vec![b'x'; left.min(MAX_BODY)];
+                    left -= piece.len();
+                    if !self.send(|out| wire::send::response_body(out, &piece)) {
+                        return Some(0);
+                    }
+                }
+                self.send(|out| wire::send::end(out, Kind::END_READY, 0));
+            }
+            "/drip" => return self.drip(request.number),
+            "/sleep" => {
+                sleep(pause);
+                self.whole(b"slept");
+            }
+            "/hints" => {
+                self.send(|out| {
+                    let mut hint = ResponseWriter::new(out, 103, "");
+                    hint.pair(b"Link", b"</app.css>; rel=preload");
+                    hint.finish().expect("it fits");
+                });
+                sleep(Duration::from_millis(20));
+                self.whole(b"after the hint");
+            }
+            "/finish" | "/cleanup" => {
+                let busy = if request.path == "/finish" { Kind::END_BUSY } else { 0 };
+                self.send(|out| {
+                    head(out, 200);
+                    wire::send::response_body(out, b"early");
+                    wire::send::end(out, busy, 0);
+                });
+                sleep(pause);
+                self.send(wire::send::ready);
+            }
+            "/die" => return Some(SEGFAULT),
+            "/die-after-head" => {
+                self.send(|out| {
+                    head(out, 200);
+                    wire::send::response_body(out, b"half of ");
+                });
+                sleep(Duration::from_millis(20));
+                return Some(SEGFAULT);
+            }
+            "/die-in-cleanup" => {
+                self.send(|out| {
+                    head(out, 200);
+                    wire::send::end(out, 0, 0);
+                });
+                sleep(Duration::from_millis(50));
+                return Some(SEGFAULT);
+            }
+            "/malformed" => {
+                self.send(|out| out.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\n"));
+            }
+            "/out-of-turn" => {
+                self.send(|out| wire::send::response_body(out, b"no head"));
+            }
+            "/huge" => {
+                self.send(|out| out.extend_from_slice(&[0xff, 0xff, 0xff, 0x7f, 0x13, 0, 0, 0]));
+            }
+            "/log" => {
+                self.send(|out| wire::send::log(out, 4, 0, b"PHP Warning:  fake", b""));
+                self.whole(b"logged");
+            }
+            "/print" => {
+                self.print("on stdout");
+                writeln!(self.stderr, "on stderr").expect("the server reads stderr");
+                self.whole(b"printed");
+            }
+            _ => self.whole(b"hello"),
+        }
+        None
+    }
+
+    fn drip(&mut self, pieces: u64) -> Option<u32> {
+        self.send(|out| head(out, 200));
+        self.socket.set_nonblocking(true).expect("a socket");
+        for piece in 0..pieces {
+            sleep(Duration::from_millis(20));
+            let mut byte = [0; HEADER_LEN];
+            if matches!((&*self.socket).read(&mut byte), Ok(HEADER_LEN)) {
+                self.print(&format!("aborted at {piece}"));
+                break;
+            }
+            self.socket.set_nonblocking(false).expect("a socket");
+            self.send(|out| wire::send::response_body(out, b"drop\n"));
+            self.socket.set_nonblocking(true).expect("a socket");
+        }
+        self.socket.set_nonblocking(false).expect("a socket");
+        self.send(|out| wire::send::end(out, Kind::END_READY, 0));
+        None
+    }
+}
+
+fn head(out: &mut Vec<u8>, status: u16) {
+    let mut head = ResponseWriter::new(out, status, "");
+    head.pair(b"Content-Type", b"text/plain");
+    head.finish().expect("it fits");
+}
+
+fn read_request(head: wire::RequestHead<'_>) -> Request {
+    let mut target = String::new();
+    let mut variables = Vec::new();
+    for (name, value) in head.pairs {
+        if name == b"REQUEST_URI" {
+            target = String::from_utf8_lossy(value).into_owned();
+        }
+        variables.extend_from_slice(name);
+        variables.push(b'=');
+        variables.extend_from_slice(value);
+        variables.push(b'\n');
+    }
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    Request { path: path.to_owned(), number: query.parse().unwrap_or(0), variables }
+}

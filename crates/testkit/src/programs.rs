@@ -1,0 +1,43 @@
+//! Where the programs lie that tests start.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The stand-in for a worker; built now if `cargo test` has not done it (it does not for other crates' tests).
+pub fn fake_worker() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM
+        .get_or_init(|| {
+            let program = build_folder().join("fake-worker");
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--locked", "-p", "testkit", "--bin", "fake-worker"])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status();
+            assert!(built.is_ok_and(|status| status.success()), "the fake worker builds");
+            program
+        })
+        .clone()
+}
+
+/// The real worker for PHP `version`, e.g. `8.2`: in the folder that `HEARTH_WORKER_DIR` named when the tests were built, else
+/// `target/release`. `None` when `make build` has not built it.
+pub fn php_worker(version: &str) -> Option<PathBuf> {
+    let folder = option_env!("HEARTH_WORKER_DIR").map_or_else(
+        || build_folder().parent().expect("a profile's folder has a parent").join("release"),
+        PathBuf::from,
+    );
+    let program = folder.join(format!("hearth-worker-{version}"));
+    program.is_file().then_some(program)
+}
+
+/// `target/debug` or its like: tests run from `deps` below it.
+fn build_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("a running program has a path");
+    let folder = test.parent().expect("a file has a folder");
+    if folder.ends_with("deps") {
+        folder.parent().expect("deps lies below").into()
+    } else {
+        folder.into()
+    }
+}

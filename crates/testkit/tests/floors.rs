@@ -1,0 +1,195 @@
+//! Holds ARCHITECTURE.md to its word: a crate, and a part of `native/`, imports only from the floors below its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What each crate may import. Changing this table is changing the architecture.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("pool", &["wire"]),
+    ("front-http", &["pool"]),
+    ("server", &["front-http", "pool", "wire"]),
+    ("testkit", &["wire"]),
+];
+
+/// The same for the folders of `native/`. The tests there may look at everything.
+const NATIVE_MAY_INCLUDE: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("ext", &["wire"]),
+    ("sapi", &["ext", "wire"]),
+    ("tests", &["ext", "sapi", "wire"]),
+];
+
+/// The folders of `native/` that know PHP. The others compile without its headers.
+const NATIVE_KNOWS_PHP: &[&str] = &["ext", "sapi", "tests"];
+
+#[test]
+fn crates_import_only_from_the_floors_below() {
+    let allowed = table(MAY_IMPORT);
+    let crates = workspace_dependencies();
+
+    for (name, deps) in &crates {
+        let allowed =
+            allowed.get(name.as_str()).unwrap_or_else(|| panic!("crate {name} has no floor yet"));
+        for dep in deps {
+            assert!(allowed.contains(dep.as_str()), "crate {name} may not import {dep}");
+        }
+    }
+    for name in allowed.keys() {
+        assert!(crates.contains_key(*name), "the table has a floor for {name}, which is no crate");
+    }
+}
+
+#[test]
+fn wire_has_no_runtime_below_it() {
+    let tree = cargo(&[
+        "tree",
+        "--package",
+        "wire",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+        "--locked",
+        "--offline",
+    ]);
+    let names: BTreeSet<&str> =
+        tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+
+    assert!(names.contains("wire"), "cargo tree printed something else: {tree}");
+    for runtime in ["tokio", "mio", "hyper", "rustix", "libc"] {
+        assert!(!names.contains(runtime), "wire is pure bytes, yet it depends on {runtime}");
+    }
+}
+
+#[test]
+fn native_parts_include_only_from_the_floors_below() {
+    let native = root().join("native");
+    let allowed = table(NATIVE_MAY_INCLUDE);
+    let mut includes = 0;
+
+    for file in c_files(&native) {
+        let inside = file.strip_prefix(&native).expect("it was found there");
+        let Some(part) = part_of(inside) else { continue };
+        let allowed = allowed.get(part).unwrap_or_else(|| panic!("native/{part} has no floor yet"));
+        let text = fs::read_to_string(&file).expect("a C file is readable text");
+
+        for include in text.lines().filter_map(included) {
+            includes += 1;
+            let inside = inside.display();
+            if let Some(other) = resolve(&native, &file, include) {
+                assert!(
+                    other == part || allowed.contains(other.as_str()),
+                    "native/{inside} may not include {include}"
+                );
+            } else if is_php_header(include) {
+                assert!(
+                    NATIVE_KNOWS_PHP.contains(&part),
+                    "native/{inside} may not know PHP, yet it includes {include}"
+                );
+            }
+        }
+    }
+    assert!(includes > 0, "no C file found in {}", native.display());
+}
+
+fn table<'a>(rows: &[(&'a str, &[&'a str])]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    rows.iter().map(|(name, deps)| (*name, deps.iter().copied().collect())).collect()
+}
+
+/// Normal (not dev, not build) dependencies between the crates of this workspace.
+fn workspace_dependencies() -> BTreeMap<String, Vec<String>> {
+    let metadata: Value = serde_json::from_str(&cargo(&[
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--locked",
+        "--offline",
+    ]))
+    .expect("cargo prints JSON");
+
+    let text = |value: &Value| value.as_str().expect("a string").to_owned();
+    metadata["packages"]
+        .as_array()
+        .expect("packages")
+        .iter()
+        .map(|package| {
+            let deps = package["dependencies"].as_array().expect("dependencies").iter();
+            let ours = deps.filter(|dep| dep["path"].is_string() && dep["kind"].is_null());
+            (text(&package["name"]), ours.map(|dep| text(&dep["name"])).collect())
+        })
+        .collect()
+}
+
+/// What cargo prints when asked from the workspace's folder.
+fn cargo(args: &[&str]) -> String {
+    let out =
+        Command::new(env!("CARGO")).args(args).current_dir(root()).output().expect("cargo runs");
+    assert!(out.status.success(), "cargo {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("cargo prints UTF-8")
+}
+
+fn root() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/");
+    crates.parent().expect("the workspace").to_owned()
+}
+
+/// Every `.c` and `.h` below `dir`.
+fn c_files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap_or_else(|why| panic!("{}: {why}", dir.display())) {
+            let path = entry.expect("a directory entry").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "c" || ext == "h") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The folder of `native/` that a path inside it belongs to; none for a file at its top.
+fn part_of(inside: &Path) -> Option<&str> {
+    let mut components = inside.components();
+    let first = components.next()?.as_os_str().to_str()?;
+    components.next().map(|_| first)
+}
+
+/// `x/y.h` of `#include "x/y.h"` and of `#include <x/y.h>`.
+fn included(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?;
+    let rest = rest.trim_start();
+    let close = match rest.chars().next()? {
+        '"' => '"',
+        '<' => '>',
+        _ => return None,
+    };
+    rest.get(1..)?.split(close).next()
+}
+
+/// The part of `native/` that an include leads to: beside the including file, or from `native/` or one of its folders.
+fn resolve(native: &Path, file: &Path, include: &str) -> Option<String> {
+    let beside = file.parent().map(|dir| dir.join(include));
+    let parts = NATIVE_MAY_INCLUDE.iter().map(|(part, _)| native.join(part).join(include));
+    let path = beside
+        .into_iter()
+        .chain([native.join(include)])
+        .chain(parts)
+        .find_map(|path| path.canonicalize().ok())?;
+    let inside = path.strip_prefix(native.canonicalize().ok()?).ok()?;
+    part_of(inside).map(str::to_owned)
+}
+
+fn is_php_header(include: &str) -> bool {
+    ["php", "zend", "Zend/", "main/", "ext/standard/", "SAPI.h", "TSRM"]
+        .iter()
+        .any(|start| include.starts_with(start))
+}

@@ -1,0 +1,19 @@
+<?php
+
+declare(strict_types=1);
+
+use Illuminate\Contracts\Console\Kernel as ConsoleKernel;
+use Illuminate\Contracts\Debug\ExceptionHandler;
+use Illuminate\Contracts\Http\Kernel as HttpKernel;
+use Illuminate\Foundation\Application;
+
+$app = new Application(dirname(__DIR__));
+
+// What the application writes lies in var/, as in the other examples.
+$app->useStoragePath(dirname(__DIR__) . '/var');
+
+$app->singleton(HttpKernel::class, App\Http\Kernel::class);
+$app->singleton(ConsoleKernel::class, App\Console\Kernel::class);
+$app->singleton(ExceptionHandler::class, App\Exceptions\Handler::class);
+
+return $app;

@@ -1,0 +1,3 @@
+<!doctype html>
+<title>Hello</title>
+<h1>Hello, {{ $name }}!</h1>

@@ -1,0 +1,10 @@
+<?php
+
+declare(strict_types=1);
+
+use App\Http\Controllers\ChatController;
+use Illuminate\Support\Facades\Route;
+
+Route::get('/', [ChatController::class, 'page']);
+Route::get('/messages', [ChatController::class, 'index']);
+Route::post('/messages', [ChatController::class, 'store']);

@@ -1,0 +1,106 @@
+//! Any bytes from any peer: decoding never panics, and what is decoded encodes to the very same bytes.
+//!
+//! The first byte of the input chooses who speaks; the rest is the stream.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wire::send::{self, RequestWriter, ResponseWriter};
+use wire::{FromServer, FromWorker, Header, Kind, RequestHead, ResponseHead, Sender, ToZygote};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&who, mut stream)) = input.split_first() else { return };
+    let sender = match who % 4 {
+        0 => Sender::Worker,
+        1 => Sender::Zygote,
+        2 => Sender::ServerToWorker,
+        _ => Sender::ServerToZygote,
+    };
+
+    while let Ok(Some(header)) = wire::peek(stream, sender) {
+        assert!(header.length <= wire::MAX_PAYLOAD);
+        let Some((frame, rest)) = stream.split_at_checked(header.frame_len()) else { return };
+        let payload = &frame[wire::HEADER_LEN..];
+        let Some(again) = encoded_again(sender, header, payload) else { return };
+        assert_eq!(again, frame, "{header:?}");
+        stream = rest;
+    }
+});
+
+/// The frame written anew from what it was decoded to; none when it is malformed.
+fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    match sender {
+        Sender::Worker | Sender::Zygote => {
+            from_worker(FromWorker::decode(header, payload).ok()?, payload, &mut out)
+        }
+        Sender::ServerToWorker => match FromServer::decode(header, payload).ok()? {
+            FromServer::Request { head, last } => request(&head, last, &mut out),
+            FromServer::Body { data, last } => {
+                out.extend_from_slice(&wire::body_header(data.len(), last));
+                out.extend_from_slice(data);
+            }
+            FromServer::Abort => send::abort(&mut out),
+        },
+        Sender::ServerToZygote => match ToZygote::decode(header, payload).ok()? {
+            ToZygote::Spawn { slot } => send::spawn(&mut out, slot),
+            ToZygote::Kill { pid, signal } => send::kill(&mut out, pid, signal),
+        },
+    }
+    Some(out)
+}
+
+fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
+    match frame {
+        FromWorker::Hello { php_version, pid, version } => {
+            // Our encoders are a `&str`'s and this version's; what else decodes is compared by its payload.
+            match str::from_utf8(php_version) {
+                Ok(text) if version == wire::VERSION => send::hello(out, pid, text),
+                _ => verbatim(Kind::Hello, payload, out),
+            }
+        }
+        FromWorker::Ready => send::ready(out),
+        FromWorker::Inform(head) => response(&head, Kind::Inform, payload, out),
+        FromWorker::Head(head) => response(&head, Kind::Head, payload, out),
+        FromWorker::Body(data) => send::response_body(out, data),
+        FromWorker::End { ready, busy, peak_memory } => {
+            assert!(!(ready && busy));
+            let flags = if ready { Kind::END_READY } else { 0 } | if busy { Kind::END_BUSY } else { 0 };
+            send::end(out, flags, peak_memory);
+        }
+        FromWorker::Log(line) => send::log(out, line.level, line.source, line.message, line.context),
+        FromWorker::Spawned { slot, pid } => send::spawned(out, slot, pid),
+        FromWorker::Exited { pid, status } => send::exited(out, pid, status),
+        FromWorker::Failed { slot, errno } => send::failed(out, slot, errno),
+    }
+}
+
+fn request(head: &RequestHead<'_>, last: bool, out: &mut Vec<u8>) {
+    let mut writer = RequestWriter::new(out, head.protocol, head.content_length);
+    assert_eq!(head.pairs.clone().count(), head.pairs.size_hint().0);
+    for (name, value) in head.pairs.clone() {
+        assert!(!name.contains(&0) && !value.contains(&0));
+        writer.pair(name, value);
+    }
+    writer.finish(last).expect("what was decoded keeps the limits");
+}
+
+fn response(head: &ResponseHead<'_>, kind: Kind, payload: &[u8], out: &mut Vec<u8>) {
+    assert!((100..=999).contains(&head.status));
+    assert_eq!(head.status < 200, kind == Kind::Inform);
+    assert_eq!(head.pairs.clone().count(), head.pairs.size_hint().0);
+    let Ok(reason) = str::from_utf8(head.reason) else { return verbatim(kind, payload, out) };
+    let mut writer = ResponseWriter::new(out, head.status, reason);
+    for (name, value) in head.pairs.clone() {
+        assert!(!name.iter().chain(value).any(|byte| matches!(byte, 0 | b'\r' | b'\n')));
+        writer.pair(name, value);
+    }
+    writer.finish().expect("what was decoded keeps the limits");
+}
+
+fn verbatim(kind: Kind, payload: &[u8], out: &mut Vec<u8>) {
+    let length = u32::try_from(payload.len()).expect("a payload is at most MAX_PAYLOAD");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
+    out.extend_from_slice(payload);
+}

@@ -1,0 +1,38 @@
+/* What the PHP functions of this extension ask of the process they run in. The worker answers; elsewhere there is nobody to ask.
+ *
+ * Promises
+ * - The extension knows no frames, no sockets and no models: it checks arguments and calls through this table.
+ * - A callback may bail out (longjmp) wherever PHP code may run in it; callers hold nothing that would be lost.
+ */
+#ifndef HEARTH_EXT_HOST_H
+#define HEARTH_EXT_HOST_H
+
+#include <php.h>
+
+struct hearth_host {
+    /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server wants no more; or, with an exception
+     * set, the call is not allowed. Borrowed: both. */
+    bool (*handle_request)(zend_fcall_info *fci, zend_fcall_info_cache *fcc);
+    /* Completes the answer while the script goes on. False when it was complete already. */
+    bool (*finish_request)(void);
+    /* Calls `each` for the request's CGI variables, in order; the strings end with a NUL. Borrowed: the strings, for the call. */
+    void (*each_variable)(void (*each)(void *arg, const char *name, size_t name_len,
+                              const char *value, size_t value_len),
+        void *arg);
+    /* Sends the headers set so far as an interim answer (100 to 199). False when no answer can be sent any more. */
+    bool (*inform)(zend_long status);
+    /* One line of the server's log. `context` is a JSON object or empty. Borrowed: both. */
+    void (*log)(int level, zend_string *message, zend_string *context);
+    /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
+    bool (*on_worker_start)(zval *callback);
+    /* Whether what the script holds outlives a request. */
+    bool keeps_state;
+};
+
+/* NULL outside the worker. Static. */
+extern const struct hearth_host *hearth_host;
+
+/* The `hearth` extension, given to php_module_startup(). Static. */
+extern zend_module_entry hearth_module_entry;
+
+#endif

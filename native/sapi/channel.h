@@ -1,0 +1,38 @@
+/* The worker's socket: whole frames out, a buffered stream of frames in.
+ *
+ * Promises
+ * - What is sent is sent whole, in the order of the calls; a server that is gone makes every later send fail quietly.
+ * - A malformed frame is logged and ends the process (EXIT_MALFORMED): nothing above this file sees one.
+ * - Reading blocks; nothing is read beyond what one buffer takes.
+ */
+#ifndef HEARTH_SAPI_CHANNEL_H
+#define HEARTH_SAPI_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "wire/frame.h"
+
+void channel_open(int fd);
+
+/* Sends all bytes. False when the server is gone. Changes the vector. */
+bool channel_send(struct iovec *iov, size_t count);
+/* Sends and empties the buffer. */
+bool channel_send_buffer(struct frame_buffer *buffer);
+
+/* The next header; its payload follows by channel_read(). False when the server has ended the conversation. */
+bool channel_next(struct frame_header *header);
+/* Exactly `len` bytes of payload. False when the server went away in their midst. */
+bool channel_read(void *to, size_t len);
+/* Between 1 and `len` bytes of payload, what is there already first; 0 when the server went away. */
+size_t channel_read_some(void *to, size_t len);
+
+/* Looks, without waiting, past `skip` bytes and all whole frames of a request body that have come: is there an ABORT? */
+bool channel_sees_abort(size_t skip);
+
+/* Logs that the peer broke the protocol, and exits. Static: what. */
+_Noreturn void channel_malformed(const char *what);
+
+#endif

@@ -1,0 +1,22 @@
+/* Differences between PHP 8.2, 8.3, 8.4 and 8.5. They sit here and nowhere else. */
+#ifndef HEARTH_SAPI_COMPAT_H
+#define HEARTH_SAPI_COMPAT_H
+
+#include <php.h>
+#include <php_main.h>
+
+#if PHP_VERSION_ID < 80200
+#error "PHP 8.2 or newer is needed"
+#endif
+#ifdef ZTS
+#error "a PHP without ZTS is needed: a worker has one thread"
+#endif
+
+/* 8.3: the engine wants to know that it runs in a fork (main/main.c) */
+#if PHP_VERSION_ID >= 80300
+#define compat_child_init() php_child_init()
+#else
+#define compat_child_init() ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,88 @@
+/* See request_model.h. */
+#include "request_model.h"
+
+#include <SAPI.h>
+#include <php.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "compat.h"
+#include "ext/host.h"
+#include "log.h"
+#include "request.h"
+#include "response.h"
+#include "sapi_module.h"
+
+static const struct hearth_host host = {
+    .finish_request = module_finish_request,
+    .each_variable = module_each_variable,
+    .inform = module_inform,
+    .log = module_log,
+};
+
+static void send_ready(void) {
+    struct frame_buffer frame = {0};
+    frame_write_empty(&frame, FRAME_READY);
+    channel_send_buffer(&frame);
+    frame_buffer_free(&frame);
+}
+
+/* As php-fpm says it: sapi/fpm/fpm/fpm_main.c, "Primary script unknown". */
+static void refuse(int status, const char *text) {
+    zend_try {
+        SG(sapi_headers).http_response_code = status;
+        PHPWRITE(text, strlen(text));
+    }
+    zend_end_try();
+}
+
+static void run_script(void) {
+    const char *path = SG(request_info).path_translated;
+    struct stat entry;
+    if (path == NULL || stat(path, &entry) != 0 || !S_ISREG(entry.st_mode)) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER, "no such script: %s", path != NULL ? path : "(none)");
+        refuse(404, "File not found.\n");
+        return;
+    }
+    if (access(path, R_OK) != 0) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER, "the script cannot be read: %s", path);
+        refuse(403, "Access denied.\n");
+        return;
+    }
+    zend_try {
+        zend_file_handle file;
+        zend_stream_init_filename(&file, path);
+        file.primary_script = 1;
+        php_execute_script(&file);
+        zend_destroy_file_handle(&file);
+    }
+    zend_end_try();
+}
+
+static void serve(void) {
+    response_begin();
+    module_fill_request_info();
+    if (php_request_startup() == SUCCESS) {
+        run_script();
+    } else {
+        SG(sapi_headers).http_response_code = 500;
+    }
+    module_complete_answer();
+    /* the engine frees what it allocated, not what the request lent it */
+    SG(request_info).path_translated = NULL;
+    php_request_shutdown(NULL);
+    module_clear_request_info();
+    request_release();
+}
+
+int request_model_run(void) {
+    hearth_host = &host;
+    for (;;) {
+        send_ready();
+        if (!request_receive()) {
+            return 0;
+        }
+        serve();
+    }
+}

@@ -1,0 +1,228 @@
+/* See sapi_module.h. */
+#include "sapi_module.h"
+
+#include <ext/session/php_session.h>
+#include <ext/standard/basic_functions.h>
+#include <ext/standard/head.h>
+#include <php_output.h>
+#include <php_variables.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zend_observer.h>
+
+#include "compat.h"
+#include "ext/host.h"
+#include "ini.h"
+#include "log.h"
+#include "request.h"
+#include "response.h"
+#include "variables.h"
+
+/* absent in a PHP without sessions */
+#pragma weak ps_globals
+#pragma weak php_session_flush
+
+static int startup(sapi_module_struct *module) {
+    return php_module_startup(module, &hearth_module_entry);
+}
+
+static size_t ub_write(const char *data, size_t len) {
+    if (!request_present()) {
+        /* the worker script's own words, before and between requests */
+        size_t done = 0;
+        while (done < len) {
+            ssize_t wrote = write(STDOUT_FILENO, data + done, len - done);
+            if (wrote <= 0) {
+                break;
+            }
+            done += (size_t)wrote;
+        }
+        return len;
+    }
+    if (!response_write(data, len)) {
+        php_handle_aborted_connection();
+    }
+    return len;
+}
+
+static void flush(void *context) {
+    (void)context;
+    if (request_present() && !response_ended()) {
+        sapi_send_headers();
+        if (!response_flush()) {
+            php_handle_aborted_connection();
+        }
+    }
+}
+
+static int send_headers(sapi_headers_struct *headers) {
+    if (request_present() && !SG(request_info).no_headers) {
+        response_head(headers);
+    }
+    return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+static size_t read_post(char *buffer, size_t len) {
+    if (!request_present()) {
+        return 0;
+    }
+    if (request_head()->content_length == FRAME_LENGTH_UNKNOWN && SG(post_max_size) > 0) {
+        /* The engine compares post_max_size with the announced length, and while it reads a body as a whole. A multipart body
+         * without a length meets the limit here. */
+        if (SG(read_post_bytes) > SG(post_max_size)) {
+            return 0;
+        }
+    }
+    return request_read_body(buffer, len);
+}
+
+static char *read_cookies(void) {
+    return REQUEST_VARIABLE("HTTP_COOKIE");
+}
+
+static void log_message(const char *message, int level) {
+    log_text(level & 7, LOG_SOURCE_PHP, message, strlen(message), "", 0);
+}
+
+static sapi_module_struct module = {
+    .name = "fpm-fcgi",
+    .pretty_name = "Hearth",
+    .startup = startup,
+    .shutdown = php_module_shutdown_wrapper,
+    .ub_write = ub_write,
+    .flush = flush,
+    .getenv = variables_getenv,
+    .sapi_error = php_error,
+    .send_headers = send_headers,
+    .read_post = read_post,
+    .read_cookies = read_cookies,
+    .register_server_variables = variables_register,
+    .log_message = log_message,
+};
+
+void module_start(const struct options *options) {
+    zend_signal_startup();
+    sapi_startup(&module);
+    ini_prepare(&sapi_module, options);
+    if (sapi_module.startup(&sapi_module) == FAILURE) {
+        fputs("error: PHP did not start\n", stderr);
+        exit(1);
+    }
+    ini_restore_environment();
+    /* the minor version decides the layout of the engine's structures */
+    if (strncmp(module_php_version(), PHP_VERSION, strcspn(PHP_VERSION, ".") + 2) != 0) {
+        fprintf(stderr, "error: built for PHP %s, but the loader found PHP %s\n", PHP_VERSION,
+            module_php_version());
+        exit(1);
+    }
+    variables_startup();
+}
+
+const char *module_php_version(void) {
+    return Z_STRVAL_P(zend_get_constant_str("PHP_VERSION", sizeof "PHP_VERSION" - 1));
+}
+
+void module_fill_request_info(void) {
+    const struct frame_request *head = request_head();
+    char *content_type = REQUEST_VARIABLE("CONTENT_TYPE");
+    SG(server_context) = (void *)head;
+    SG(sapi_headers).http_response_code = 200;
+    SG(request_info).request_method = REQUEST_VARIABLE("REQUEST_METHOD");
+    SG(request_info).query_string = REQUEST_VARIABLE("QUERY_STRING");
+    /* php-fpm: the script's URL, not REQUEST_URI */
+    SG(request_info).request_uri = REQUEST_VARIABLE("SCRIPT_NAME");
+    SG(request_info).path_translated = REQUEST_VARIABLE("SCRIPT_FILENAME");
+    SG(request_info).content_type = content_type != NULL ? content_type : "";
+    SG(request_info).content_length =
+        head->content_length > ZEND_LONG_MAX ? 0 : (zend_long)head->content_length;
+    SG(request_info).proto_num = head->protocol * 100;
+    php_handle_auth_data(REQUEST_VARIABLE("HTTP_AUTHORIZATION"));
+}
+
+void module_clear_request_info(void) {
+    SG(server_context) = NULL;
+    SG(request_info).request_method = NULL;
+    SG(request_info).query_string = NULL;
+    SG(request_info).request_uri = NULL;
+    SG(request_info).path_translated = NULL;
+    SG(request_info).content_type = NULL;
+    SG(request_info).content_length = 0;
+    SG(request_info).cookie_data = NULL;
+    SG(request_info).auth_user = NULL;
+    SG(request_info).auth_password = NULL;
+    SG(request_info).auth_digest = NULL;
+    SG(request_info).content_type_dup = NULL;
+}
+
+static void try_head(void) {
+    if (!response_has_head()) {
+        zend_try {
+            php_header();
+        }
+        zend_end_try();
+    }
+}
+
+void module_complete_answer(void) {
+    if (response_ended()) {
+        return;
+    }
+    /* php_request_shutdown(), main/main.c, steps 0 to 3; the engine's own call finds them done */
+    EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
+    EG(current_execute_data) = NULL;
+    if (ZEND_OBSERVER_ENABLED) {
+        zend_observer_fcall_end_all();
+    }
+    if (PG(modules_activated)) {
+        php_call_shutdown_functions();
+        php_free_shutdown_functions();
+    }
+    zend_call_destructors();
+    zend_try {
+        php_output_end_all();
+    }
+    zend_end_try();
+    /* the session module's RSHUTDOWN; here, because the client may come back at once */
+    zend_try {
+        if (&ps_globals != NULL && PS(session_status) == php_session_active) {
+            php_session_flush(1);
+        }
+    }
+    zend_end_try();
+    try_head();
+    /* a callback of header_register_callback() may have ended the first attempt; it is not called again */
+    try_head();
+    response_end(0, zend_memory_peak_usage(true));
+}
+
+bool module_finish_request(void) {
+    if (!request_present() || response_ended()) {
+        return false;
+    }
+    php_output_end_all();
+    php_header();
+    response_end(FRAME_FLAG_BUSY, zend_memory_peak_usage(true));
+    return true;
+}
+
+bool module_inform(zend_long status) {
+    return !SG(headers_sent) && response_inform((unsigned)status, &SG(sapi_headers));
+}
+
+void module_each_variable(
+    void (*each)(void *arg, const char *name, size_t name_len, const char *value, size_t value_len),
+    void *arg) {
+    if (!request_present()) {
+        return;
+    }
+    const struct frame_request *head = request_head();
+    for (uint16_t i = 0; i < head->count; i++) {
+        const struct frame_pair *pair = &head->pairs[i];
+        each(arg, pair->name, pair->name_len, pair->value, pair->value_len);
+    }
+}
+
+void module_log(int level, zend_string *message, zend_string *context) {
+    log_text(level, LOG_SOURCE_APPLICATION, ZSTR_VAL(message), ZSTR_LEN(message), ZSTR_VAL(context),
+        ZSTR_LEN(context));
+}

@@ -1,0 +1,35 @@
+/* The SAPI module: how the engine reads a request and writes an answer, the same in every model.
+ *
+ * Promises
+ * - Calls itself "fpm-fcgi": opcache accepts that name, and frameworks treat it as an ordinary web server.
+ * - Between exchanges output goes to standard output and no headers are sent.
+ */
+#ifndef HEARTH_SAPI_MODULE_H
+#define HEARTH_SAPI_MODULE_H
+
+#include <SAPI.h>
+
+#include "options.h"
+
+/* Starts the engine (MINIT). Exits with a message when that fails. */
+void module_start(const struct options *options);
+/* The engine's version, e.g. `8.2.35`. Static: the result. */
+const char *module_php_version(void);
+
+/* Fills SG(request_info) from the request; the body is read by sapi_activate(). init_request_info(), sapi/fpm/fpm/fpm_main.c */
+void module_fill_request_info(void);
+void module_clear_request_info(void);
+
+/* What php_request_shutdown() of main/main.c does before the answer is complete: shutdown functions, destructors, output,
+ * session. Then completes the answer. Called outside any PHP code; php_request_shutdown() follows. */
+void module_complete_answer(void);
+
+/* fastcgi_finish_request() */
+bool module_finish_request(void);
+bool module_inform(zend_long status);
+void module_each_variable(
+    void (*each)(void *arg, const char *name, size_t name_len, const char *value, size_t value_len),
+    void *arg);
+void module_log(int level, zend_string *message, zend_string *context);
+
+#endif

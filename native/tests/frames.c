@@ -1,0 +1,371 @@
+/* Runs the vectors that crates/wire shares: decodes what a worker or zygote reads, encodes what it writes.
+ * usage: frames VECTORS */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/frame.h"
+
+enum { MAX_FIELDS = 64 };
+
+struct vector {
+    char name[256];
+    char from[32];
+    char expect[32];
+    struct frame_buffer bytes;
+    size_t count;
+    char *keys[MAX_FIELDS];
+    char *values[MAX_FIELDS];
+};
+
+static int failures, checked;
+
+static void fail(const struct vector *v, const char *what) {
+    printf("FAIL  %s: %s\n", v->name, what);
+    failures++;
+}
+
+static const char *field(const struct vector *v, const char *key) {
+    for (size_t i = 0; i < v->count; i++) {
+        if (strcmp(v->keys[i], key) == 0) {
+            return v->values[i];
+        }
+    }
+    return "";
+}
+
+static uint64_t number(const struct vector *v, const char *key) {
+    return strtoull(field(v, key), NULL, 10);
+}
+
+/* Undoes \xNN and \\ in place; returns the length. */
+static size_t unescape(char *text) {
+    char *to = text;
+    for (char *p = text; *p != '\0'; p++) {
+        if (*p == '\\' && p[1] == 'x') {
+            char digits[3] = {p[2], p[3], '\0'};
+            *to++ = (char)strtoul(digits, NULL, 16);
+            p += 3;
+        } else {
+            if (*p == '\\') {
+                p++;
+            }
+            *to++ = *p;
+        }
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
+static char *text(const struct vector *v, const char *key, size_t *len) {
+    char *copy = strdup(field(v, key));
+    *len = unescape(copy);
+    return copy;
+}
+
+static bool same(const char *escaped, const char *bytes, size_t len) {
+    char *copy = strdup(escaped);
+    bool equal = unescape(copy) == len && memcmp(copy, bytes, len) == 0;
+    free(copy);
+    return equal;
+}
+
+static void check_request(const struct vector *v, const struct frame_request *request) {
+    size_t pair = 0;
+    if (request->protocol != number(v, "protocol")) {
+        fail(v, "protocol");
+    }
+    const char *length = field(v, "content_length");
+    uint64_t expected =
+        strcmp(length, "unknown") == 0 ? FRAME_LENGTH_UNKNOWN : strtoull(length, NULL, 10);
+    if (request->content_length != expected) {
+        fail(v, "content length");
+    }
+    for (size_t i = 0; i < v->count; i++) {
+        if (strcmp(v->keys[i], "pair") != 0) {
+            continue;
+        }
+        if (pair == request->count) {
+            fail(v, "too few pairs");
+            return;
+        }
+        const struct frame_pair *p = &request->pairs[pair++];
+        char *name = strdup(v->values[i]);
+        char *equals = strchr(name, '=');
+        *equals = '\0';
+        if (!same(name, p->name, p->name_len) || !same(equals + 1, p->value, p->value_len) ||
+            p->name[p->name_len] != '\0' || p->value[p->value_len] != '\0') {
+            fail(v, "a pair differs");
+        }
+        free(name);
+    }
+    if (pair != request->count) {
+        fail(v, "too many pairs");
+    }
+}
+
+/* Decodes as the worker does; `out` and the numbers are filled when the result is FRAME_OK. */
+static enum frame_error decode(const struct vector *v, enum frame_from from,
+    struct frame_header *header, struct frame_request *out, uint32_t numbers[2]) {
+    enum frame_error error = frame_read_header(from, v->bytes.data, v->bytes.len, header);
+    if (error != FRAME_OK) {
+        return error;
+    }
+    if (v->bytes.len - FRAME_HEADER < header->length) {
+        return FRAME_INCOMPLETE;
+    }
+    /* an exact copy: the sanitizer sees a byte read too far */
+    uint8_t *payload = malloc(header->length == 0 ? 1 : header->length);
+    memcpy(payload, v->bytes.data + FRAME_HEADER, header->length);
+    switch (header->type) {
+    case FRAME_REQUEST:
+        error = frame_read_request(
+            payload, header->length, (header->flags & FRAME_FLAG_LAST) != 0, out);
+        if (error == FRAME_OK) {
+            check_request(v, out);
+        }
+        break;
+    case FRAME_SPAWN:
+        error = frame_read_spawn(payload, header->length, &numbers[0]);
+        break;
+    case FRAME_KILL:
+        error = frame_read_kill(payload, header->length, &numbers[0], &numbers[1]);
+        break;
+    case FRAME_REQUEST_BODY:
+        if (!same(field(v, "bytes"), (const char *)payload, header->length)) {
+            fail(v, "bytes");
+        }
+        break;
+    default:
+        break;
+    }
+    free(payload);
+    return error;
+}
+
+static void check_reading(const struct vector *v, enum frame_from from) {
+    static struct frame_request request;
+    struct frame_header header = {0};
+    uint32_t numbers[2] = {0};
+    enum frame_error error = decode(v, from, &header, &request, numbers);
+    if (strcmp(frame_error_name(error), v->expect) != 0) {
+        fail(v, frame_error_name(error));
+        return;
+    }
+    if (error != FRAME_OK) {
+        return;
+    }
+    const char *type = field(v, "type");
+    const char *got = header.type == FRAME_REQUEST        ? "REQUEST"
+                      : header.type == FRAME_REQUEST_BODY ? "BODY"
+                      : header.type == FRAME_ABORT        ? "ABORT"
+                      : header.type == FRAME_SPAWN        ? "SPAWN"
+                                                          : "KILL";
+    if (strcmp(type, got) != 0) {
+        fail(v, "type");
+    }
+    if ((strcmp(field(v, "flags"), "LAST") == 0) != (header.flags == FRAME_FLAG_LAST)) {
+        fail(v, "flags");
+    }
+    if (header.type == FRAME_SPAWN && numbers[0] != number(v, "slot")) {
+        fail(v, "slot");
+    }
+    if (header.type == FRAME_KILL &&
+        (numbers[0] != number(v, "pid") || numbers[1] != number(v, "signal"))) {
+        fail(v, "pid or signal");
+    }
+}
+
+static void write_head(const struct vector *v, struct frame_buffer *out, uint8_t type) {
+    size_t reason_len;
+    char *reason = text(v, "reason", &reason_len);
+    struct frame_head head;
+    frame_begin_head(&head, out, type, (unsigned)number(v, "status"), reason, reason_len);
+    for (size_t i = 0; i < v->count; i++) {
+        if (strcmp(v->keys[i], "pair") == 0) {
+            char *name = strdup(v->values[i]);
+            char *value = strchr(name, '=');
+            *value++ = '\0';
+            size_t name_len = unescape(name);
+            size_t value_len = unescape(value);
+            frame_add_pair(&head, name, name_len, value, value_len);
+            free(name);
+        }
+    }
+    if (!frame_end_head(&head)) {
+        fail(v, "the head was refused");
+    }
+    free(reason);
+}
+
+static void check_writing(const struct vector *v) {
+    struct frame_buffer out = {0};
+    const char *type = field(v, "type");
+    size_t len, context_len;
+    if (strcmp(type, "HELLO") == 0) {
+        if (number(v, "version") != FRAME_VERSION) {
+            return;
+        }
+        char *php = text(v, "php", &len);
+        frame_write_hello(&out, (uint32_t)number(v, "pid"), php, len);
+        free(php);
+    } else if (strcmp(type, "READY") == 0) {
+        frame_write_empty(&out, FRAME_READY);
+    } else if (strcmp(type, "INFORM") == 0) {
+        write_head(v, &out, FRAME_INFORM);
+    } else if (strcmp(type, "HEAD") == 0) {
+        write_head(v, &out, FRAME_HEAD);
+    } else if (strcmp(type, "BODY") == 0) {
+        char *bytes = text(v, "bytes", &len);
+        frame_write_body(&out, bytes, len);
+        free(bytes);
+    } else if (strcmp(type, "END") == 0) {
+        const char *flags = field(v, "flags");
+        frame_write_end(&out,
+            strcmp(flags, "READY") == 0  ? FRAME_FLAG_READY
+            : strcmp(flags, "BUSY") == 0 ? FRAME_FLAG_BUSY
+                                         : 0,
+            number(v, "peak"));
+    } else if (strcmp(type, "LOG") == 0) {
+        char *message = text(v, "message", &len);
+        char *context = text(v, "context", &context_len);
+        frame_write_log(&out, (uint8_t)number(v, "level"), (uint8_t)number(v, "source"), message,
+            len, context, context_len);
+        free(message);
+        free(context);
+    } else if (strcmp(type, "SPAWNED") == 0) {
+        frame_write_two(
+            &out, FRAME_SPAWNED, (uint32_t)number(v, "slot"), (uint32_t)number(v, "pid"));
+    } else if (strcmp(type, "EXITED") == 0) {
+        frame_write_two(
+            &out, FRAME_EXITED, (uint32_t)number(v, "pid"), (uint32_t)number(v, "wait_status"));
+    } else if (strcmp(type, "FAILED") == 0) {
+        frame_write_two(
+            &out, FRAME_FAILED, (uint32_t)number(v, "slot"), (uint32_t)number(v, "errno"));
+    } else {
+        fail(v, "a type that this test does not know");
+    }
+    if (out.len != v->bytes.len || memcmp(out.data, v->bytes.data, out.len) != 0) {
+        fail(v, "the encoded bytes differ");
+    }
+    frame_buffer_free(&out);
+}
+
+/* What a worker writes never breaks a limit or smuggles a line break, whatever PHP hands over. */
+static void check_refusals(const struct vector *v) {
+    struct frame_buffer out = {0};
+    struct frame_head head;
+    frame_begin_head(&head, &out, FRAME_HEAD, 200, "", 0);
+    frame_add_pair(&head, "A", 1, "b\nSet-Cookie: c", 15);
+    if (frame_end_head(&head) || out.len != 0) {
+        fail(v, "a line feed in a value was written");
+    }
+    frame_begin_head(&head, &out, FRAME_HEAD, 200, "", 0);
+    for (int i = 0; i <= FRAME_MAX_PAIRS; i++) {
+        frame_add_pair(&head, "A", 1, "b", 1);
+    }
+    if (frame_end_head(&head) || out.len != 0) {
+        fail(v, "too many pairs were written");
+    }
+    char *large = calloc(1, FRAME_MAX_PAYLOAD);
+    memset(large, 'x', FRAME_MAX_PAYLOAD);
+    frame_begin_head(&head, &out, FRAME_HEAD, 200, "", 0);
+    frame_add_pair(&head, "A", 1, large, FRAME_MAX_PAYLOAD);
+    if (frame_end_head(&head) || out.len != 0) {
+        fail(v, "a head above MAX_PAYLOAD was written");
+    }
+    frame_begin_head(&head, &out, FRAME_HEAD, 103, "", 0);
+    if (frame_end_head(&head)) {
+        fail(v, "a HEAD of status 103 was written");
+    }
+    frame_begin_head(&head, &out, FRAME_INFORM, 200, "", 0);
+    if (frame_end_head(&head)) {
+        fail(v, "an INFORM of status 200 was written");
+    }
+    frame_write_log(&out, 3, 0, large, FRAME_MAX_PAYLOAD, large, FRAME_MAX_PAYLOAD);
+    struct frame_header header;
+    if (frame_read_header(FRAME_FROM_WORKER, out.data, out.len, &header) != FRAME_OK) {
+        fail(v, "a long log line broke the limit");
+    }
+    free(large);
+    frame_buffer_free(&out);
+}
+
+static void run(struct vector *v) {
+    checked++;
+    if (strcmp(v->from, "server") == 0) {
+        check_reading(v, FRAME_FROM_SERVER);
+    } else if (strcmp(v->from, "server-to-zygote") == 0) {
+        check_reading(v, FRAME_FROM_SERVER_TO_ZYGOTE);
+    } else if (strcmp(v->expect, "ok") == 0) {
+        check_writing(v);
+    }
+    for (size_t i = 0; i < v->count; i++) {
+        free(v->keys[i]);
+        free(v->values[i]);
+    }
+    frame_buffer_free(&v->bytes);
+    memset(v, 0, sizeof *v);
+}
+
+static void add_hex(struct vector *v, const char *hex) {
+    while (*hex != '\0') {
+        if (*hex == ' ') {
+            hex++;
+            continue;
+        }
+        char digits[3] = {hex[0], hex[1], '\0'};
+        *frame_buffer_extend(&v->bytes, 1) = (uint8_t)strtoul(digits, NULL, 16);
+        hex += 2;
+    }
+}
+
+int main(int argc, char **argv) {
+    FILE *file = argc == 2 ? fopen(argv[1], "r") : NULL;
+    if (file == NULL) {
+        fprintf(stderr, "usage: %s VECTORS\n", argv[0]);
+        return 2;
+    }
+    static struct vector v;
+    static char line[1 << 16];
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0] == '#') {
+            continue;
+        }
+        if (line[0] == '\0') {
+            if (v.name[0] != '\0') {
+                run(&v);
+            }
+            continue;
+        }
+        char *value = strchr(line, ' ');
+        if (value != NULL) {
+            *value++ = '\0';
+        } else {
+            value = line + strlen(line);
+        }
+        if (strcmp(line, "name") == 0) {
+            snprintf(v.name, sizeof v.name, "%s", value);
+        } else if (strcmp(line, "from") == 0) {
+            snprintf(v.from, sizeof v.from, "%s", value);
+        } else if (strcmp(line, "expect") == 0) {
+            snprintf(v.expect, sizeof v.expect, "%s", value);
+        } else if (strcmp(line, "hex") == 0) {
+            add_hex(&v, value);
+        } else if (v.count < MAX_FIELDS) {
+            v.keys[v.count] = strdup(line);
+            v.values[v.count++] = strdup(value);
+        }
+    }
+    if (v.name[0] != '\0') {
+        run(&v);
+    }
+    fclose(file);
+    struct vector refusals = {.name = "what is refused"};
+    check_refusals(&refusals);
+    checked++;
+    printf("frames: %d vectors, %d failed\n", checked, failures);
+    return failures == 0 && checked > 50 ? 0 : 1;
+}

@@ -1,0 +1,58 @@
+# What the scripts beside this file share. Sourced, never run; switches on strict mode.
+# shellcheck shell=bash
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+# Where cargo builds, absolute. Exported so that every cargo below agrees.
+CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
+export CARGO_TARGET_DIR
+
+# A toolchain just installed by rustup is not on the PATH of the shell that ran make.
+if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then
+    PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+fi
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+note() { printf '    %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# The PHP that this release of Debian calls `php`, e.g. 8.2.
+default_php() {
+    local codename
+    # shellcheck source=/dev/null
+    codename=$(. /etc/os-release && printf %s "${VERSION_CODENAME:-}")
+    case $codename in
+        bookworm) echo 8.2 ;;
+        trixie) echo 8.4 ;;
+        *)
+            local found
+            found=$(apt-cache depends php-cli 2>/dev/null |
+                sed -n 's/.*Depends: php\([0-9.]*\)-cli$/\1/p' | head -n 1)
+            echo "${found:-8.4}"
+            ;;
+    esac
+}
+
+# Each php-config whose embeddable library is installed, one path a line.
+php_configs() {
+    local config minor
+    local -a candidates=()
+    for config in /usr/bin/php-config8.*; do
+        [[ -x $config ]] && candidates+=("$config")
+    done
+    if ((${#candidates[@]} == 0)) && command -v php-config >/dev/null; then
+        candidates=("$(command -v php-config)")
+    fi
+    for config in "${candidates[@]}"; do
+        minor=$("$config" --version | cut -d. -f1,2)
+        if compgen -G "$("$config" --prefix)/lib/libphp${minor}.so" >/dev/null ||
+            compgen -G "$("$config" --prefix)/lib/libphp.so" >/dev/null; then
+            echo "$config"
+        else
+            note "PHP $minor is left out: libphp${minor}-embed is not installed"
+        fi
+    done
+}
