@@ -12,6 +12,7 @@ use pool::{Pool, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, Serving, State};
@@ -131,13 +132,16 @@ async fn serve_and_drain(
 
     let draining = async {
         drain.cancelled().await;
+        let deadline = Instant::now() + settings.server.shutdown_patience;
         state.draining();
         notify::notify(environment.notify_socket(), "STOPPING=1");
         tracing::info!("draining");
+        deadline
     };
-    tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
+    let ((), deadline) = tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
     if let Some(pool) = pool {
-        pool.drain(settings.server.shutdown_patience).await;
+        // One patience for all: what the front has used up is not given again.
+        pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
     tracing::info!("drained");
     Ok(())

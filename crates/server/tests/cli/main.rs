@@ -1,8 +1,11 @@
 //! The program `hearth` as a shell sees it: output, exit status, help. Nothing here needs PHP.
 
+mod server;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+
+use server::{Server, get};
 
 /// `hearth` in an environment of its own: no settings from outside, no PHP but what a test brings.
 fn hearth(folder: &Path) -> Command {
@@ -190,54 +193,4 @@ fn an_address_in_use_is_an_error_with_its_cause() {
         outcome(&hearth(folder.path()).args(["serve", "--listen", &address]).output().unwrap());
     assert_eq!(status, 1);
     insta::assert_snapshot!(stderr.replace(&address, "ADDRESS"));
-}
-
-/// A running server and the lines it has printed.
-struct Server {
-    process: std::process::Child,
-    lines: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
-}
-
-impl Server {
-    fn start(command: &mut Command) -> Self {
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let lines =
-            std::io::BufRead::lines(std::io::BufReader::new(process.stderr.take().unwrap()));
-        Self { process, lines }
-    }
-
-    /// Reads lines until one has this mark, and returns what follows it.
-    fn address(&mut self, mark: &str) -> String {
-        self.lines
-            .by_ref()
-            .map(Result::unwrap)
-            .find_map(|line| line.split_once(mark).map(|(_, address)| address.to_owned()))
-            .unwrap_or_else(|| panic!("the server ended without `{mark}`"))
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
-    }
-
-    fn wait(&mut self) -> Option<i32> {
-        self.process.wait().unwrap().code()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
-}
-
-fn get(address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut socket = std::net::TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    write!(socket, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    answer
 }
