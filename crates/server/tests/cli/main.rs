@@ -1,7 +1,10 @@
 //! The program `hearth` as a shell sees it: output, exit status, help. Nothing here needs PHP.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod server;
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -73,7 +76,7 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
         let (status, stdout, stderr) = run(arguments);
         assert_eq!((status, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
         assert!(stderr.lines().last().unwrap().starts_with("hint: "), "{arguments:?}: {stderr}");
-        seen.push_str(&format!("$ hearth {}\n{}\n", arguments.join(" "), folderless(&stderr)));
+        writeln!(seen, "$ hearth {}\n{}", arguments.join(" "), folderless(&stderr)).unwrap();
     }
     insta::assert_snapshot!(seen);
 }

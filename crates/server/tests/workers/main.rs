@@ -3,6 +3,8 @@
 //!
 //! They need what `make test` brings: the worker for PHP 8.2 and the assembled examples, whose libraries they borrow.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "../cli/server.rs"]
 mod server;
 
