@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 
 use super::{ConfigError, KEYS, Key, Origin, nearest};
 
-/// Variables that start like settings and are not: between Hearth's own processes, or for where its files lie.
-const NOT_SETTINGS: &[&str] = &[
-    "HEARTH_APP_DIR",
-    "HEARTH_CONFIG",
-    "HEARTH_EGRESS",
-    "HEARTH_INI_DIR",
-    "HEARTH_LIB_DIR",
-    "HEARTH_REQUEST_ID",
-    "HEARTH_WORKER",
+/// Variables that start like settings and are not, with what they are for: the reference page lists them.
+pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
+    ("HEARTH_APP_DIR", "set by Hearth for its own worker scripts: the application's folder"),
+    ("HEARTH_BIN", "the program `hearth` that the project's tests run"),
+    ("HEARTH_CONFIG", "the settings file, as `--config`"),
+    ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
+    ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
+    ("HEARTH_LIB_DIR", "the folder of the worker programs"),
+    ("HEARTH_REQUEST_ID", "set by Hearth for PHP: the id of the request"),
+    ("HEARTH_WORKER", "set by Hearth for PHP: 1 in a worker script"),
+    ("HEARTH_WORKER_DIR", "the folder of the worker programs that the project's tests run"),
 ];
 
 /// What the process was started with.
@@ -70,7 +72,8 @@ impl Environment {
             .iter()
             .filter_map(|(name, value)| {
                 let name = name.to_str()?;
-                let setting = name.starts_with("HEARTH_") && !NOT_SETTINGS.contains(&name);
+                let setting = name.starts_with("HEARTH_")
+                    && !NOT_SETTINGS.iter().any(|(known, _)| *known == name);
                 setting.then(|| (name.to_owned(), value.to_string_lossy().into_owned()))
             })
             .collect()

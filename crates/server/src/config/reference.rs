@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::environment::NOT_SETTINGS;
 use super::{KEYS, SECTIONS};
 
 const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
@@ -41,6 +42,10 @@ pub(crate) fn settings_page() -> String {
             )
             .expect("a String takes all");
         }
+    }
+    page.push_str("\n## Other variables\n\n| variable | is |\n|---|---|\n");
+    for (name, purpose) in NOT_SETTINGS {
+        writeln!(page, "| `{name}` | {purpose} |").expect("a String takes all");
     }
     page
 }

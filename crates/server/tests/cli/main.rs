@@ -5,8 +5,10 @@
 mod server;
 
 use std::fmt::Write as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use server::{Server, get};
 
@@ -166,23 +168,34 @@ fn a_folder_of_files_is_served_and_term_ends_it() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("index.html"), "hello").unwrap();
     std::fs::write(folder.path().join("secret.php"), "<?php // secret").unwrap();
-    let mut server = Server::start(hearth(folder.path()).args([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-        "--log-format",
-        "text",
-    ]));
+    let manager = UnixDatagram::bind(folder.path().join(".notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let notified = || {
+        let mut state = [0; 64];
+        let length = manager.recv(&mut state).unwrap();
+        String::from_utf8(state[..length].to_vec()).unwrap()
+    };
+    let mut server = Server::start(
+        hearth(folder.path()).env("NOTIFY_SOCKET", folder.path().join(".notify")).args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--log-format",
+            "text",
+        ]),
+    );
     let admin = server.address("admin on http://");
     let front = server.address("ready on http://");
+    assert_eq!(notified(), "READY=1");
     assert!(get(&front, "/").ends_with("hello"));
     assert!(get(&front, "/secret.php").starts_with("HTTP/1.1 404"), "PHP source is never sent");
     assert!(get(&admin, "/up").ends_with("ok\n"));
     server.signal("HUP");
     assert!(get(&front, "/").ends_with("hello"), "HUP must not end the server");
     server.signal("TERM");
+    assert_eq!(notified(), "STOPPING=1");
     assert_eq!(server.wait(), Some(0));
 }
 
