@@ -143,37 +143,9 @@ static void forget_last_error(void) {
     PG(last_error_lineno) = 0;
 }
 
-/* Whatever bails out in here leaves the exchange to finish_after_bailout(): nothing may be half done that it needs. */
-static void end_request(void) {
-    boot_state_run_shutdown_functions();
-    if (!response_ended()) {
-        php_output_end_all();
-    }
-    boot_state_end_session();
-    if (!response_ended()) {
-        if (!response_has_head()) {
-            php_header();
-        }
-        response_end(0, zend_memory_peak_usage(true));
-    }
-    state = IDLE;
-    close_body();
-    close_context();
-    boot_state_restore();
-    forget_last_error();
-    EG(exit_status) = 0;
-    request_release();
-    open_idle_context();
-}
-
-/* Runs the handler. An exception that nobody catches is reported as the engine does at the end of a script
- * (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
-static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
-    zval result;
-    ZVAL_UNDEF(&result);
-    fci->retval = &result;
-    zend_call_function(fci, fcc);
-    zval_ptr_dtor(&result);
+/* Deals with an exception that has left PHP code of the request. One that nobody caught is reported as the engine does at the
+ * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
+static void settle_exception(void) {
     if (EG(exception) == NULL) {
         return;
     }
@@ -193,6 +165,42 @@ static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     }
     /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit) */
     zend_bailout();
+}
+
+/* Whatever bails out in here ends in run_script(), which completes the answer. */
+static void end_request(void) {
+    boot_state_run_shutdown_functions();
+    settle_exception();
+    if (!response_ended()) {
+        php_output_end_all();
+        settle_exception();
+    }
+    boot_state_end_session();
+    settle_exception();
+    if (!response_ended()) {
+        if (!response_has_head()) {
+            php_header();
+            settle_exception();
+        }
+        response_end(0, zend_memory_peak_usage(true));
+    }
+    state = IDLE;
+    close_body();
+    close_context();
+    boot_state_restore();
+    forget_last_error();
+    EG(exit_status) = 0;
+    request_release();
+    open_idle_context();
+}
+
+static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    zval result;
+    ZVAL_UNDEF(&result);
+    fci->retval = &result;
+    zend_call_function(fci, fcc);
+    zval_ptr_dtor(&result);
+    settle_exception();
 }
 
 static void run_start_callbacks(void) {
