@@ -28,6 +28,8 @@ static enum {
     CLOSED,  /* the server wants no more; the script may end */
 } state;
 
+static bool announced; /* the first READY is out */
+
 static zval start_callbacks; /* array of hearth_on_worker_start() */
 
 /* Puts SG() and the output layer into the state that a request begins with. php_request_startup(), main/main.c */
@@ -182,7 +184,7 @@ static void end_request(void) {
             php_header();
             settle_exception();
         }
-        response_end(0, zend_memory_peak_usage(true));
+        response_end(FRAME_FLAG_READY, zend_memory_peak_usage(true));
     }
     state = IDLE;
     close_body();
@@ -250,6 +252,8 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         zend_throw_unwind_exit();
         return false;
     }
+    /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
+    bool announce = !announced || response_was_busy();
     if (state == BOOTING) {
         end_boot();
         if (EG(exception) != NULL) {
@@ -257,10 +261,13 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         }
     }
     php_output_end_all();
-    struct frame_buffer ready = {0};
-    frame_write_empty(&ready, FRAME_READY);
-    channel_send_buffer(&ready);
-    frame_buffer_free(&ready);
+    if (announce) {
+        announced = true;
+        struct frame_buffer ready = {0};
+        frame_write_empty(&ready, FRAME_READY);
+        channel_send_buffer(&ready);
+        frame_buffer_free(&ready);
+    }
     if (!request_receive()) {
         state = CLOSED;
         return false;
@@ -315,7 +322,8 @@ static void run_script(const char *script) {
     boot_state_release();
     if (request_present()) {
         /* a fatal error or an uncaught exception in the handler */
-        module_complete_answer();
+        /* the script is booted anew: no request can be taken before that */
+        module_complete_answer(FRAME_FLAG_BUSY);
     }
     if (Z_TYPE(start_callbacks) == IS_ARRAY) {
         zval_ptr_dtor(&start_callbacks);
