@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
@@ -16,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::metrics::FrontMetrics;
+use crate::answer_body::Account;
 use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
 
 /// Entries that wait for the writer.
@@ -47,6 +46,7 @@ struct Record {
     id: RequestId,
     status: StatusCode,
     sent: u64,
+    cut: bool,
     duration: Duration,
 }
 
@@ -101,6 +101,7 @@ impl Log {
             id,
             status: StatusCode::OK,
             sent: 0,
+            cut: false,
             duration: Duration::ZERO,
         });
         Entry { log: self.clone(), record }
@@ -109,18 +110,13 @@ impl Log {
 
 impl Entry {
     /// Hands it to the writer.
-    pub(crate) fn write(
-        mut self,
-        status: StatusCode,
-        sent: u64,
-        duration: Duration,
-        metrics: &Arc<FrontMetrics>,
-    ) {
-        self.record.status = status;
-        self.record.sent = sent;
+    pub(crate) fn write(mut self, account: &Account, duration: Duration) {
+        self.record.status = account.status;
+        self.record.sent = account.sent;
+        self.record.cut = account.cut;
         self.record.duration = duration;
         if self.log.sender.try_send(self.record).is_err() {
-            metrics.log_dropped.increment(1);
+            account.metrics.log_dropped.increment(1);
         }
     }
 }
@@ -145,12 +141,20 @@ struct Json<'r> {
     status: u16,
     #[serde(rename = "http.response.body.size")]
     sent: u64,
+    /// The application broke off its answer.
+    #[serde(skip_serializing_if = "is_false")]
+    cut: bool,
     duration_ms: f64,
     #[serde(rename = "user_agent.original", skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
     #[serde(rename = "http.request.header.referer", skip_serializing_if = "Option::is_none")]
     referrer: Option<String>,
     request_id: &'r str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Record {
@@ -196,6 +200,7 @@ impl Record {
             host: text(&self.host),
             status: self.status.as_u16(),
             sent: self.sent,
+            cut: self.cut,
             duration_ms: (self.duration.as_secs_f64() * 1e6).round() / 1e3,
             agent: text(&self.agent),
             referrer: text(&self.referrer),
@@ -279,6 +284,7 @@ mod tests {
             id: RequestId("id-1".into()),
             status: StatusCode::OK,
             sent: 12,
+            cut: false,
             duration: Duration::from_micros(1_500),
         }
     }

@@ -56,7 +56,7 @@ where
         match &next {
             Some(Ok(bytes)) => this.account.sent += bytes.len() as u64,
             Some(Err(_)) => this.account.cut = true,
-            None => this.account.complete = true,
+            None => {}
         }
         Poll::Ready(next.map(|outcome| outcome.map(Frame::data)))
     }
@@ -150,9 +150,10 @@ pub(crate) struct Account {
     pub(crate) entry: Option<Entry>,
     /// Set idle with the end of the answer: an HTTP/1.1 connection's.
     pub(crate) phase: Option<Arc<PhaseCell>>,
+    /// Bytes of the body that were handed over for sending.
     pub(crate) sent: u64,
+    /// The application broke off its answer.
     pub(crate) cut: bool,
-    pub(crate) complete: bool,
 }
 
 impl Drop for Account {
@@ -163,7 +164,7 @@ impl Drop for Account {
             phase.answered();
         }
         if let Some(entry) = self.entry.take() {
-            entry.write(self.status, self.sent, duration, &self.metrics);
+            entry.write(self, duration);
         }
     }
 }

@@ -137,14 +137,13 @@ pub(crate) fn parse_range(range: &str, size: u64) -> Part {
             Some(length) => Part::Range { first: size.saturating_sub(length), last: size - 1 },
         },
         (first, last) => match (parse(first), last, parse(last)) {
-            (None, _, _) => Part::Whole,
             (Some(first), "", _) if first < size => Part::Range { first, last: size - 1 },
             (Some(first), _, Some(last)) if first > last => Part::Whole,
             (Some(first), _, Some(last)) if first < size => {
                 Part::Range { first, last: last.min(size - 1) }
             }
             (Some(_), "", _) | (Some(_), _, Some(_)) => Part::Unsatisfiable,
-            (Some(_), _, None) => Part::Whole,
+            (None, _, _) | (Some(_), _, None) => Part::Whole,
         },
     }
 }

@@ -42,11 +42,17 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
+    /// Of all `Accept-Encoding` fields of a request.
     pub(crate) fn read(headers: &HeaderMap) -> Self {
+        Self::of(headers.get_all(header::ACCEPT_ENCODING))
+    }
+
+    /// Of these values.
+    pub(crate) fn of<'v>(values: impl IntoIterator<Item = &'v HeaderValue>) -> Self {
         let mut accepted = Self::default();
         let mut named = [false; 3];
         let mut star = 0;
-        for value in headers.get_all(header::ACCEPT_ENCODING) {
+        for value in values {
             let Ok(text) = value.to_str() else { continue };
             for item in text.split(',') {
                 let mut parts = item.split(';');

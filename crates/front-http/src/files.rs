@@ -238,21 +238,17 @@ impl FileBody {
             return Poll::Ready(None);
         }
         let want = usize::try_from(self.left).unwrap_or(CHUNK).min(CHUNK);
-        let outcome = match &mut self.reading {
-            None => match read_cached(file, self.at, want) {
-                Some(outcome) => outcome,
-                None => {
-                    let (file, at) = (Arc::clone(file), self.at);
-                    self.reading =
-                        Some(tokio::task::spawn_blocking(move || read_from_disk(&file, at, want)));
-                    return self.poll_chunk(cx);
-                }
-            },
-            Some(reading) => {
-                let outcome = ready!(Pin::new(reading).poll(cx));
-                self.reading = None;
-                outcome.unwrap_or_else(|error| Err(io::Error::other(error)))
-            }
+        let outcome = if let Some(reading) = &mut self.reading {
+            let outcome = ready!(Pin::new(reading).poll(cx));
+            self.reading = None;
+            outcome.unwrap_or_else(|error| Err(io::Error::other(error)))
+        } else if let Some(outcome) = read_cached(file, self.at, want) {
+            outcome
+        } else {
+            let (file, at) = (Arc::clone(file), self.at);
+            self.reading =
+                Some(tokio::task::spawn_blocking(move || read_from_disk(&file, at, want)));
+            return self.poll_chunk(cx);
         };
         match outcome {
             Ok(bytes) if bytes.is_empty() => {

@@ -149,7 +149,7 @@ fn read_x_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Told {
     }
 }
 
-fn values<'h>(headers: &'h HeaderMap, name: impl http::header::AsHeaderName) -> Vec<&'h str> {
+fn values(headers: &HeaderMap, name: impl http::header::AsHeaderName) -> Vec<&str> {
     headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok()).collect()
 }
 

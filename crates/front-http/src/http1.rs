@@ -23,6 +23,9 @@ use crate::wire::Wire;
 /// The least buffer that hyper works with.
 const MIN_BUFFER: usize = 8192;
 
+/// The number of fields that hyper takes unless told otherwise.
+const DEFAULT_HEADERS: usize = 100;
+
 pub(crate) fn builder(options: &Options) -> Builder {
     let head = options.max_head.max(MIN_BUFFER);
     let mut builder = Builder::new();
@@ -32,10 +35,13 @@ pub(crate) fn builder(options: &Options) -> Builder {
         .half_close(false)
         // The wire keeps the time.
         .header_read_timeout(None)
-        .max_headers(options.max_headers)
         .max_header_size(head)
         // One byte more than the head may have, so that hyper sees it is too large before its buffer is full.
         .max_buf_size(head.max(64 << 10) + 1);
+    // Its own default is kept on the stack, any number that is set on the heap, anew for each request.
+    if options.max_headers != DEFAULT_HEADERS {
+        builder.max_headers(options.max_headers);
+    }
     builder
 }
 

@@ -174,7 +174,7 @@ async fn exchange<A: Application>(
     if parts.headers.contains_key(header::EXPECT) {
         let answering = Arc::clone(&answering);
         body.on_first_read(move || {
-            send_interim(&answering, StatusCode::CONTINUE, HeaderMap::new())
+            send_interim(&answering, StatusCode::CONTINUE, HeaderMap::new());
         });
     }
     let hints = {

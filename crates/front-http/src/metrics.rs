@@ -57,3 +57,35 @@ impl FrontMetrics {
         self.duration.record(duration.as_secs_f64());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_method_and_class() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = metrics::with_local_recorder(&recorder, || {
+            let metrics = FrontMetrics::register();
+            let took = Duration::from_millis(2);
+            metrics.request(&Method::GET, StatusCode::OK, took);
+            metrics.request(&Method::GET, StatusCode::PARTIAL_CONTENT, took);
+            metrics.request(&Method::POST, StatusCode::BAD_GATEWAY, took);
+            metrics.request(&Method::from_bytes(b"PURGE").unwrap(), StatusCode::NOT_FOUND, took);
+            metrics
+        });
+        metrics.connections.increment(3.0);
+        let text = recorder.handle().render();
+        for line in [
+            "hearth_requests_total{method=\"GET\",code=\"2xx\"} 2",
+            "hearth_requests_total{method=\"POST\",code=\"5xx\"} 1",
+            "hearth_requests_total{method=\"other\",code=\"4xx\"} 1",
+            "hearth_request_duration_seconds_count 4",
+            "hearth_connections 3",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+}

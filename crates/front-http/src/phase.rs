@@ -1,6 +1,6 @@
 //! What an HTTP/1.1 connection is waiting for: shared between its byte stream, which keeps the time, and its requests.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,19 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct PhaseCell {
     phase: AtomicU8,
+    /// Requests that came in so far; wraps.
+    requests: AtomicU32,
     draining: AtomicBool,
 }
 
 // Relaxed throughout: whoever changes the phase of an HTTP/1.1 connection runs on its task.
 impl PhaseCell {
     pub(crate) fn new(phase: Phase) -> Self {
-        Self { phase: AtomicU8::new(phase as u8), draining: AtomicBool::new(false) }
+        Self {
+            phase: AtomicU8::new(phase as u8),
+            requests: AtomicU32::new(0),
+            draining: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn get(&self) -> Phase {
@@ -37,8 +43,14 @@ impl PhaseCell {
         }
     }
 
+    /// Tells one wait from the next.
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
     /// A request is being answered.
     pub(crate) fn busy(&self) {
+        self.requests.store(self.requests().wrapping_add(1), Ordering::Relaxed);
         self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
     }
 

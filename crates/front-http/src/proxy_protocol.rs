@@ -78,13 +78,14 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str> {
     let length = 16 + usize::from(u16::from_be_bytes([high, low]));
     let Some(addresses) = bytes.get(16..length) else { return Ok(None) };
     let told = match (command & 0xf, family) {
-        (0, _) => None,
         (1, 0x11) => {
             let raw = addresses.first_chunk::<12>().ok_or("the addresses are cut")?;
-            let [a, b, c, d, e, f, g, h, ports @ ..] = *raw;
+            let cut = "the addresses are cut";
+            let (source, rest) = raw.split_first_chunk::<4>().ok_or(cut)?;
+            let (destination, ports) = rest.split_first_chunk::<4>().ok_or(cut)?;
             Some((
-                with_port(Ipv4Addr::new(a, b, c, d).into(), [ports[0], ports[1]]),
-                with_port(Ipv4Addr::new(e, f, g, h).into(), [ports[2], ports[3]]),
+                with_port(Ipv4Addr::from(*source).into(), [ports[0], ports[1]]),
+                with_port(Ipv4Addr::from(*destination).into(), [ports[2], ports[3]]),
             ))
         }
         (1, 0x21) => {
@@ -97,8 +98,8 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Told, usize)>, &'static str> {
                 with_port(Ipv6Addr::from(*destination).into(), [ports[2], ports[3]]),
             ))
         }
-        // Unix sockets, datagrams, unspecified: nothing that we could use.
-        (1, _) => None,
+        // The balancer itself; or unix sockets, datagrams and the like: nothing that we could use.
+        (0 | 1, _) => None,
         _ => return Err("neither LOCAL nor PROXY"),
     };
     Ok(Some((told, length)))
@@ -113,18 +114,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn addresses(source: &str, destination: &str) -> Told {
-        Some((source.parse().unwrap(), destination.parse().unwrap()))
+    fn addresses(source: &str, destination: &str) -> (SocketAddr, SocketAddr) {
+        (source.parse().unwrap(), destination.parse().unwrap())
     }
 
     #[test]
     fn a_line_of_version_1_is_read() {
         let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 5555 443\r\nGET /";
-        assert_eq!(parse(line), Ok(Some((addresses("192.0.2.1:5555", "192.0.2.2:443"), 41))));
+        assert_eq!(parse(line), Ok(Some((Some(addresses("192.0.2.1:5555", "192.0.2.2:443")), 41))));
         let line = b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n";
         assert_eq!(
             parse(line),
-            Ok(Some((addresses("[2001:db8::1]:1", "[2001:db8::2]:2"), line.len())))
+            Ok(Some((Some(addresses("[2001:db8::1]:1", "[2001:db8::2]:2")), line.len())))
         );
         assert_eq!(parse(b"PROXY UNKNOWN\r\n"), Ok(Some((None, 15))));
         for cut in 0..line.len() {
@@ -147,7 +148,7 @@ mod tests {
         bytes.extend([
             0x21, 0x11, 0, 15, 192, 0, 2, 1, 192, 0, 2, 2, 0x15, 0xb3, 0x01, 0xbb, 4, 0, 0,
         ]);
-        let told = addresses("192.0.2.1:5555", "192.0.2.2:443");
+        let told = Some(addresses("192.0.2.1:5555", "192.0.2.2:443"));
         assert_eq!(parse(&bytes), Ok(Some((told, 31))));
         for cut in 0..bytes.len() {
             assert_eq!(parse(&bytes[..cut]), Ok(None));

@@ -82,7 +82,7 @@ fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
 }
 
 /// A name or an address, perhaps with a port; nothing that could end up as markup or as part of a path.
-fn is_valid_host(host: &[u8]) -> bool {
+pub(crate) fn is_valid_host(host: &[u8]) -> bool {
     host.iter().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
     })

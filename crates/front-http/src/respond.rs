@@ -6,6 +6,7 @@
 //! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -106,13 +107,12 @@ pub(crate) async fn respond<A: Application>(
     let mut account = Account {
         started,
         method: parts.method.clone(),
-        status: StatusCode::OK,
+        status: gone(),
         metrics: Arc::clone(&front.metrics),
         entry: front.log.as_ref().map(|log| log.entry(&parts, remote.ip(), id.clone())),
         phase: connection.phase.clone(),
         sent: 0,
         cut: false,
-        complete: false,
     };
     let method = parts.method.clone();
     let version = parts.version;
@@ -140,6 +140,11 @@ pub(crate) async fn respond<A: Application>(
     };
     finish(front, &method, version, chunked, &id, answer, &mut account)
         .map(|source| AnswerBody::new(source, account))
+}
+
+/// What is counted for a request whose client went away before the answer: nginx's number for it.
+fn gone() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 fn has_forwarded(headers: &HeaderMap) -> bool {
@@ -222,7 +227,7 @@ impl<A: Application> Exchange<'_, A> {
         let verdict = body.limit(limits.max_body, limits.body_timeout);
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
-        let kept = Kept::of(&parts, self.front.options_compression);
+        let kept = Kept::of(&parts, !self.front.sendfile.is_empty());
 
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(RequestContext {
@@ -244,13 +249,13 @@ impl<A: Application> Exchange<'_, A> {
                     verdict.as_ref().and_then(Verdict::failure)
                 {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
-                    return self.page(page, &kept.headers);
+                    return self.page(page, &kept.wishes());
                 }
                 self.answered(response, &kept).await
             }
             Err(error) => {
                 let page = self.failed(&error, verdict);
-                self.page(page, &kept.headers)
+                self.page(page, &kept.wishes())
             }
         }
     }
@@ -259,10 +264,11 @@ impl<A: Application> Exchange<'_, A> {
     async fn answered(&self, response: Response<A::Body>, kept: &Kept) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
-        if !self.front.sendfile.is_empty()
-            && let Some(answer) = self.send_file(&mut head, kept)
+        if let Some(conditions) = &kept.conditions
+            && let Some(path) = self.front.sendfile.take(&mut head.headers)
         {
-            return answer;
+            drain(body).await;
+            return self.send_file(path, head, conditions, kept);
         }
         if kept.method == Method::HEAD || is_bodyless(head.status) {
             // Taken to its end, so that PHP does not see a client that went away.
@@ -283,8 +289,8 @@ impl<A: Application> Exchange<'_, A> {
         {
             head.headers.remove(header::CONTENT_LENGTH);
         }
-        if self.front.options_compression
-            && let Some(coding) = compress::choose(&kept.headers, &mut head, size)
+        if self.front.compression
+            && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
         {
             return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
         }
@@ -292,12 +298,19 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
-    fn send_file(&self, head: &mut http::response::Parts, kept: &Kept) -> Option<Answer<A::Body>> {
-        let path = self.front.sendfile.take(&mut head.headers)?;
-        let outcome = path
-            .ok_or(Refused::Missing)
-            .and_then(|path| files::answer_for_application(&path, &kept.method, &kept.headers));
-        Some(match outcome {
+    fn send_file(
+        &self,
+        path: Result<PathBuf, Refused>,
+        mut head: http::response::Parts,
+        conditions: &HeaderMap,
+        kept: &Kept,
+    ) -> Answer<A::Body> {
+        // A page that is not the thing asked for has no parts and no versions of it.
+        let none = HeaderMap::new();
+        let conditions = if head.status == StatusCode::OK { conditions } else { &none };
+        let outcome =
+            path.and_then(|path| files::answer_for_application(&path, &kept.method, conditions));
+        match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
                 head.headers.remove(header::CONTENT_LENGTH);
@@ -307,11 +320,10 @@ impl<A: Application> Exchange<'_, A> {
                         head.headers.insert(name.clone(), value.clone());
                     }
                 }
-                if head.status == StatusCode::OK {
+                if head.status == StatusCode::OK && file_head.status != StatusCode::OK {
                     head.status = file_head.status;
                     head.extensions.clear();
                 }
-                let head = std::mem::replace(head, Response::new(()).into_parts().0);
                 Answer { head, source: Source::File(body) }
             }
             Err(refused) => {
@@ -319,9 +331,9 @@ impl<A: Application> Exchange<'_, A> {
                     request.id = &*self.id.0,
                     "application named a file that cannot be sent"
                 );
-                self.refused(refused, &kept.headers)
+                self.refused(refused, &kept.wishes())
             }
-        })
+        }
     }
 
     fn failed(&self, error: &DispatchError, verdict: Option<Verdict>) -> Page {
@@ -341,13 +353,17 @@ impl<A: Application> Exchange<'_, A> {
         let connection = self.connection;
         let secure = self.told.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
-        let told_host = self.told.host.as_deref().map(request_head::split_host);
-        let (server_name, host_port) = match told_host {
-            Some((name, port)) => (Arc::from(name), port),
-            None => {
-                let host = self.host(headers);
-                (host.name, host.port)
-            }
+        let told_host = self
+            .told
+            .host
+            .as_deref()
+            .filter(|host| request_head::is_valid_host(host.as_bytes()))
+            .map(request_head::split_host);
+        let (server_name, host_port) = if let Some((name, port)) = told_host {
+            (Arc::from(name), port)
+        } else {
+            let host = self.host(headers);
+            (host.name, host.port)
         };
         // Without a proxy the port is ours; a proxy's port is what it told, or what the host or the scheme implies.
         let server_port = if self.told == Told::default() {
@@ -382,38 +398,54 @@ impl<A: Application> Exchange<'_, A> {
     }
 }
 
-/// What an answer needs of its request once PHP has it.
+/// What an answer needs of its request once PHP has it. Values are shared bytes: keeping some costs no copy.
 struct Kept {
     method: Method,
-    headers: HeaderMap,
+    accept: Option<HeaderValue>,
+    accept_encoding: Option<HeaderValue>,
+    /// The conditions and the range; kept only where PHP may name a file.
+    conditions: Option<HeaderMap>,
 }
 
 impl Kept {
-    fn of(parts: &Parts, compression: bool) -> Self {
-        let mut headers = HeaderMap::new();
-        let mut keep = |name: HeaderName| {
-            for value in parts.headers.get_all(&name) {
-                headers.append(name.clone(), value.clone());
-            }
-        };
-        keep(header::ACCEPT);
-        if compression {
-            keep(header::ACCEPT_ENCODING);
+    fn of(parts: &Parts, files: bool) -> Self {
+        let headers = &parts.headers;
+        Self {
+            method: parts.method.clone(),
+            accept: headers.get(header::ACCEPT).cloned(),
+            accept_encoding: joined(headers, &header::ACCEPT_ENCODING),
+            conditions: files.then(|| {
+                let names = [
+                    header::RANGE,
+                    header::IF_RANGE,
+                    header::IF_NONE_MATCH,
+                    header::IF_MODIFIED_SINCE,
+                    header::IF_MATCH,
+                    header::IF_UNMODIFIED_SINCE,
+                ];
+                let kept = names
+                    .into_iter()
+                    .filter_map(|name| Some((name.clone(), joined(headers, &name)?)));
+                kept.collect()
+            }),
         }
-        for name in [
-            header::RANGE,
-            header::IF_RANGE,
-            header::IF_NONE_MATCH,
-            header::IF_MODIFIED_SINCE,
-            header::IF_MATCH,
-            header::IF_UNMODIFIED_SINCE,
-        ] {
-            if parts.headers.contains_key(&name) {
-                keep(name);
-            }
-        }
-        Self { method: parts.method.clone(), headers }
     }
+
+    /// For a page of the front's own.
+    fn wishes(&self) -> HeaderMap {
+        self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
+    }
+}
+
+/// All values of a field in one.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    if values.next().is_none() {
+        return Some(first.clone());
+    }
+    let all: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
 fn is_read(method: &Method) -> bool {

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use http::{HeaderMap, HeaderName};
 
+use crate::files::Refused;
 use crate::options::SendfileRoot;
 use crate::route;
 
@@ -27,13 +28,15 @@ impl Sendfile {
         self.roots.is_empty()
     }
 
-    /// Takes the field out of an answer. Inner `None`: it names nothing that may be sent.
-    pub(crate) fn take(&self, headers: &mut HeaderMap) -> Option<Option<PathBuf>> {
+    /// Takes the field out of an answer; refused when it names nothing that may be sent.
+    pub(crate) fn take(&self, headers: &mut HeaderMap) -> Option<Result<PathBuf, Refused>> {
         if let Some(value) = headers.remove(X_ACCEL_REDIRECT) {
-            return Some(value.to_str().ok().and_then(|url| self.by_url(url)));
+            let path = value.to_str().ok().and_then(|url| self.by_url(url));
+            return Some(path.ok_or(Refused::Missing));
         }
         let value = headers.remove(X_SENDFILE)?;
-        Some(self.by_path(Path::new(OsStr::from_bytes(value.as_bytes()))))
+        let path = self.by_path(Path::new(OsStr::from_bytes(value.as_bytes())));
+        Some(path.ok_or(Refused::Missing))
     }
 
     fn by_url(&self, url: &str) -> Option<PathBuf> {
@@ -81,7 +84,7 @@ mod tests {
         let found = |name: &'static str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().unwrap());
-            sendfile.take(&mut headers).expect("the field is there")
+            sendfile.take(&mut headers).expect("the field is there").ok()
         };
         let at = |path: &str| root.join(path).to_str().unwrap().to_owned();
         let file = Some(root.join("files/a.pdf"));

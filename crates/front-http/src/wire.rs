@@ -36,22 +36,23 @@ pub(crate) struct Wire<S> {
     phase: Arc<PhaseCell>,
     hints: Option<Arc<HintQueue>>,
     patience: Patience,
-    /// What the idle timer currently means; compared with `phase` to see a change.
-    timing: Timing,
+    /// What the connection waits for; compared with `phase` to see a change.
+    wait: Option<Wait>,
     idle: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
     bytes_in: Counter,
     bytes_out: Counter,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Timing {
-    /// No deadline runs.
-    Off,
-    /// The first head of a connection, or a head whose first bytes have come, is due.
-    Head(Instant),
-    /// Another request may come until then.
-    KeepAlive(Instant),
+/// A wait with its end.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    phase: Phase,
+    /// The request that it came after.
+    request: u32,
+    until: Instant,
+    /// Its end was told to hyper.
+    over: bool,
 }
 
 impl<S> Wire<S> {
@@ -69,7 +70,7 @@ impl<S> Wire<S> {
             phase,
             hints: None,
             patience,
-            timing: Timing::Off,
+            wait: None,
             idle: None,
             stall: None,
             bytes_in,
@@ -83,22 +84,22 @@ impl<S> Wire<S> {
         self
     }
 
-    /// The deadline of what the connection waits for has passed.
+    /// The time for what the connection waits for is over.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
-        let phase = self.phase.get();
-        let deadline = match (phase, self.timing) {
-            (Phase::Busy, _) => return Poll::Pending,
-            (Phase::First | Phase::Head, Timing::Head(at))
-            | (Phase::Idle, Timing::KeepAlive(at)) => at,
-            (Phase::First | Phase::Head, _) => {
-                let at = Instant::now() + self.patience.header;
-                self.timing = Timing::Head(at);
-                at
-            }
-            (Phase::Idle, _) => {
-                let at = Instant::now() + self.patience.keep_alive;
-                self.timing = Timing::KeepAlive(at);
-                at
+        let (phase, request) = (self.phase.get(), self.phase.requests());
+        if phase == Phase::Busy {
+            return Poll::Pending;
+        }
+        let deadline = match self.wait {
+            Some(wait) if wait.phase == phase && wait.request == request => wait.until,
+            _ => {
+                let limit = match phase {
+                    Phase::Idle => self.patience.keep_alive,
+                    Phase::First | Phase::Head | Phase::Busy => self.patience.header,
+                };
+                let until = Instant::now() + limit;
+                self.wait = Some(Wait { phase, request, until, over: false });
+                until
             }
         };
         // The timer is moved only when it would fire too late; when it fires too early it is set anew. So a busy keep-alive
@@ -248,6 +249,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),
             other => other,
         };
+        // hyper reads next when the socket wakes it: the wait for that begins here. At its end hyper is woken once, to read
+        // the end of the stream.
+        if this.poll_deadline(cx).is_ready()
+            && let Some(wait) = &mut this.wait
+            && !std::mem::replace(&mut wait.over, true)
+        {
+            cx.waker().wake_by_ref();
+        }
         this.progress(cx, outcome)
     }
 

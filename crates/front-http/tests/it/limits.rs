@@ -1,0 +1,148 @@
+//! Limits and time-outs: what a client may send, and how long it may take.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::support::{Server, until};
+
+#[tokio::test]
+async fn a_body_of_a_known_length_over_the_limit_never_reaches_php() {
+    let server = Server::with(|options, _| options.max_body = 10).await;
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\n01234567890").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.field("connection").as_deref()), (413, Some("close")));
+    assert_eq!(server.app.called.load(Ordering::SeqCst), 0);
+    let reply = server
+        .ask("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789")
+        .await;
+    assert_eq!(reply.text(), "10 bytes");
+}
+
+#[tokio::test]
+async fn a_chunked_body_is_cut_at_the_limit() {
+    let server = Server::with(|options, _| options.max_body = 10).await;
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n01234567\r\n").await;
+    client.send("8\r\n01234567\r\n0\r\n\r\n").await;
+    assert_eq!(client.reply().await.status, 413);
+}
+
+#[tokio::test]
+async fn a_body_that_pauses_for_too_long_is_answered_with_408() {
+    let server = Server::with(|options, _| options.body_timeout = Duration::from_millis(100)).await;
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.field("connection").as_deref()), (408, Some("close")));
+}
+
+#[tokio::test]
+async fn a_slow_body_that_keeps_coming_is_taken() {
+    let server = Server::with(|options, _| options.body_timeout = Duration::from_millis(200)).await;
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n").await;
+    for _ in 0..6 {
+        client.send("x").await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+    assert_eq!(client.reply().await.text(), "6 bytes");
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_does_not_look_complete() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
+    until(&server.app.read, 5).await;
+    drop(client);
+    // The next request shows that the front has lived on.
+    assert_eq!(server.get("/a").await.status, 200);
+}
+
+#[tokio::test]
+async fn heads_over_the_limits_are_refused() {
+    let server = Server::with(|options, _| {
+        options.max_head = 8192;
+        options.max_headers = 20;
+        options.max_uri = 100;
+    })
+    .await;
+    let many = "X: 1\r\n".repeat(25);
+    for (request, status) in [
+        (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(9000)), 431),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n"), 431),
+        (format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(100)), 414),
+        (format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(7000)), 200),
+    ] {
+        assert_eq!(server.ask(&request).await.status, status);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_drips_its_head_is_cut() {
+    let server =
+        Server::with(|options, _| options.header_timeout = Duration::from_millis(300)).await;
+    let mut client = server.connect().await;
+    let begun = Instant::now();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n").await;
+    let mut taken = true;
+    while taken && begun.elapsed() < Duration::from_secs(5) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        taken = client.send_if_taken("X: y\r\n").await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(server.app.called.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_slow_head_is_told_so_and_silence_is_not() {
+    let server =
+        Server::with(|options, _| options.header_timeout = Duration::from_millis(100)).await;
+    let mut client = server.connect().await;
+    client.send("GET / HTTP/1.1\r\nHo").await;
+    assert!(client.rest().await.starts_with(b"HTTP/1.1 408 "));
+    let mut client = server.connect().await;
+    assert_eq!(client.rest().await, b"");
+}
+
+#[tokio::test]
+async fn the_second_head_of_a_connection_may_not_drip_either() {
+    let server =
+        Server::with(|options, _| options.header_timeout = Duration::from_millis(100)).await;
+    let mut client = server.connect().await;
+    client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(client.reply().await.status, 200);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun = Instant::now();
+    client.send("GET /a HT").await;
+    assert!(client.rest().await.starts_with(b"HTTP/1.1 408 "));
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_cut_and_costs_bounded_memory() {
+    let server =
+        Server::with(|options, _| options.write_timeout = Duration::from_millis(200)).await;
+    let mut client = server.connect().await;
+    client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    until(&server.app.abandoned, 1).await;
+    let taken = server.app.taken.load(Ordering::SeqCst) * (16 << 10);
+    assert!(taken < 64 << 20, "{taken} bytes were made for a client that reads none");
+}
+
+#[tokio::test]
+async fn at_the_connection_limit_clients_wait() {
+    let server = Server::with(|options, _| options.max_connections = 1).await;
+    let mut first = server.connect().await;
+    first.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(first.reply().await.status, 200);
+    let mut second = server.connect().await;
+    second.send("GET /b HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(server.app.called.load(Ordering::SeqCst), 1);
+    drop(first);
+    assert_eq!(second.reply().await.text(), "app /b");
+}

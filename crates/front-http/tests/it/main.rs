@@ -1,0 +1,18 @@
+//! The front through its public face: real sockets, an application of the tests in PHP's place.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers are outside of #[test] functions"
+)]
+
+mod support;
+
+mod answers;
+mod compression;
+mod files;
+mod http1;
+mod http2;
+mod limits;
+mod proxies;
+mod shutdown;
+mod tls;

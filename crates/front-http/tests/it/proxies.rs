@@ -1,0 +1,99 @@
+//! What proxies tell, and whom to believe.
+
+use std::net::SocketAddr;
+
+use crate::support::Server;
+
+const FIELDS: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nX-Request-Id: from-proxy";
+
+#[tokio::test]
+async fn a_stranger_is_not_believed() {
+    let server = Server::start().await;
+    let reply = server.get_with("/describe", FIELDS).await;
+    let told = reply.json();
+    let remote: SocketAddr = told["remote"].as_str().unwrap().parse().unwrap();
+    assert!(remote.ip().is_loopback());
+    assert_eq!(told["scheme"], "Http");
+    assert_eq!(told["server_name"], "a.example");
+    assert_ne!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_is() {
+    let server = Server::with(|options, _| {
+        options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    })
+    .await;
+    let reply = server.get_with("/describe", FIELDS).await;
+    let told = reply.json();
+    assert_eq!(told["remote"], "203.0.113.9:0");
+    assert_eq!(told["scheme"], "Https");
+    assert_eq!(told["server_name"], "shop.example");
+    assert_eq!(told["server_port"], 443);
+    assert_eq!(told["id"], "from-proxy");
+    assert_eq!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
+    let told = server
+        .get_with(
+            "/describe",
+            "Forwarded: for=\"[2001:db8::1]:80\";proto=https;host=\"a.example:8443\"",
+        )
+        .await
+        .json();
+    assert_eq!(told["remote"], "[2001:db8::1]:80");
+    assert_eq!(
+        (told["server_name"].as_str(), told["server_port"].as_u64()),
+        (Some("a.example"), Some(8443))
+    );
+}
+
+#[tokio::test]
+async fn a_host_that_is_no_name_is_not_taken_even_from_a_trusted_proxy() {
+    let server = Server::with(|options, _| {
+        options.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    })
+    .await;
+    let told = server.get_with("/describe", "X-Forwarded-Host: <script>").await.json();
+    assert_eq!(told["server_name"], "a.example");
+}
+
+#[tokio::test]
+async fn fields_that_pass_for_others_never_reach_php() {
+    let server = Server::start().await;
+    let told = server
+        .get_with("/describe", "Proxy: http://evil\r\nX_Forwarded_For: 1.1.1.1\r\nX-Kept: 1")
+        .await
+        .json();
+    assert_eq!(told["headers"], serde_json::json!([["host", "a.example"], ["x-kept", "1"]]));
+}
+
+#[tokio::test]
+async fn the_proxy_protocol_names_the_client() {
+    let server = Server::with(|options, _| options.proxy_protocol = true).await;
+    let request = "GET /describe HTTP/1.1\r\nHost: x\r\n\r\n";
+    let told =
+        server.ask(&format!("PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\n{request}")).await.json();
+    assert_eq!(told["remote"], "203.0.113.9:4711");
+    assert_eq!(told["local_port"], 443);
+    let mut client = server.connect().await;
+    client.send("PROXY UNKNOWN\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(client.reply().await.text(), "app /a");
+    let mut client = server.connect().await;
+    client.send(request).await;
+    assert_eq!(client.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_client_behind_the_proxy_protocol_is_not_believed_for_its_balancers_sake() {
+    let server = Server::with(|options, _| {
+        options.proxy_protocol = true;
+        options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    })
+    .await;
+    let told = server
+        .ask(
+            "PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\nGET /describe HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
+        )
+        .await
+        .json();
+    assert_eq!(told["remote"], "203.0.113.9:4711");
+}

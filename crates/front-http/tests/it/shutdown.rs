@@ -1,0 +1,59 @@
+//! Draining: requests in flight are answered, idle connections are closed at once.
+
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::support::{Server, until};
+
+#[tokio::test]
+async fn requests_in_flight_are_answered_and_idle_connections_closed_at_once() {
+    let mut server = Server::start().await;
+    let mut idle = server.connect().await;
+    idle.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(idle.reply().await.status, 200);
+    let mut silent = server.connect().await;
+    let mut busy = server.connect().await;
+    busy.send("GET /slow?1000 HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    until(&server.app.called, 2).await;
+
+    let begun = Instant::now();
+    server.begin_stop();
+    assert_eq!(idle.rest().await, b"");
+    assert_eq!(silent.rest().await, b"");
+    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    assert!(TcpStream::connect(server.address()).await.is_err());
+
+    let reply = busy.reply().await;
+    assert_eq!(
+        (reply.text().as_str(), reply.field("connection").as_deref()),
+        ("slow", Some("close"))
+    );
+    assert_eq!(busy.rest().await, b"");
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn a_half_sent_head_does_not_hold_up_the_end() {
+    let mut server = Server::start().await;
+    let mut client = server.connect().await;
+    client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(client.reply().await.status, 200);
+    client.send("GET /b HTT").await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    server.begin_stop();
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn patience_ends() {
+    let mut server = Server::with(|options, _| options.patience = Duration::from_millis(100)).await;
+    let mut client = server.connect().await;
+    client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    until(&server.app.called, 1).await;
+    server.begin_stop();
+    server.ended().await;
+    assert_eq!(client.rest().await, b"");
+    until(&server.app.abandoned, 1).await;
+}
