@@ -129,6 +129,7 @@ static void begin_request(void) {
     open_context();
     start_output();
     import_superglobals();
+    boot_state_begin_session();
     zend_memory_reset_peak_usage();
 }
 
