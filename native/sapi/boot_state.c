@@ -20,10 +20,15 @@ static bool remembered;
 static HashTable *ini;
 static HashTable *shutdown_functions;
 
-#define HANDLERS (sizeof PS(mod_user_names).names / sizeof(zval))
+/* A union of an array and a structure up to PHP 8.3, a structure since: zvals, one behind the other, in each of them. */
+#define HANDLERS (sizeof PS(mod_user_names) / sizeof(zval))
 static zval handlers[HANDLERS];
 static bool handlers_set;
 static zend_string *handler_class;
+
+static zval *session_handler(size_t i) {
+    return (zval *)&PS(mod_user_names) + i;
+}
 
 static bool has_sessions(void) {
     return &ps_globals != NULL;
@@ -127,7 +132,7 @@ static void remember_session(void) {
         return;
     }
     for (size_t i = 0; i < HANDLERS; i++) {
-        ZVAL_COPY(&handlers[i], &PS(mod_user_names).names[i]);
+        ZVAL_COPY(&handlers[i], session_handler(i));
         handlers_set = handlers_set || !Z_ISUNDEF(handlers[i]);
     }
     if (PS(mod_user_class_name) != NULL) {
@@ -168,7 +173,7 @@ void boot_state_restore(void) {
     call_module("session", true);
     if (handlers_set) {
         for (size_t i = 0; i < HANDLERS; i++) {
-            ZVAL_COPY(&PS(mod_user_names).names[i], &handlers[i]);
+            ZVAL_COPY(session_handler(i), &handlers[i]);
         }
         if (handler_class != NULL && PS(mod_user_class_name) == NULL) {
             PS(mod_user_class_name) = zend_string_copy(handler_class);

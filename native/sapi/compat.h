@@ -12,8 +12,8 @@
 #error "a PHP without ZTS is needed: a worker has one thread"
 #endif
 
-/* 8.3: the engine wants to know that it runs in a fork (main/main.c) */
-#if PHP_VERSION_ID >= 80300
+/* The engine wants to know that it runs in a fork (main/main.c). */
+#if PHP_VERSION_ID >= 80500
 #define compat_child_init() php_child_init()
 #else
 #define compat_child_init() ((void)0)

@@ -8,6 +8,7 @@
 #include <php_variables.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <zend_exceptions.h>
 #include <zend_observer.h>
 
 #include "compat.h"
@@ -16,6 +17,7 @@
 #include "log.h"
 #include "request.h"
 #include "response.h"
+#include "user_ini.h"
 #include "variables.h"
 
 /* absent in a PHP without sessions */
@@ -24,6 +26,20 @@
 
 static int startup(sapi_module_struct *module) {
     return php_module_startup(module, &hearth_module_entry);
+}
+
+/* Output that nobody takes. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
+ * is kept, the handler is left as by exit() instead, so that the application need not boot again. */
+static void handle_gone_client(void) {
+    if (!hearth_host->keeps_state) {
+        php_handle_aborted_connection();
+        return;
+    }
+    PG(connection_status) = PHP_CONNECTION_ABORTED;
+    php_output_set_status(PHP_OUTPUT_DISABLED);
+    if (!PG(ignore_user_abort) && EG(current_execute_data) != NULL && EG(exception) == NULL) {
+        zend_throw_unwind_exit();
+    }
 }
 
 static size_t ub_write(const char *data, size_t len) {
@@ -39,8 +55,8 @@ static size_t ub_write(const char *data, size_t len) {
         }
         return len;
     }
-    if (!response_write(data, len)) {
-        php_handle_aborted_connection();
+    if (!response_write(data, len) && !(response_ended() && hearth_host->keeps_state)) {
+        handle_gone_client();
     }
     return len;
 }
@@ -50,7 +66,7 @@ static void flush(void *context) {
     if (request_present() && !response_ended()) {
         sapi_send_headers();
         if (!response_flush()) {
-            php_handle_aborted_connection();
+            handle_gone_client();
         }
     }
 }
@@ -76,6 +92,21 @@ static size_t read_post(char *buffer, size_t len) {
     return request_read_body(buffer, len);
 }
 
+/* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
+ * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
+static int activate(void) {
+    if (request_present() && request_head()->content_length == FRAME_LENGTH_UNKNOWN &&
+        SG(post_max_size) > 0 && SG(read_post_bytes) > SG(post_max_size) &&
+        SG(request_info).request_body != NULL) {
+        php_stream_truncate_set_size(SG(request_info).request_body, 0);
+    }
+    if (request_present() && !hearth_host->keeps_state) {
+        user_ini_activate(REQUEST_VARIABLE("SCRIPT_FILENAME"), REQUEST_VARIABLE("DOCUMENT_ROOT"),
+            REQUEST_VARIABLE("SERVER_NAME"));
+    }
+    return SUCCESS;
+}
+
 static char *read_cookies(void) {
     return REQUEST_VARIABLE("HTTP_COOKIE");
 }
@@ -89,6 +120,7 @@ static sapi_module_struct module = {
     .pretty_name = "Hearth",
     .startup = startup,
     .shutdown = php_module_shutdown_wrapper,
+    .activate = activate,
     .ub_write = ub_write,
     .flush = flush,
     .getenv = variables_getenv,

@@ -122,6 +122,7 @@ static void begin_request(void) {
     response_begin();
     module_fill_request_info();
     state = SERVING;
+    /* counts CPU time, so it need not be stopped while the worker waits */
     zend_set_timeout(EG(timeout_seconds), 0);
     open_context();
     start_output();
@@ -142,20 +143,47 @@ static void forget_last_error(void) {
     PG(last_error_lineno) = 0;
 }
 
-/* Whatever bails out in here leaves the exchange to finish_after_bailout(): nothing may be half done that it needs. */
+/* Deals with an exception that has left PHP code of the request. One that nobody caught is reported as the engine does at the
+ * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
+static void settle_exception(void) {
+    if (EG(exception) == NULL) {
+        return;
+    }
+    bool exits = zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception));
+    if (exits && !CG(unclean_shutdown)) {
+        /* exit(): all frames up to here have been left in order, so the loop can go on */
+        zend_clear_exception();
+        return;
+    }
+    if (!exits) {
+        if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
+            zend_user_exception_handler();
+        }
+        if (EG(exception) != NULL && !zend_is_unwind_exit(EG(exception))) {
+            zend_exception_error(EG(exception), E_ERROR);
+        }
+    }
+    /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit) */
+    zend_bailout();
+}
+
+/* Whatever bails out in here ends in run_script(), which completes the answer. */
 static void end_request(void) {
     boot_state_run_shutdown_functions();
+    settle_exception();
     if (!response_ended()) {
         php_output_end_all();
+        settle_exception();
     }
     boot_state_end_session();
+    settle_exception();
     if (!response_ended()) {
         if (!response_has_head()) {
             php_header();
+            settle_exception();
         }
         response_end(0, zend_memory_peak_usage(true));
     }
-    zend_unset_timeout();
     state = IDLE;
     close_body();
     close_context();
@@ -166,33 +194,13 @@ static void end_request(void) {
     open_idle_context();
 }
 
-/* Runs the handler. An exception that nobody catches is reported as the engine does at the end of a script
- * (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
 static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     zval result;
     ZVAL_UNDEF(&result);
     fci->retval = &result;
     zend_call_function(fci, fcc);
     zval_ptr_dtor(&result);
-    if (EG(exception) == NULL) {
-        return;
-    }
-    if (zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception))) {
-        /* exit(): all frames up to here have been left in order, so the loop can go on */
-        zend_clear_exception();
-        return;
-    }
-    if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-        zend_user_exception_handler();
-    }
-    if (EG(exception) != NULL) {
-        if (!zend_is_unwind_exit(EG(exception))) {
-            zend_exception_error(EG(exception), E_ERROR);
-        } else {
-            zend_clear_exception();
-        }
-    }
-    zend_bailout();
+    settle_exception();
 }
 
 static void run_start_callbacks(void) {
@@ -248,7 +256,6 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
             return false;
         }
     }
-    zend_unset_timeout();
     php_output_end_all();
     struct frame_buffer ready = {0};
     frame_write_empty(&ready, FRAME_READY);

@@ -133,3 +133,105 @@ impl Number {
         self.place.get(..self.place.len() - left).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use http::{HeaderName, Request};
+    use proptest::prelude::*;
+    use wire::FromServer;
+
+    use super::*;
+    use crate::context::{RequestId, Script};
+
+    fn context() -> RequestContext {
+        RequestContext {
+            script: Script {
+                filename: Arc::from(Path::new("/srv/index.php")),
+                name: Arc::from("/index.php"),
+                path_info: Arc::from(""),
+                document_root: Arc::from(Path::new("/srv")),
+            },
+            remote: "[::ffff:192.0.2.7]:1234".parse().expect("an address"),
+            local: "[2001:db8::1]:80".parse().expect("an address"),
+            scheme: Scheme::Http,
+            server_name: Arc::from("example.org"),
+            server_port: 8080,
+            remote_user: None,
+            id: RequestId(Arc::from("id")),
+            hints: None,
+        }
+    }
+
+    fn written(request: Request<()>) -> Vec<(String, Vec<u8>)> {
+        let mut buffer = Vec::new();
+        let (parts, ()) = request.into_parts();
+        write_request(&mut buffer, &parts, &context(), None).expect("it fits");
+        let header =
+            wire::peek(&buffer, wire::Sender::ServerToWorker).expect("good").expect("whole");
+        let payload = buffer.split_off(wire::HEADER_LEN);
+        let Ok(FromServer::Request { head, last: true }) = FromServer::decode(header, &payload)
+        else {
+            panic!("a request without a body")
+        };
+        let text = |name: &[u8]| String::from_utf8(name.to_vec()).expect("names are ASCII");
+        head.pairs.map(|(name, value)| (text(name), value.to_vec())).collect()
+    }
+
+    #[test]
+    fn addresses_are_written_as_php_expects_them() {
+        let variables = written(Request::get("/").body(()).expect("a request"));
+        let value = |name: &str| {
+            let found = variables.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        };
+        assert_eq!(value("REMOTE_ADDR").as_deref(), Some("192.0.2.7"), "no ::ffff: prefix");
+        assert_eq!(value("SERVER_ADDR").as_deref(), Some("2001:db8::1"));
+        assert_eq!(value("SERVER_PORT").as_deref(), Some("8080"));
+        assert_eq!(value("HTTPS"), None);
+    }
+
+    #[test]
+    fn an_http_2_request_has_its_authority_as_host() {
+        let request = Request::get("https://example.org:8443/path").body(()).expect("a request");
+        let variables = written(request);
+        assert!(variables.contains(&("HTTP_HOST".to_owned(), b"example.org:8443".to_vec())));
+    }
+
+    proptest! {
+        #[test]
+        fn fields_become_http_variables_and_nothing_else(
+            fields in proptest::collection::vec(("[!#$%&'*+.^_`|~0-9a-z-]{1,20}", "[ -~]{0,20}"), 0..30)
+        ) {
+            let without = written(Request::get("/?q").body(()).expect("a request")).len();
+            let mut request = Request::get("/?q");
+            for (name, value) in &fields {
+                request = request.header(name, value);
+            }
+            let variables = written(request.body(()).expect("a request"));
+            let own = ["CONTENT_TYPE", "CONTENT_LENGTH"];
+            for (name, _) in variables.iter().skip(without) {
+                prop_assert!(name.starts_with("HTTP_"), "{} comes from a field", name);
+            }
+            for (name, value) in variables.iter().take(without) {
+                prop_assert!(!name.starts_with("HTTP_") , "{} is ours", name);
+                if !own.contains(&name.as_str()) {
+                    let unset = written(Request::get("/?q").body(()).expect("a request"));
+                    prop_assert!(unset.contains(&(name.clone(), value.clone())), "{} cannot be set", name);
+                }
+            }
+            let mut names: Vec<&String> = variables.iter().map(|(name, _)| name).collect();
+            names.sort_unstable();
+            names.dedup();
+            let distinct: std::collections::BTreeSet<HeaderName> = fields
+                .iter()
+                .filter(|(name, _)| !name.contains('_') && name != "proxy")
+                .map(|(name, _)| name.parse().expect("a token"))
+                .collect();
+            prop_assert!(variables.len() <= without + distinct.len());
+            prop_assert!(!variables.iter().any(|(name, _)| name == "HTTP_PROXY"));
+        }
+    }
+}
