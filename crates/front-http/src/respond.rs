@@ -517,6 +517,13 @@ fn finish<A: Application>(
     let Answer { mut head, mut source } = answer;
     head.version = version;
     account.status = head.status;
+    // HTTP/2 has no reason phrases (RFC 9113, section 8.3.2).
+    if let Some(pool::Reason(reason)) = head.extensions.remove::<pool::Reason>()
+        && version != Version::HTTP_2
+        && let Ok(reason) = hyper::ext::ReasonPhrase::try_from(reason)
+    {
+        head.extensions.insert(reason);
+    }
     if *method == Method::HEAD && !matches!(source, Source::Empty) {
         if let Source::Whole(bytes) = &source {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));

@@ -139,7 +139,7 @@ settings! {
         /// The largest request head, request line included; a larger one gets 431.
         header_limit: ByteSize = "64KiB";
         /// Most header fields in a request; more get 431.
-        header_count: NonZeroUsize = "128";
+        header_count: NonZeroUsize = "100";
         /// The longest request target; a longer one gets 414.
         uri_limit: ByteSize = "16KiB";
         /// Requests in flight on one HTTP/2 connection.
