@@ -457,7 +457,10 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     let booting = async {
         loop {
             match worker.next().await {
-                Ok(Event::Hello { version: wire::VERSION, .. }) => {}
+                Ok(Event::Hello { version: wire::VERSION, pid, .. }) => {
+                    // It may come before the zygote's SPAWNED, and a worker in use has a process id.
+                    worker.info.pid.store(pid, Ordering::Relaxed);
+                }
                 Ok(Event::Ready) => return Ok(()),
                 Ok(other) => return Err(format!("unexpected frame {other:?}")),
                 Err(Gone::Closed) => return Err(String::new()),

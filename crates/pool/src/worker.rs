@@ -155,7 +155,7 @@ impl WorkerInfo {
 /// What a worker says that is not a log line.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Hello { version: u16, php_version: String },
+    Hello { version: u16, pid: u32, php_version: String },
     Ready,
     Inform(StatusCode, HeaderMap),
     Head(Head),
@@ -213,8 +213,9 @@ impl FrameReader {
             let frame = self.buffer.split_to(header.frame_len()).freeze();
             let payload = frame.slice(wire::HEADER_LEN..);
             let event = match FromWorker::decode(header, &payload)? {
-                FromWorker::Hello { version, pid: _, php_version } => Event::Hello {
+                FromWorker::Hello { version, pid, php_version } => Event::Hello {
                     version,
+                    pid,
                     php_version: String::from_utf8_lossy(php_version).into_owned(),
                 },
                 FromWorker::Ready => Event::Ready,
