@@ -152,7 +152,8 @@ impl Shared {
     }
 
     /// Gives a worker to the oldest waiter, or makes it idle, or ends it when its time has come.
-    pub(crate) fn release(self: &Arc<Self>, worker: Box<Worker>, was_leased: bool) {
+    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
+        worker.give_back_memory();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
         info.set_request(None);
@@ -165,7 +166,6 @@ impl Shared {
             drop(queue);
             self.end(worker);
         } else {
-            let mut worker = worker;
             loop {
                 let Some(waiter) = queue.waiting.pop_front() else {
                     worker.info.set_state(WorkerState::Idle);

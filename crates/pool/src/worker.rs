@@ -337,6 +337,14 @@ impl Worker {
         self.board.taken() >= self.sent
     }
 
+    /// Drops what an unusually large request made its buffer grow to.
+    pub(crate) fn give_back_memory(&mut self) {
+        const KEPT: usize = 64 * 1024;
+        if self.outgoing.capacity() > KEPT {
+            self.outgoing = Vec::new();
+        }
+    }
+
     pub(crate) fn buffered(&mut self) -> Result<Option<Event>, Malformed> {
         self.reader.buffered(&self.info)
     }
