@@ -16,7 +16,7 @@ test: ## install what is missing, build, run every test; the last line counts th
 build: ## hearth and a worker for each installed PHP, optimised, into target/release
 	@scripts/build --release
 
-lint: ## rustfmt, clippy, clang-format, shellcheck, php -l, cargo-deny
+lint: ## rustfmt, clippy, clang-format, shellcheck, phpcs, cargo-deny
 	@scripts/lint
 
 fmt: ## lay out Rust and C as the style guide says

@@ -32,4 +32,5 @@ CPU = {
 AIMS = {
     "hearth request": {"echo": 70, "symfony": 611, "laravel": 1157},
     "hearth worker": {"echo": 35, "symfony": 100, "laravel": 215},
+    "hearth, relay only": {"echo": 20},
 }

@@ -33,6 +33,7 @@ class Peer:
     name: str
     start: Callable[[App, Path], Server]
     note: str = ""
+    expected: str | None = None  # what it answers in place of the application's page
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ def find() -> list[Peer | Missing]:
     binary = os.environ.get("FRANKENPHP") or shutil.which("frankenphp")
     if not binary:
         return [Missing("FrankenPHP", "no `frankenphp` on the PATH; FRANKENPHP=path names one")]
-    version = first_line([binary, "version"])
+    version = f"FrankenPHP on Caddy {first_line([binary, 'version'])}"
     # Built against a PHP without thread safety it runs one PHP thread, and says so when asked for more.
     threads = int(os.environ.get("FRANKENPHP_THREADS", "1"))
     return [
@@ -26,7 +26,15 @@ def find() -> list[Peer | Missing]:
 
 def _start(name: str, binary: str, threads: int, way: str, app: App, work: Path) -> Server:
     port = free_port()
-    worker = f"worker {{\n            file {app.worker_script}\n            num {threads}\n            match *\n        }}"
+    # Without a limit of its own a worker scales to a second thread, which a PHP without thread safety does not survive.
+    worker = f"""worker {{
+            file {app.worker_script}
+            num {threads}
+            max_threads {threads}
+            match *
+        }}"""
+    # It wants one thread more than workers hold.
+    total = threads if way == "classic" else threads + 1
     (work / "Caddyfile").write_text(f"""
 {{
     admin off
@@ -36,8 +44,8 @@ def _start(name: str, binary: str, threads: int, way: str, app: App, work: Path)
         level ERROR
     }}
     frankenphp {{
-        num_threads {threads if way == "classic" else threads + 1}
-        max_threads {threads if way == "classic" else threads + 1}
+        num_threads {total}
+        max_threads {total}
     }}
 }}
 http://127.0.0.1:{port} {{

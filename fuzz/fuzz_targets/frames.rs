@@ -53,10 +53,10 @@ fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u
 fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
     match frame {
         FromWorker::Hello { php_version, pid, version } => {
-            // Our encoders are a `&str`'s and this version's; what else decodes is compared by its payload.
+            // Our encoder takes a `&str`; what else decodes is copied.
             match str::from_utf8(php_version) {
-                Ok(text) if version == wire::VERSION => send::hello(out, pid, text),
-                _ => verbatim(Kind::Hello, payload, out),
+                Ok(text) => send::hello(out, version, pid, text),
+                Err(_) => verbatim(Kind::Hello, payload, out),
             }
         }
         FromWorker::Ready => send::ready(out),

@@ -167,17 +167,19 @@ void boot_state_end_session(void) {
 void boot_state_restore(void) {
     restore_ini();
     call_module("filter", false);
-    if (!has_sessions()) {
-        return;
-    }
-    call_module("session", true);
-    if (handlers_set) {
+    if (has_sessions() && handlers_set) {
         for (size_t i = 0; i < HANDLERS; i++) {
             ZVAL_COPY(session_handler(i), &handlers[i]);
         }
         if (handler_class != NULL && PS(mod_user_class_name) == NULL) {
             PS(mod_user_class_name) = zend_string_copy(handler_class);
         }
+    }
+}
+
+void boot_state_begin_session(void) {
+    if (has_sessions()) {
+        call_module("session", true);
     }
 }
 

@@ -14,6 +14,8 @@ void boot_state_run_shutdown_functions(void);
 /* After a request's answer: closes its session, undoes its ini changes. May run PHP code (session handlers), and bail out. */
 void boot_state_end_session(void);
 void boot_state_restore(void);
+/* When a request's superglobals are there: readies the session module (session.auto_start). May run PHP code, and bail out. */
+void boot_state_begin_session(void);
 /* Before the engine's own request shutdown: gives the boot's shutdown functions back to it, in front of the request's. */
 void boot_state_release(void);
 

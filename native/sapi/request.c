@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "board.h"
 #include "channel.h"
 
 /* A head larger than this gives its memory back after the request. */
@@ -49,6 +50,7 @@ bool request_receive(void) {
     if (error != FRAME_OK) {
         channel_malformed(frame_error_name(error));
     }
+    board_count();
     piece = 0;
     aborted = false;
     present = true;

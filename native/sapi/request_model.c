@@ -68,7 +68,7 @@ static void serve(void) {
     } else {
         SG(sapi_headers).http_response_code = 500;
     }
-    module_complete_answer();
+    module_complete_answer(0);
     /* the engine frees what it allocated, not what the request lent it */
     SG(request_info).path_translated = NULL;
     php_request_shutdown(NULL);
@@ -78,11 +78,12 @@ static void serve(void) {
 
 int request_model_run(void) {
     hearth_host = &host;
-    for (;;) {
-        send_ready();
-        if (!request_receive()) {
-            return 0;
-        }
+    send_ready();
+    while (request_receive()) {
         serve();
+        if (response_was_busy()) {
+            send_ready();
+        }
     }
+    return 0;
 }

@@ -20,11 +20,12 @@ static bool has_head;
 static bool gone;    /* nobody takes the answer any more */
 static bool refused; /* the head was answered with 500: PHP's output goes nowhere */
 static bool ended;
+static bool busy; /* END said so: the server waits for READY */
 
 void response_begin(void) {
     head.len = 0;
     body_len = 0;
-    has_head = gone = refused = ended = false;
+    has_head = gone = refused = ended = busy = false;
 }
 
 bool response_has_head(void) {
@@ -33,6 +34,10 @@ bool response_has_head(void) {
 
 bool response_ended(void) {
     return ended;
+}
+
+bool response_was_busy(void) {
+    return busy;
 }
 
 static bool is_name(const sapi_header_struct *header, const char *name, size_t name_len) {
@@ -217,6 +222,7 @@ void response_end(uint8_t flags, uint64_t peak) {
     frame_write_end(&end, flags, peak);
     send_all(NULL, 0, &end);
     ended = true;
+    busy = (flags & FRAME_FLAG_BUSY) != 0;
     if (head.cap > HEAD_KEPT) {
         frame_buffer_free(&head);
     }

@@ -195,7 +195,7 @@ static void try_head(void) {
     }
 }
 
-void module_complete_answer(void) {
+void module_complete_answer(uint8_t flags) {
     if (response_ended()) {
         return;
     }
@@ -224,7 +224,7 @@ void module_complete_answer(void) {
     try_head();
     /* a callback of header_register_callback() may have ended the first attempt; it is not called again */
     try_head();
-    response_end(0, zend_memory_peak_usage(true));
+    response_end(flags, zend_memory_peak_usage(true));
 }
 
 bool module_finish_request(void) {

@@ -28,6 +28,8 @@ static enum {
     CLOSED,  /* the server wants no more; the script may end */
 } state;
 
+static bool announced; /* the first READY is out */
+
 static zval start_callbacks; /* array of hearth_on_worker_start() */
 
 /* Puts SG() and the output layer into the state that a request begins with. php_request_startup(), main/main.c */
@@ -127,6 +129,7 @@ static void begin_request(void) {
     open_context();
     start_output();
     import_superglobals();
+    boot_state_begin_session();
     zend_memory_reset_peak_usage();
 }
 
@@ -143,37 +146,9 @@ static void forget_last_error(void) {
     PG(last_error_lineno) = 0;
 }
 
-/* Whatever bails out in here leaves the exchange to finish_after_bailout(): nothing may be half done that it needs. */
-static void end_request(void) {
-    boot_state_run_shutdown_functions();
-    if (!response_ended()) {
-        php_output_end_all();
-    }
-    boot_state_end_session();
-    if (!response_ended()) {
-        if (!response_has_head()) {
-            php_header();
-        }
-        response_end(0, zend_memory_peak_usage(true));
-    }
-    state = IDLE;
-    close_body();
-    close_context();
-    boot_state_restore();
-    forget_last_error();
-    EG(exit_status) = 0;
-    request_release();
-    open_idle_context();
-}
-
-/* Runs the handler. An exception that nobody catches is reported as the engine does at the end of a script
- * (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
-static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
-    zval result;
-    ZVAL_UNDEF(&result);
-    fci->retval = &result;
-    zend_call_function(fci, fcc);
-    zval_ptr_dtor(&result);
+/* Deals with an exception that has left PHP code of the request. One that nobody caught is reported as the engine does at the
+ * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
+static void settle_exception(void) {
     if (EG(exception) == NULL) {
         return;
     }
@@ -193,6 +168,42 @@ static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     }
     /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit) */
     zend_bailout();
+}
+
+/* Whatever bails out in here ends in run_script(), which completes the answer. */
+static void end_request(void) {
+    boot_state_run_shutdown_functions();
+    settle_exception();
+    if (!response_ended()) {
+        php_output_end_all();
+        settle_exception();
+    }
+    boot_state_end_session();
+    settle_exception();
+    if (!response_ended()) {
+        if (!response_has_head()) {
+            php_header();
+            settle_exception();
+        }
+        response_end(FRAME_FLAG_READY, zend_memory_peak_usage(true));
+    }
+    state = IDLE;
+    close_body();
+    close_context();
+    boot_state_restore();
+    forget_last_error();
+    EG(exit_status) = 0;
+    request_release();
+    open_idle_context();
+}
+
+static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    zval result;
+    ZVAL_UNDEF(&result);
+    fci->retval = &result;
+    zend_call_function(fci, fcc);
+    zval_ptr_dtor(&result);
+    settle_exception();
 }
 
 static void run_start_callbacks(void) {
@@ -242,6 +253,8 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         zend_throw_unwind_exit();
         return false;
     }
+    /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
+    bool announce = !announced || response_was_busy();
     if (state == BOOTING) {
         end_boot();
         if (EG(exception) != NULL) {
@@ -249,10 +262,13 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         }
     }
     php_output_end_all();
-    struct frame_buffer ready = {0};
-    frame_write_empty(&ready, FRAME_READY);
-    channel_send_buffer(&ready);
-    frame_buffer_free(&ready);
+    if (announce) {
+        announced = true;
+        struct frame_buffer ready = {0};
+        frame_write_empty(&ready, FRAME_READY);
+        channel_send_buffer(&ready);
+        frame_buffer_free(&ready);
+    }
     if (!request_receive()) {
         state = CLOSED;
         return false;
@@ -307,7 +323,8 @@ static void run_script(const char *script) {
     boot_state_release();
     if (request_present()) {
         /* a fatal error or an uncaught exception in the handler */
-        module_complete_answer();
+        /* the script is booted anew: no request can be taken before that */
+        module_complete_answer(FRAME_FLAG_BUSY);
     }
     if (Z_TYPE(start_callbacks) == IS_ARRAY) {
         zval_ptr_dtor(&start_callbacks);

@@ -17,13 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "board.h"
 #include "log.h"
 #include "options.h"
 #include "sapi_module.h"
 #include "wire/frame.h"
 
 enum {
-    DESCRIPTORS = 3,    /* frames, stdout, stderr */
+    DESCRIPTORS = 4,    /* frames, stdout, stderr, board */
     PATIENCE_MS = 2000, /* between SIGTERM and SIGKILL when the server is gone */
 };
 
@@ -152,7 +153,7 @@ static void become_worker(pid_t zygote, const int fds[DESCRIPTORS]) {
     close(children_fd);
     free(children);
     if (dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[2], STDERR_FILENO) < 0 ||
-        dup2(fds[0], server) < 0) {
+        dup2(fds[0], server) < 0 || !board_open(fds[3])) {
         _exit(EXIT_MALFORMED);
     }
     fcntl(server, F_SETFD, FD_CLOEXEC);

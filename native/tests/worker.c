@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -113,6 +114,7 @@ static struct zygote start_zygote(char *const arguments[]) {
 struct worker {
     uint32_t pid;
     int fd;
+    int board;
 };
 
 static struct worker spawn(struct zygote *zygote, uint32_t slot) {
@@ -123,7 +125,11 @@ static struct worker spawn(struct zygote *zygote, uint32_t slot) {
     struct timeval patience = {.tv_sec = 20};
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    int fds[3] = {pair[1], null, null};
+    int board = memfd_create("board", MFD_CLOEXEC);
+    if (board < 0 || ftruncate(board, 8) != 0) {
+        give_up("memfd_create");
+    }
+    int fds[4] = {pair[1], null, null, board};
 
     uint8_t bytes[FRAME_HEADER + 4] = {0};
     frame_put_header(bytes, FRAME_SPAWN, 0, 4);
@@ -151,7 +157,14 @@ static struct worker spawn(struct zygote *zygote, uint32_t slot) {
         u32_at(frame.payload) != slot) {
         give_up("no SPAWNED with that slot");
     }
-    return (struct worker){.pid = u32_at(frame.payload + 4), .fd = pair[0]};
+    return (struct worker){.pid = u32_at(frame.payload + 4), .fd = pair[0], .board = board};
+}
+
+/* How many requests it has taken. */
+static uint64_t taken(const struct worker *worker) {
+    uint64_t count = 0;
+    check(pread(worker->board, &count, sizeof count, 0) == sizeof count, "the board can be read");
+    return count;
 }
 
 /* The next frame that is no LOG. */
@@ -209,7 +222,7 @@ static void send_request(struct worker *worker, const char *script, const char *
 
 static char body[BODY_MAX + 1];
 
-/* Reads a whole answer up to READY: its status; its body is in `body`. 0: the worker ended instead. */
+/* Reads a whole answer, and READY after a BUSY end: its status; its body is in `body`. 0: the worker ended instead. */
 static unsigned answer(struct worker *worker) {
     unsigned status = 0;
     size_t len = 0;
@@ -230,7 +243,11 @@ static unsigned answer(struct worker *worker) {
         case FRAME_END:
             check(status != 0 && !ended, "one END, after HEAD");
             ended = true;
-            break;
+            if ((frame.header.flags & FRAME_FLAG_BUSY) != 0) {
+                break;
+            }
+            body[len] = '\0';
+            return status;
         case FRAME_READY:
             check(ended, "READY after END");
             body[len] = '\0';
@@ -255,6 +272,7 @@ static uint32_t wait_for(struct zygote *zygote, const struct worker *worker) {
     while (next(zygote->fd, FRAME_FROM_ZYGOTE, &frame)) {
         if (frame.header.type == FRAME_EXITED && u32_at(frame.payload) == worker->pid) {
             close(worker->fd);
+            close(worker->board);
             return u32_at(frame.payload + 4);
         }
     }
@@ -291,7 +309,9 @@ static void model_request(void) {
     expect_answer(&worker, "exit.php", "/exit.php", 200, "before shutdown destructor");
     expect_answer(&worker, "none.php", "/none.php", 404, "File not found.\n");
     expect_answer(&worker, "functions.php", "/functions.php", 200, "17 functions compared\n");
+    check(taken(&worker) == 5, "the board counts the requests taken");
     expect_answer(&worker, "hello.php", "/hello.php", 200, "hello world\n");
+    check(taken(&worker) == 6, "and each one more");
 
     struct worker other = spawn(&zygote, 2);
     expect(&other, FRAME_HELLO);

@@ -32,6 +32,28 @@ final class Application
                 break;
             case '/exit':
                 echo 'before';
+                switch ($_GET['where'] ?? '') {
+                    case 'shutdown':
+                        register_shutdown_function(static fn () => exit(' in shutdown'));
+                        return;
+                    case 'fiber':
+                        (new Fiber(static fn () => exit(' in fiber')))->start();
+                        return;
+                    case 'generator':
+                        foreach ((static function () { yield 1; exit(' in generator'); })() as $value) {
+                            echo $value;
+                        }
+                        return;
+                    case 'output':
+                        ob_start(static function (string $text): string { throw new LogicException('in output'); });
+                        return;
+                    case 'finally':
+                        try {
+                            exit(' in try');
+                        } finally {
+                            echo ' never';
+                        }
+                }
                 exit($_GET['text'] ?? 0);
             case '/fatal':
                 echo 'before';

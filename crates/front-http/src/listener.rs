@@ -287,7 +287,8 @@ async fn connect<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'sta
                 if let Some((peer, local)) = told {
                     ends.peer = peer;
                     ends.local = local;
-                    ends.trusted |= front.trusted.iter().any(|network| network.contains(peer.ip()));
+                    // The balancer passes the client's own fields through unread: who is trusted now is the told peer.
+                    ends.trusted = front.trusted.iter().any(|network| network.contains(peer.ip()));
                 }
             }
             Ok(Err(error)) => {

@@ -264,12 +264,6 @@ impl<A: Application> Exchange<'_, A> {
     async fn answered(&self, response: Response<A::Body>, kept: &Kept) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
-        if let Some(pool::Reason(reason)) = head.extensions.remove()
-            && let Ok(reason) = hyper::ext::ReasonPhrase::try_from(reason)
-        {
-            // HTTP/1 sends it; HTTP/2 has no such thing (RFC 9113 section 8.3.2).
-            head.extensions.insert(reason);
-        }
         if let Some(conditions) = &kept.conditions
             && let Some(path) = self.front.sendfile.take(&mut head.headers)
         {
@@ -523,6 +517,13 @@ fn finish<A: Application>(
     let Answer { mut head, mut source } = answer;
     head.version = version;
     account.status = head.status;
+    // HTTP/2 has no reason phrases (RFC 9113, section 8.3.2).
+    if let Some(pool::Reason(reason)) = head.extensions.remove::<pool::Reason>()
+        && version != Version::HTTP_2
+        && let Ok(reason) = hyper::ext::ReasonPhrase::try_from(reason)
+    {
+        head.extensions.insert(reason);
+    }
     if *method == Method::HEAD && !matches!(source, Source::Empty) {
         if let Source::Whole(bytes) = &source {
             head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Both ways move at once: neither waits for the other, so neither can starve the other.
-//! - A worker that dies before it said READY has not seen the request (docs/internals/frames.md), and neither has one whose socket refused
-//!   its first byte: [`Failure::NotSent`] means that sending the request again is safe.
+//! - [`Failure::NotSent`] means that sending the request again is safe: the worker's board proves that it was not begun, or its socket
+//!   refused the first byte (docs/internals/frames.md, "The board").
 //! - Dropping an exchange never loses a worker: what is left of it is played to its end by a task of the pool.
 
 use std::io::IoSlice;
@@ -107,20 +107,19 @@ impl Exchange {
             }
             let event = match ready!(self.worker().poll_next(cx)) {
                 Ok(event) => event,
-                Err(Gone::Closed) if !self.was_seen() => {
+                Err(Gone::Closed) if self.may_be_tried_again() => {
                     self.gone(&Gone::Closed);
                     return Poll::Ready(Err(Failure::NotSent));
                 }
                 Err(gone) => return Poll::Ready(Err(self.gone(&gone))),
             };
             match event {
-                Event::Ready if !self.worker().ready => self.worker().ready = true,
-                Event::Inform(status, headers) if self.worker().ready => {
+                Event::Inform(status, headers) => {
                     if let Some(hints) = &self.hints {
                         (hints.0)(status, &headers);
                     }
                 }
-                Event::Head(head) if self.worker().ready => return Poll::Ready(Ok(head)),
+                Event::Head(head) => return Poll::Ready(Ok(head)),
                 _ => return Poll::Ready(Err(self.out_of_turn())),
             }
         }
@@ -172,9 +171,9 @@ impl Exchange {
         self.lease.as_mut().expect("an exchange has its lease until it is over")
     }
 
-    /// Whether the worker may have seen some of the request.
-    fn was_seen(&mut self) -> bool {
-        (self.upload.sent && self.worker().ready) || self.upload.taken
+    /// Whether another worker may be given the request: this one, which is gone, has not begun it, and all of it is still here.
+    fn may_be_tried_again(&mut self) -> bool {
+        !self.upload.taken && (!self.upload.sent || !self.worker().has_taken_the_last())
     }
 
     /// Moves the request towards the worker. Ready when all of it is written, or the client's body has failed.
@@ -188,17 +187,15 @@ impl Exchange {
     fn end(&mut self, ready: bool, busy: bool) {
         let mut lease = self.lease.take().expect("an exchange has its lease until it is over");
         lease.ready = ready;
-        if !ready && matches!(lease.buffered(), Ok(Some(Event::Ready))) {
-            lease.ready = true;
-        }
-        let uploaded = self.upload.closed && self.upload.is_flushed(&lease);
-        if uploaded && (lease.ready || !busy) {
+        let busy = busy && !matches!(lease.buffered(), Ok(Some(Event::Ready)));
+        if !busy && self.upload.closed && self.upload.is_flushed(&lease) {
             lease.finish();
             return;
         }
         let upload = std::mem::take(&mut self.upload);
         let shared = Arc::clone(lease.shared());
-        shared.tasks.spawn_on(play_out(lease, upload, true), &shared.runtime);
+        let rest = if busy { Rest::Ready } else { Rest::Upload };
+        shared.tasks.spawn_on(play_out(lease, upload, rest), &shared.runtime);
     }
 
     /// The worker sent a frame that has no place here.
@@ -225,43 +222,55 @@ impl Drop for Exchange {
         upload.cancel();
         upload.closed = false; // ABORT is due even behind a whole body
         let shared = Arc::clone(lease.shared());
-        shared.tasks.spawn_on(play_out(lease, upload, false), &shared.runtime);
+        shared.tasks.spawn_on(play_out(lease, upload, Rest::Answer), &shared.runtime);
     }
 }
 
-/// Plays an exchange that nobody waits for to its end and gives the worker back. `answered`: END has come already.
-async fn play_out(mut lease: Lease, mut upload: Upload, mut answered: bool) {
-    if answered {
-        upload.cancel();
-    }
+/// What an exchange that nobody waits for still has before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// END.
+    Answer,
+    /// READY, after an END with BUSY.
+    Ready,
+    /// Only the bytes that have not been written.
+    Upload,
+}
+
+/// Plays an exchange that nobody waits for to its end and gives the worker back.
+async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
+    upload.cancel();
     loop {
         let event = std::future::poll_fn(|cx| {
             let worker: &mut Worker = &mut lease;
-            if upload.poll(worker, cx).is_ready() && answered && worker.ready {
+            if upload.poll(worker, cx).is_ready() && rest == Rest::Upload {
                 return Poll::Ready(None);
             }
             worker.poll_next(cx).map(Some)
         });
-        match event.await {
+        let gone = match event.await {
             None => break,
-            Some(Ok(Event::Ready)) if !lease.ready => lease.ready = true,
-            Some(Ok(Event::Head(_) | Event::Body(_) | Event::Inform(..))) if !answered => {}
-            Some(Ok(Event::End { ready, .. })) if !answered => {
-                answered = true;
+            Some(Ok(Event::Head(_) | Event::Body(_) | Event::Inform(..)))
+                if rest == Rest::Answer =>
+            {
+                continue;
+            }
+            Some(Ok(Event::End { ready, busy })) if rest == Rest::Answer => {
                 lease.ready = ready;
+                rest = if busy { Rest::Ready } else { Rest::Upload };
+                continue;
             }
-            Some(Ok(_)) => {
-                let gone = Gone::Malformed(wire::Malformed::Payload("frame out of turn"));
-                let shared = Arc::clone(lease.shared());
-                report(&shared, &lease.discard(), &gone);
-                return;
+            Some(Ok(Event::Ready)) if rest == Rest::Ready => {
+                lease.ready = true;
+                rest = Rest::Upload;
+                continue;
             }
-            Some(Err(gone)) => {
-                let shared = Arc::clone(lease.shared());
-                report(&shared, &lease.discard(), &gone);
-                return;
-            }
-        }
+            Some(Ok(_)) => Gone::Malformed(wire::Malformed::Payload("frame out of turn")),
+            Some(Err(gone)) => gone,
+        };
+        let shared = Arc::clone(lease.shared());
+        report(&shared, &lease.discard(), &gone);
+        return;
     }
     lease.finish();
 }
@@ -357,7 +366,10 @@ impl Upload {
                 };
                 match written {
                     Ok(written) => {
-                        self.sent |= written > 0;
+                        if !self.sent {
+                            self.sent = true;
+                            worker.sent += 1;
+                        }
                         let of_head = written.min(outgoing.len() - self.written);
                         self.written += of_head;
                         self.data.advance(written - of_head);
@@ -375,9 +387,6 @@ impl Upload {
             }
             if self.closed {
                 return Poll::Ready(Ok(()));
-            }
-            if !worker.ready {
-                return Poll::Pending; // poll_next is polled beside this and wakes us with READY
             }
             ready!(self.poll_piece(worker, cx))?;
         }

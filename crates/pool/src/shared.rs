@@ -45,7 +45,8 @@ pub(crate) struct Shared {
 /// Who is free and who waits.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// The back is taken first: the worker that ran last has the warmest caches. One that still cleans up after END is put at the front.
+    /// The back is taken first: the worker that ran last has the warmest caches. One that still cleans up after END goes in
+    /// before the last, so that the next request need not wait for it when another is free.
     idle: VecDeque<Box<Worker>>,
     waiting: VecDeque<Waiter>,
     /// Workers that have a request or are being brought back from one.
@@ -94,7 +95,7 @@ impl Lease {
         Arc::clone(&worker.info)
     }
 
-    /// The exchange is over and all its bytes are written; READY has come or nothing but the engine's clean-up is before it.
+    /// The exchange is over and all its bytes are written: the next request may follow.
     pub(crate) fn finish(mut self) {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         worker.info.requests.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +152,8 @@ impl Shared {
     }
 
     /// Gives a worker to the oldest waiter, or makes it idle, or ends it when its time has come.
-    pub(crate) fn release(self: &Arc<Self>, worker: Box<Worker>, was_leased: bool) {
+    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
+        worker.give_back_memory();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
         info.set_request(None);
@@ -164,15 +166,11 @@ impl Shared {
             drop(queue);
             self.end(worker);
         } else {
-            let mut worker = worker;
             loop {
                 let Some(waiter) = queue.waiting.pop_front() else {
                     worker.info.set_state(WorkerState::Idle);
-                    if worker.ready {
-                        queue.idle.push_back(worker);
-                    } else {
-                        queue.idle.push_front(worker);
-                    }
+                    let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
+                    queue.idle.insert(place, worker);
                     break;
                 };
                 match waiter.give.send(self.loan(worker)) {

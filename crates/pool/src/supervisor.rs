@@ -194,7 +194,7 @@ impl Supervisor {
                 self.publish();
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
                 self.shared.tasks.spawn(lines);
-                let worker = Box::new(Worker::new(info, ends.frames));
+                let worker = Box::new(Worker::new(info, ends.frames, ends.board));
                 self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker));
                 true
             }

@@ -228,7 +228,7 @@ mod tests {
             let mut names: Vec<&String> = variables.iter().map(|(name, _)| name).collect();
             names.sort_unstable();
             names.dedup();
-            let distinct: std::collections::BTreeSet<HeaderName> = fields
+            let distinct: std::collections::HashSet<HeaderName> = fields
                 .iter()
                 .filter(|(name, _)| !name.contains('_') && name != "proxy")
                 .map(|(name, _)| name.parse().expect("a token"))

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -280,26 +281,67 @@ fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Ma
     Ok(Head { status, headers, reason })
 }
 
+/// Where a worker counts the requests it has taken (docs/internals/frames.md, "The board").
+#[derive(Debug)]
+pub(crate) struct Board {
+    pub(crate) file: OwnedFd,
+}
+
+impl Board {
+    pub(crate) fn new() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("hearth-board", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, 8)?;
+        Ok(Self { file })
+    }
+
+    /// How many REQUEST frames the worker has taken.
+    fn taken(&self) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::pread(&self.file, &mut count, 0) {
+            Ok(8) => u64::from_le_bytes(count),
+            _ => u64::MAX, // cannot be; if it is, nothing is sent twice
+        }
+    }
+}
+
 /// A worker's socket. Whoever holds it may talk to the worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) info: std::sync::Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
-    /// READY has come since the last END: what is written now will be read at once.
+    board: Board,
+    /// REQUEST frames of which some byte has been written.
+    pub(crate) sent: u64,
+    /// It reads the next request at once; else it cleans up first.
     pub(crate) ready: bool,
     /// Bytes on their way to the worker; kept to reuse the memory.
     pub(crate) outgoing: Vec<u8>,
 }
 
 impl Worker {
-    pub(crate) fn new(info: std::sync::Arc<WorkerInfo>, stream: UnixStream) -> Self {
+    pub(crate) fn new(info: std::sync::Arc<WorkerInfo>, stream: UnixStream, board: Board) -> Self {
         Self {
             info,
             stream,
             reader: FrameReader::new(Sender::Worker),
+            board,
+            sent: 0,
             ready: false,
             outgoing: Vec::new(),
+        }
+    }
+
+    /// Whether it has begun the last request written to it. Asked when it has gone.
+    pub(crate) fn has_taken_the_last(&self) -> bool {
+        self.board.taken() >= self.sent
+    }
+
+    /// Drops what an unusually large request made its buffer grow to.
+    pub(crate) fn give_back_memory(&mut self) {
+        const KEPT: usize = 64 * 1024;
+        if self.outgoing.capacity() > KEPT {
+            self.outgoing = Vec::new();
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use wire::Sender;
 
 use crate::options::{Model, Options};
-use crate::worker::{Event, FrameReader, Gone, WorkerInfo};
+use crate::worker::{Board, Event, FrameReader, Gone, WorkerInfo};
 use crate::{StartError, output, sys};
 
 /// A running zygote.
@@ -42,6 +42,7 @@ pub(crate) struct Ends {
     pub(crate) frames: UnixStream,
     pub(crate) stdout: tokio::net::unix::pipe::Receiver,
     pub(crate) stderr: tokio::net::unix::pipe::Receiver,
+    pub(crate) board: Board,
 }
 
 impl Zygote {
@@ -140,14 +141,16 @@ impl Zygote {
         let (stderr, their_stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let mut frame = Vec::new();
         wire::send::spawn(&mut frame, slot);
-        let descriptors = [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
+        let board = Board::new()?;
+        let descriptors =
+            [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), board.file.as_fd()];
         let sent = self
             .socket
             .async_io(Interest::WRITABLE, || {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
                 let mut ancillary = SendAncillaryBuffer::new(&mut space);
                 let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-                debug_assert!(fits, "the space is for three descriptors");
+                debug_assert!(fits, "the space is for four descriptors");
                 let sent = sendmsg(
                     &self.socket,
                     &[IoSlice::new(&frame)],
@@ -162,6 +165,7 @@ impl Zygote {
             frames: UnixStream::from_std(ours.into())?,
             stdout: receiver(stdout)?,
             stderr: receiver(stderr)?,
+            board,
         })
     }
 

@@ -38,7 +38,7 @@ const DURATION_BUCKETS: &[f64] =
 
 /// What the admin address tells about; shared with the server that fills it.
 #[derive(Debug)]
-pub struct State {
+pub(crate) struct State {
     started: Instant,
     phase: AtomicU8,
     serving: OnceLock<Serving>,
@@ -46,7 +46,7 @@ pub struct State {
 
 /// Known once the server is ready.
 #[derive(Debug)]
-pub struct Serving {
+pub(crate) struct Serving {
     /// PHP, unless only files are served.
     pub pool: Option<Pool>,
     /// Addresses with their scheme.
@@ -63,7 +63,7 @@ const DRAINING: u8 = 2;
 
 impl State {
     /// A server that has just begun to start.
-    pub fn starting() -> Arc<Self> {
+    pub(crate) fn starting() -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
             phase: AtomicU8::new(STARTING),
@@ -72,13 +72,13 @@ impl State {
     }
 
     /// Requests are answered from now on.
-    pub fn ready(&self, serving: Serving) {
+    pub(crate) fn ready(&self, serving: Serving) {
         self.serving.set(serving).expect("a server becomes ready once");
         self.phase.store(READY, Ordering::Release);
     }
 
     /// No new requests are taken.
-    pub fn draining(&self) {
+    pub(crate) fn draining(&self) {
         self.phase.store(DRAINING, Ordering::Release);
     }
 
@@ -93,7 +93,7 @@ impl State {
 
 /// The bound admin address.
 #[derive(Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     listener: TcpListener,
     metrics: PrometheusHandle,
     state: Arc<State>,
@@ -101,7 +101,7 @@ pub struct Admin {
 
 impl Admin {
     /// Binds the address and starts recording metrics.
-    pub async fn bind(address: SocketAddr, state: Arc<State>) -> Result<Self, Failure> {
+    pub(crate) async fn bind(address: SocketAddr, state: Arc<State>) -> Result<Self, Failure> {
         let listener = TcpListener::bind(address).await.map_err(|error| {
             Failure::caused_by(
                 format!("cannot listen on {address} (admin)"),
@@ -126,12 +126,12 @@ impl Admin {
     }
 
     /// The address bound, its port the real one.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Answers until `end` is cancelled.
-    pub async fn serve(self, end: CancellationToken) {
+    pub(crate) async fn serve(self, end: CancellationToken) {
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);
         loop {
@@ -248,6 +248,10 @@ fn describe_metrics() {
         "Workers that ended without being told to"
     );
     metrics::describe_counter!("hearth_worker_recycled_total", "Workers replaced on purpose");
+    metrics::describe_counter!(
+        "hearth_worker_timeouts_total",
+        "Requests that lost their worker to the time limit"
+    );
     metrics::describe_histogram!(
         "hearth_request_duration_seconds",
         "From a request's head to the end of its answer"
@@ -277,6 +281,7 @@ fn set_gauges(state: &State) {
     metrics::counter!("hearth_worker_requests_total").absolute(status.requests);
     metrics::counter!("hearth_worker_crashes_total").absolute(status.crashes);
     metrics::counter!("hearth_worker_recycled_total").absolute(status.recycled);
+    metrics::counter!("hearth_worker_timeouts_total").absolute(status.timeouts);
 }
 
 /// `/`: the same numbers for people, without a script.
@@ -306,14 +311,15 @@ fn page(status: &Status) -> String {
             ("Recycled", pool.recycled.to_string()),
         ]);
     }
-    let rows: String = rows
+    let rows = rows
         .iter()
-        .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>\n", escaped(value)))
-        .collect();
+        .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>", escaped(value)))
+        .collect::<Vec<_>>()
+        .join("\n");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"5\">\n\
          <title>Hearth</title>\n<style>body {{ font: 1rem/1.5 system-ui; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }} \
-         th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}</table>\n\
+         th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}\n</table>\n\
          <p><a href=\"/status\">/status</a> · <a href=\"/metrics\">/metrics</a> · <a href=\"/up\">/up</a></p>\n</html>\n",
         status.version
     )

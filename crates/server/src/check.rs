@@ -10,39 +10,38 @@ mod php;
 mod report;
 
 use crate::cli::Target;
-use crate::config::{self, Environment};
+use crate::config::{self, ConfigError, Environment, Origin};
 use crate::detect;
 use crate::failure::Failure;
 use crate::plan::Plan;
-pub use report::Report;
+pub(crate) use report::Report;
 use report::Topic;
 
 /// Looks at everything.
-pub fn check(target: &Target, environment: &Environment) -> Result<Report, Failure> {
+pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report, Failure> {
     let mut report = Report::default();
     let folder = detect::folder_of(&target.path)?;
     let settings =
         match config::load(&folder, target.config.as_deref(), target.flags.clone(), environment) {
             Ok(settings) => settings,
+            // A wrong flag is a mistake in calling us, not something found.
+            Err(error @ ConfigError::WrongValue { origin: Origin::Flag(_), .. }) => {
+                return Err(error.into());
+            }
             Err(error) => {
                 // Without settings nothing else can be judged.
-                report.problem(Topic::Settings, error.to_string(), error.hint());
+                report.failure(Topic::Settings, &error.into());
                 return Ok(report);
             }
         };
     report.fine(Topic::Settings, "all settings can be used");
 
     let plan = match detect::detect(&target.path) {
-        Ok(found) => match Plan::new(found.clone(), &settings, environment) {
-            Ok(plan) => {
-                report.explain(plan.explain(None));
-                Ok(plan)
-            }
-            Err(failure) => {
-                report.failure(Topic::Application, &failure);
-                Err(Some(found))
-            }
-        },
+        Ok(found) => Plan::new(found.clone(), &settings, environment).map_err(|failure| {
+            let no_php = crate::php::select(&settings, environment).is_err();
+            report.failure(if no_php { Topic::Php } else { Topic::Application }, &failure);
+            Some(found)
+        }),
         Err(error) => {
             report.problem(Topic::Application, error.to_string(), error.hint());
             Err(None)
@@ -59,6 +58,9 @@ pub fn check(target: &Target, environment: &Environment) -> Result<Report, Failu
     } else {
         None
     };
+    if let Some(plan) = &plan {
+        report.explain(plan.explain(info.as_ref().map(|info| info.php_version.as_str())));
+    }
     if let Some(application) = &application {
         application::look(&mut report, application, info.as_ref(), environment);
     }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 /// What was asked for.
 #[derive(Debug)]
-pub enum Invocation {
+pub(crate) enum Invocation {
     /// `hearth serve [PATH]`.
     Serve(Target),
     /// `hearth check [PATH]`.
@@ -36,7 +36,7 @@ pub enum Invocation {
 
 /// An application and the flags about it.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// As given.
     pub path: PathBuf,
     /// `--config`.
@@ -46,7 +46,7 @@ pub struct Target {
 }
 
 /// Reads the command line; its first item is the program's name.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
     let mut matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Invocation::Print(error.render())),
@@ -86,22 +86,22 @@ fn target(matches: &mut ArgMatches) -> Target {
 }
 
 /// The whole command line, for parsing and for the reference page.
-pub fn command() -> Command {
+pub(crate) fn command() -> Command {
     Command::new("hearth")
         .bin_name("hearth")
         .version(env!("CARGO_PKG_VERSION"))
         .about("One server that keeps PHP warm")
         .long_about(
-            "One server that keeps PHP warm: HTTP/1.1, HTTP/2, TLS and static files in front, PHP in separate worker\n\
-             processes behind. Run it in an application's folder; it finds Laravel, Symfony, a worker script or an index.php.",
+            "One server that keeps PHP warm: HTTP, TLS and static files in front, PHP in separate worker processes behind. \
+             Run it in an application's folder: it finds Laravel, Symfony, a worker script or an index.php.",
         )
         .after_help("Try `hearth serve` in your application's folder, or `hearth help serve` for every flag.")
         .after_long_help(
             "Examples:\n  \
-             hearth serve                                   the application in this folder, on http://127.0.0.1:8080\n  \
-             hearth check                                   what `hearth serve` would run, and what is wrong with it\n  \
-             hearth php artisan migrate                     the same PHP on the command line\n\n\
-             Exit status: 0 done, 1 failed, 2 misused.",
+             hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
+             hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
+             hearth php artisan migrate   the same PHP on the command line\n\n\
+             `hearth help serve` explains every flag. Exit status: 0 done, 1 failed, 2 misused.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -146,7 +146,7 @@ fn php() -> Command {
     Command::new("php")
         .about("Run the same PHP on the command line")
         .long_about(
-            "Runs the PHP command line program of the version that `hearth serve` would use (`php.version`), with all\n\
+            "Runs the PHP command line program of the version that `hearth serve` would use (`php.version`), with all \
              arguments as they are. `php.cli` names another program.",
         )
         .disable_help_flag(true)

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// The extensions and the PHP version that an application requires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Requirements {
+pub(crate) struct Requirements {
     /// Names without `ext-`.
     pub extensions: Vec<String>,
     /// Composer's constraint, e.g. `^8.1`.
@@ -16,7 +16,7 @@ pub struct Requirements {
 }
 
 /// Reads `composer.json` of the application in `folder`; `None` when there is none.
-pub fn requirements(folder: &Path) -> Result<Option<Requirements>, Failure> {
+pub(crate) fn requirements(folder: &Path) -> Result<Option<Requirements>, Failure> {
     let path = folder.join("composer.json");
     let Ok(text) = std::fs::read(&path) else { return Ok(None) };
     let composer: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
@@ -42,7 +42,7 @@ pub fn requirements(folder: &Path) -> Result<Option<Requirements>, Failure> {
 type Version = [u32; 3];
 
 /// Whether `version` fits Composer's `constraint`; `None` when the constraint is beyond us.
-pub fn satisfies(version: &str, constraint: &str) -> Option<bool> {
+pub(crate) fn satisfies(version: &str, constraint: &str) -> Option<bool> {
     let (version, _) = numbers(version.split(['-', '+', '~']).next()?)?;
     let mut fits = false;
     for alternative in constraint.replace("||", "|").split('|') {

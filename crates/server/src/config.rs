@@ -15,16 +15,16 @@ mod value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use environment::Environment;
-pub use file::File;
-pub use keys::{KEYS, Key, SECTIONS, Settings};
+pub(crate) use environment::Environment;
+pub(crate) use file::File;
+pub(crate) use keys::{KEYS, Key, SECTIONS, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
-pub use value::{Address, LogFormat, Model, PhpVersion, Raw, Value};
+pub(crate) use value::{Address, LogFormat, Model, PhpVersion, Raw, Value};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// `--listen`.
     Flag(&'static str),
     /// `HEARTH_HTTP_LISTEN`.
@@ -53,7 +53,7 @@ impl fmt::Display for Origin {
 
 /// Why the settings cannot be used. The program says so and exits with 2.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     /// No setting has this name.
     #[error("unknown setting `{name}` ({origin})")]
     UnknownKey {
@@ -109,7 +109,7 @@ pub enum ConfigError {
 
 impl ConfigError {
     /// What to do about it.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::UnknownKey { nearest: None, name, origin } => match origin {
@@ -138,7 +138,7 @@ impl ConfigError {
 
 /// All places that settings come from, before they have types.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// Values of flags by the key's name.
     pub flags: Vec<(&'static str, Raw)>,
     /// `HEARTH_*` variables.
@@ -153,7 +153,7 @@ pub struct Sources {
 
 impl Sources {
     /// Errs on names that no setting has.
-    pub fn check_names(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check_names(&self) -> Result<(), ConfigError> {
         if let Some(file) = &self.file {
             file.check_names()?;
         }
@@ -161,7 +161,7 @@ impl Sources {
     }
 
     /// The value of one setting, typed, of its strongest source.
-    pub fn value<T: Value>(&self, key: &'static Key) -> Result<T, ConfigError> {
+    pub(crate) fn value<T: Value>(&self, key: &'static Key) -> Result<T, ConfigError> {
         let mut value =
             read(key, &Raw::Text(key.default.to_owned()), &Origin::Default, &self.folder)?;
         if let Some(file) = &self.file
@@ -203,13 +203,13 @@ fn read<T: Value>(
 }
 
 /// Reads all settings for the application in `folder`.
-pub fn load(
+pub(crate) fn load(
     folder: &Path,
     file: Option<&Path>,
     flags: Vec<(&'static str, Raw)>,
     environment: &Environment,
 ) -> Result<Settings, ConfigError> {
-    let file = match file.or(environment.config_file()) {
+    let file = match file.or_else(|| environment.config_file()) {
         Some(path) => Some(File::read(&environment.current_dir.join(path))?),
         None => File::read_if_there(&folder.join("hearth.toml"))?,
     };
@@ -251,7 +251,10 @@ impl Settings {
 }
 
 /// The candidate that is most like `name`, if any is much like it.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))

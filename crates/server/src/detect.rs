@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Application {
+pub(crate) struct Application {
     /// What it is.
     pub kind: Kind,
     /// Its folder, absolute: PHP starts in it.
@@ -25,7 +25,7 @@ pub struct Application {
 
 /// Kinds of applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Laravel.
     Laravel,
     /// Symfony.
@@ -40,7 +40,7 @@ pub enum Kind {
 
 impl Kind {
     /// For people.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Laravel => "Laravel application",
             Self::Symfony => "Symfony application",
@@ -53,7 +53,7 @@ impl Kind {
 
 /// Why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
-pub enum DetectError {
+pub(crate) enum DetectError {
     /// The path is not there, or may not be looked at.
     #[error("cannot look at {}", path.display())]
     Unreadable {
@@ -82,7 +82,7 @@ const LOOKED_FOR: &str = "looked for artisan (Laravel), bin/console (Symfony), p
 
 impl DetectError {
     /// What to do about it.
-    pub fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unreadable { .. } => "name the application's folder: `hearth serve PATH`".into(),
             Self::NotAScript { .. } => {
@@ -101,13 +101,13 @@ const WORKER_SCRIPTS: &[&str] =
     &["worker.php", "public/worker.php", "public/frankenphp-worker.php"];
 
 /// The folder that `hearth.toml` lies in for what was named on the command line: the application's.
-pub fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
+pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
     let path = absolute(path)?;
     Ok(if path.is_dir() { path } else { folder_of_script(&path) })
 }
 
 /// Looks at what was named on the command line: a folder or a script.
-pub fn detect(path: &Path) -> Result<Application, DetectError> {
+pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
     let path = absolute(path)?;
     if path.is_dir() { in_folder(&path) } else { script(&path) }
 }
@@ -118,7 +118,7 @@ fn absolute(path: &Path) -> Result<PathBuf, DetectError> {
 
 /// A script in `public` belongs to the folder above, where vendor/ and hearth.toml are.
 fn folder_of_script(script: &Path) -> PathBuf {
-    let folder = script.parent().unwrap_or(Path::new("/"));
+    let folder = script.parent().unwrap_or_else(|| Path::new("/"));
     match folder.parent() {
         Some(above) if folder.ends_with("public") => above.to_owned(),
         _ => folder.to_owned(),
@@ -134,7 +134,7 @@ fn script(path: &Path) -> Result<Application, DetectError> {
     let is_worker = [&b"hearth_handle_request"[..], b"frankenphp_handle_request"]
         .iter()
         .any(|call| text.windows(call.len()).any(|window| window == *call));
-    let document_root = path.parent().unwrap_or(Path::new("/")).to_owned();
+    let document_root = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
     let (kind, because) = if is_worker {
         (Kind::WorkerScript, "named on the command line, it calls hearth_handle_request()")
     } else {
@@ -228,7 +228,7 @@ fn static_file(folder: &Path) -> Option<String> {
         })
         .collect();
     names.sort_unstable();
-    names.iter().find(|name| name.starts_with("index.")).or(names.first()).cloned()
+    names.iter().find(|name| name.starts_with("index.")).or_else(|| names.first()).cloned()
 }
 
 fn has_extension(name: &str, extension: &str) -> bool {

@@ -8,7 +8,7 @@ use crate::detect::DetectError;
 
 /// What `main` prints before it exits with 1 (failed) or 2 (misused).
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     message: String,
     causes: Vec<String>,
     hint: Option<String>,
@@ -17,22 +17,22 @@ pub struct Failure {
 
 impl Failure {
     /// A wrong flag, key or value.
-    pub fn misused(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn misused(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), status: 2 }
     }
 
     /// Something that should have worked did not.
-    pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn failed(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), status: 1 }
     }
 
     /// An error of an engine with its causes.
-    pub fn caused(error: &(dyn Error + 'static), hint: impl Into<String>) -> Self {
+    pub(crate) fn caused(error: &(dyn Error + 'static), hint: impl Into<String>) -> Self {
         Self { causes: causes(error), ..Self::failed(error.to_string(), hint) }
     }
 
     /// A message of our own over an error of somebody else's.
-    pub fn caused_by(
+    pub(crate) fn caused_by(
         message: impl Into<String>,
         cause: &(dyn Error + 'static),
         hint: impl Into<String>,
@@ -43,28 +43,28 @@ impl Failure {
     }
 
     /// No command: the help is the message.
-    pub fn help(text: String) -> Self {
+    pub(crate) fn help(text: String) -> Self {
         Self { message: text, causes: Vec::new(), hint: None, status: 2 }
     }
 
     /// What is wrong, with its causes.
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         let causes = self.causes.iter().map(|cause| format!(": {cause}"));
         std::iter::once(self.message.clone()).chain(causes).collect()
     }
 
     /// What to do.
-    pub fn hint(&self) -> Option<&str> {
+    pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
     /// 1 or 2.
-    pub fn status(&self) -> u8 {
+    pub(crate) fn status(&self) -> u8 {
         self.status
     }
 
     /// The lines for stderr.
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let Some(hint) = &self.hint else { return self.message.clone() };
         let mut text = format!("error: {}\n", self.message);
         for cause in &self.causes {

@@ -23,13 +23,13 @@ use crate::plan::Plan;
 
 /// Listeners that are bound and do not answer yet.
 #[derive(Debug)]
-pub struct Bound {
+pub(crate) struct Bound {
     front: Front<Php>,
     pool: Arc<OnceLock<Pool>>,
 }
 
 /// Binds every listener.
-pub async fn bind(settings: &Settings, plan: &Plan) -> Result<Bound, Failure> {
+pub(crate) async fn bind(settings: &Settings, plan: &Plan) -> Result<Bound, Failure> {
     let pool = Arc::new(OnceLock::new());
     let front = Front::bind(options(settings, plan)?, Php(Arc::clone(&pool)))
         .await
@@ -39,12 +39,12 @@ pub async fn bind(settings: &Settings, plan: &Plan) -> Result<Bound, Failure> {
 
 impl Bound {
     /// What clients connect to, the first listener first.
-    pub fn urls(&self) -> Vec<String> {
+    pub(crate) fn urls(&self) -> Vec<String> {
         self.front.addresses().iter().map(ToString::to_string).collect()
     }
 
     /// Answers requests until `drain` is cancelled and what runs has finished.
-    pub async fn serve(self, pool: Option<Pool>, drain: CancellationToken) {
+    pub(crate) async fn serve(self, pool: Option<Pool>, drain: CancellationToken) {
         if let Some(pool) = pool {
             self.pool.set(pool).expect("a front is served once");
         }
@@ -63,15 +63,13 @@ impl Application for Php {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<AnswerBody>, DispatchError> {
-        match self.0.get() {
-            Some(pool) => Ok(pool.dispatch(request).await?.map(|body| AnswerBody(Some(body)))),
-            // Only files are served here; PHP source is not one of them.
-            None => {
-                let mut response = Response::new(AnswerBody(None));
-                *response.status_mut() = StatusCode::NOT_FOUND;
-                Ok(response)
-            }
+        if let Some(pool) = self.0.get() {
+            return Ok(pool.dispatch(request).await?.map(|body| AnswerBody(Some(body))));
         }
+        // Only files are served here; PHP source is not one of them.
+        let mut response = Response::new(AnswerBody(None));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        Ok(response)
     }
 }
 
@@ -98,7 +96,7 @@ impl Body for AnswerBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::{Environment, LogFormat, Settings};
 use crate::failure::Failure;
 
 /// Starts logging; to be called once.
-pub fn start(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&settings.log.level).map_err(|error| {
         Failure::misused(
             format!("wrong value for `log.level`: `{}`: {error}", settings.log.level),
@@ -31,7 +31,7 @@ pub fn start(settings: &Settings, environment: &Environment) -> Result<(), Failu
 }
 
 /// How log lines look.
-pub fn format(settings: &Settings, environment: &Environment) -> LogFormat {
+pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogFormat {
     let fitting = if environment.stderr_is_terminal { LogFormat::Text } else { LogFormat::Json };
     settings.log.format.0.unwrap_or(fitting)
 }
@@ -41,6 +41,6 @@ pub fn format(settings: &Settings, environment: &Environment) -> LogFormat {
     clippy::print_stderr,
     reason = "these lines are for people and scripts, not for log collectors"
 )]
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     eprintln!("hearth: {line}");
 }

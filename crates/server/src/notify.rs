@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
 /// Tells the service manager `state`, e.g. `READY=1`. A failure is logged: the server works without a manager.
-pub fn notify(socket: Option<&Path>, state: &str) {
+pub(crate) fn notify(socket: Option<&Path>, state: &str) {
     let Some(path) = socket else { return };
     if let Err(error) = send(path, state) {
         tracing::warn!(socket = %path.display(), %error, "service manager not notified");

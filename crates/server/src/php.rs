@@ -15,7 +15,7 @@ use crate::failure::Failure;
 
 /// A worker program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Worker {
+pub(crate) struct Worker {
     /// `8.2` of `hearth-worker-8.2`; `None` when a program of another name was configured.
     pub version: Option<PhpVersion>,
     /// Absolute.
@@ -24,7 +24,7 @@ pub struct Worker {
 
 /// What `hearth-worker-8.x --info-json` prints.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Info {
+pub(crate) struct Info {
     /// `8.2.35`.
     pub php_version: String,
     /// The SAPI's name.
@@ -45,7 +45,7 @@ pub struct Info {
 }
 
 /// All worker programs at hand, highest version first.
-pub fn workers(environment: &Environment) -> Vec<Worker> {
+pub(crate) fn workers(environment: &Environment) -> Vec<Worker> {
     let mut found: Vec<Worker> = Vec::new();
     for folder in environment.worker_folders() {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
@@ -66,7 +66,7 @@ pub fn workers(environment: &Environment) -> Vec<Worker> {
 }
 
 /// The worker program that the settings ask for.
-pub fn select(settings: &Settings, environment: &Environment) -> Result<Worker, Failure> {
+pub(crate) fn select(settings: &Settings, environment: &Environment) -> Result<Worker, Failure> {
     if let Some(program) = &settings.php.worker_program.0 {
         return Ok(Worker { version: settings.php.version.0, program: program.clone() });
     }
@@ -109,7 +109,7 @@ pub fn select(settings: &Settings, environment: &Environment) -> Result<Worker, 
 }
 
 /// Asks a worker program about its PHP, with the application's ini settings.
-pub fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure> {
+pub(crate) fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure> {
     let program = worker.program.display().to_string();
     let rebuild = "`make build` builds it again; run it by hand with `--info-json` to see more";
     let mut command = Command::new(&worker.program);
@@ -133,7 +133,7 @@ pub fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure> {
 }
 
 /// Becomes the PHP command line program. Returns only when that fails.
-pub fn become_cli(
+pub(crate) fn become_cli(
     settings: &Settings,
     environment: &Environment,
     arguments: &[std::ffi::OsString],
@@ -183,7 +183,7 @@ fn cli_program(settings: &Settings, environment: &Environment) -> Result<PathBuf
 }
 
 /// Whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
-pub fn has_extension(info: &Info, name: &str) -> bool {
+pub(crate) fn has_extension(info: &Info, name: &str) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace([' ', '-'], "_");
     // Composer's and Hearth's name differ for this one alone.
     let wanted = if name == "opcache" { "zend_opcache".to_owned() } else { plain(name) };

@@ -1,1 +1,64 @@
+use std::os::unix::fs::PermissionsExt;
 
+use super::*;
+
+fn executable(folder: &std::path::Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn settings(folder: &std::path::Path, toml: &str, environment: &Environment) -> Settings {
+    std::fs::write(folder.join("hearth.toml"), toml).unwrap();
+    crate::config::load(folder, None, Vec::new(), environment).unwrap()
+}
+
+fn said(script: &str) -> Result<Info, Failure> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = executable(folder.path(), "hearth-worker-8.2", script);
+    let environment = Environment::for_test(folder.path(), &[]);
+    let settings = settings(folder.path(), "[php.ini]\nmemory_limit = \"1M\"\n", &environment);
+    info(&Worker { version: PhpVersion::parse("8.2"), program }, &settings)
+}
+
+#[test]
+fn a_worker_program_is_asked_with_the_applications_ini_settings() {
+    let info = said(
+        "#!/bin/sh\n[ \"$*\" = \"--ini memory_limit=1M --info-json\" ] && echo '{\"php_version\": \"8.2.35\", \
+         \"sapi\": \"fpm-fcgi\", \"zts\": false, \"extensions\": {\"Core\": \"8.2.35\", \"Zend OPcache\": null}}'\n",
+    )
+    .unwrap();
+    assert_eq!(info.php_version, "8.2.35");
+    assert!(has_extension(&info, "core"));
+    assert!(has_extension(&info, "zend-opcache"));
+    assert!(has_extension(&info, "opcache"));
+    assert!(!has_extension(&info, "gd"));
+}
+
+#[test]
+fn a_worker_program_that_does_not_answer_is_an_error_with_its_own_words() {
+    let failed =
+        said("#!/bin/sh\necho 'libphp8.2.so: not found' >&2; exit 127\n").unwrap_err().render();
+    assert!(failed.contains("libphp8.2.so: not found"), "{failed}");
+    let other = said("#!/bin/sh\necho PHP 8.2\n").unwrap_err().render();
+    assert!(other.contains("printed something else"), "{other}");
+}
+
+#[test]
+fn the_command_line_program_is_that_of_the_version() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["php", "php8.2", "php8.4", "hearth-worker-8.2"] {
+        executable(folder.path(), name, "");
+    }
+    let path = folder.path().to_str().unwrap();
+    let environment =
+        Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", path), ("PATH", path)]);
+    let program =
+        |toml: &str| cli_program(&settings(folder.path(), toml, &environment), &environment);
+    assert!(program("").unwrap().ends_with("php8.2"));
+    assert!(program("[php]\nversion = 8.4\n").unwrap().ends_with("php8.4"));
+    assert!(program("[php]\ncli = \"my/php\"\n").unwrap().ends_with("my/php"));
+    let missing = program("[php]\nversion = \"8.3\"\n").unwrap_err().render();
+    assert!(missing.starts_with("error: no php8.3 in PATH"), "{missing}");
+}

@@ -19,7 +19,7 @@ const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
 
 /// What `hearth serve` does with an application.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// What was found, with the settings' overrides in place.
     pub application: Application,
     /// How PHP runs; `None` when only files are served.
@@ -28,7 +28,7 @@ pub struct Plan {
 
 /// How PHP runs.
 #[derive(Clone, Debug)]
-pub struct PhpPlan {
+pub(crate) struct PhpPlan {
     /// The worker program.
     pub worker: Worker,
     /// How a request meets PHP.
@@ -41,7 +41,7 @@ pub struct PhpPlan {
 
 /// Where a worker script comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WorkerScript {
+pub(crate) enum WorkerScript {
     /// A file of the application.
     File(PathBuf),
     /// Hearth's own, written into the run folder under this name.
@@ -64,7 +64,7 @@ impl fmt::Display for WorkerScript {
 
 impl Plan {
     /// Makes the plan. The application's folder and scripts are looked at; nothing is started.
-    pub fn new(
+    pub(crate) fn new(
         application: Application,
         settings: &Settings,
         environment: &Environment,
@@ -90,19 +90,19 @@ impl Plan {
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.
-    pub fn script_name(&self, script: &Path) -> Option<String> {
+    pub(crate) fn script_name(&self, script: &Path) -> Option<String> {
         let relative = script.strip_prefix(&self.application.document_root).ok()?;
         Some(format!("/{}", relative.to_str()?))
     }
 
     /// What `SCRIPT_FILENAME` is in the model `worker`: the front controller, in whose place the worker script answers.
-    pub fn nominal_script(&self) -> PathBuf {
+    pub(crate) fn nominal_script(&self) -> PathBuf {
         let own = &self.application.front_controller;
         own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))
     }
 
     /// The one line that explains it all. `php_version` is the full one once PHP has said it.
-    pub fn explain(&self, php_version: Option<&str>) -> String {
+    pub(crate) fn explain(&self, php_version: Option<&str>) -> String {
         let app = &self.application;
         let mut line = format!("{} in {} ({})", app.kind.name(), app.folder.display(), app.because);
         let mut add = |text: String| {
@@ -209,7 +209,7 @@ fn is_octane(script: &Path) -> bool {
 }
 
 /// The processors that this process may use.
-pub fn processors() -> NonZeroUsize {
+pub(crate) fn processors() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 

@@ -1,1 +1,139 @@
+use std::fs;
 
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::Raw;
+
+/// A folder with these files beside programs `hearth-worker-8.2` and `-8.10`.
+struct Machine {
+    app: TempDir,
+    environment: Environment,
+    programs: TempDir,
+}
+
+impl Machine {
+    fn with(files: &[&str]) -> Self {
+        let (app, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for file in files {
+            let path = app.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        for version in ["8.2", "8.10"] {
+            fs::write(programs.path().join(format!("hearth-worker-{version}")), "").unwrap();
+        }
+        fs::write(programs.path().join("hearth-worker-old"), "").unwrap();
+        let environment = Environment::for_test(
+            app.path(),
+            &[("HEARTH_LIB_DIR", programs.path().to_str().unwrap())],
+        );
+        Self { app, environment, programs }
+    }
+
+    fn settings(&self, flags: &[(&'static str, &str)]) -> Settings {
+        let flags = flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+        crate::config::load(self.app.path(), None, flags, &self.environment).unwrap()
+    }
+
+    fn plan(&self, flags: &[(&'static str, &str)]) -> Result<Plan, Failure> {
+        let application = crate::detect::detect(self.app.path())?;
+        Plan::new(application, &self.settings(flags), &self.environment)
+    }
+
+    /// The plan's line, or the error, without the names of temporary folders.
+    fn explained(&self, flags: &[(&'static str, &str)]) -> String {
+        let text = match self.plan(flags) {
+            Ok(plan) => plan.explain(Some("8.2.35")),
+            Err(failure) => failure.render(),
+        };
+        let app = self.app.path().canonicalize().unwrap();
+        text.replace(app.to_str().unwrap(), "APP")
+            .replace(self.programs.path().to_str().unwrap(), "LIB")
+    }
+}
+
+#[test]
+fn one_line_explains_what_runs() {
+    let laravel = Machine::with(&["artisan", "bootstrap/app.php", "public/index.php"]);
+    assert_eq!(
+        laravel.explained(&[("php.workers", "2")]),
+        "Laravel application in APP (artisan and bootstrap/app.php found); request model; document root APP/public; \
+         front controller APP/public/index.php; PHP 8.2.35; 2 workers"
+    );
+    let files = Machine::with(&["index.html"]);
+    assert_eq!(
+        files.explained(&[]),
+        "static files in APP (index.html and no PHP script found); document root APP"
+    );
+    let script = Machine::with(&["worker.php"]);
+    assert_eq!(
+        script.explained(&[("php.workers", "1")]),
+        "worker script in APP (worker.php found); worker model; worker script APP/worker.php; document root APP; \
+         front controller APP/worker.php; PHP 8.2.35; 1 worker"
+    );
+}
+
+#[test]
+fn a_framework_without_a_worker_script_gets_ours() {
+    let model = [("php.model", "worker")];
+    let script =
+        |files: &[&str]| Machine::with(files).plan(&model).unwrap().php.unwrap().script.unwrap();
+    let laravel = ["artisan", "bootstrap/app.php", "public/index.php"];
+    assert!(matches!(script(&laravel), WorkerScript::Ours { text, .. } if text == LARAVEL_WORKER));
+    let octane =
+        ["artisan", "bootstrap/app.php", "public/index.php", "public/frankenphp-worker.php"];
+    assert!(matches!(script(&octane), WorkerScript::Ours { text, .. } if text == LARAVEL_WORKER));
+    let own = ["artisan", "bootstrap/app.php", "public/index.php", "public/worker.php"];
+    assert!(
+        matches!(script(&own), WorkerScript::File(path) if path.ends_with("public/worker.php"))
+    );
+    let symfony = ["config/bundles.php", "public/index.php"];
+    assert!(matches!(script(&symfony), WorkerScript::Ours { text, .. } if text == SYMFONY_WORKER));
+}
+
+#[test]
+fn the_highest_version_runs_unless_another_is_named() {
+    let machine = Machine::with(&["index.php"]);
+    let program =
+        |flags: &[(&'static str, &str)]| machine.plan(flags).unwrap().php.unwrap().worker.program;
+    assert!(program(&[]).ends_with("hearth-worker-8.10"));
+    assert!(program(&[("php.version", "8.2")]).ends_with("hearth-worker-8.2"));
+}
+
+#[test]
+fn settings_override_what_was_found() {
+    let machine = Machine::with(&["index.php", "web/index.php", "web/app.php", "loop.php"]);
+    let plan = machine
+        .plan(&[("http.document_root", "web"), ("http.front_controller", "web/app.php")])
+        .unwrap();
+    assert!(plan.application.document_root.ends_with("web"));
+    assert_eq!(
+        plan.script_name(plan.application.front_controller.as_ref().unwrap()).as_deref(),
+        Some("/app.php")
+    );
+    let plan = machine.plan(&[("php.worker_script", "loop.php")]).unwrap();
+    let php = plan.php.unwrap();
+    assert_eq!(php.model, Model::Worker);
+    assert!(matches!(php.script, Some(WorkerScript::File(path)) if path.ends_with("loop.php")));
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_what_to_do() {
+    let machine = Machine::with(&["index.php"]);
+    let files = Machine::with(&["index.html"]);
+    let bare = Machine {
+        environment: Environment::for_test(machine.app.path(), &[("HEARTH_LIB_DIR", "/nowhere")]),
+        ..Machine::with(&["index.php"])
+    };
+    let seen = [
+        machine.explained(&[("php.model", "worker")]),
+        machine.explained(&[("php.version", "8.4")]),
+        machine.explained(&[("http.document_root", "/nonexistent")]),
+        machine.explained(&[("http.front_controller", "/nonexistent/index.php")]),
+        files.explained(&[("php.model", "request")]),
+        bare.explained(&[]),
+        bare.explained(&[("php.version", "8.2")]),
+    ];
+    insta::assert_snapshot!(seen.join("\n"));
+}

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 /// The folder, removed on drop when it is ours.
 #[derive(Debug)]
-pub struct RunDir {
+pub(crate) struct RunDir {
     path: PathBuf,
     ours: bool,
 }
 
 impl RunDir {
     /// Takes the configured folder (made if it is not there), or makes a new one below `temporary`.
-    pub fn new(configured: Option<&Path>, temporary: &Path) -> io::Result<Self> {
+    pub(crate) fn new(configured: Option<&Path>, temporary: &Path) -> io::Result<Self> {
         if let Some(path) = configured {
             DirBuilder::new().mode(0o700).recursive(true).create(path)?;
             return Ok(Self { path: path.to_owned(), ours: false });
@@ -41,7 +41,7 @@ impl RunDir {
     }
 
     /// Writes a file into it, readable by our user only, and returns its path.
-    pub fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

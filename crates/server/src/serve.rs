@@ -6,12 +6,14 @@
 //! - Drain: the front stops accepting and finishes, then the pool, then the admin address. A second signal ends it at once.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pool::{Pool, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, Serving, State};
@@ -25,7 +27,7 @@ use crate::run_dir::RunDir;
 use crate::{log, notify};
 
 /// Serves until a signal ends it.
-pub fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
+pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
     let folder = detect::folder_of(&target.path)?;
     let settings =
         config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;
@@ -94,19 +96,12 @@ async fn serve_and_drain(
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
     let front = front::bind(settings, plan).await?;
-    let run_dir =
-        RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())
-            .map_err(|error| {
-                Failure::caused_by(
-                    "cannot make the run folder",
-                    &error,
-                    "set `server.run_dir` to a folder that may be written",
-                )
-            })?;
+    // Kept until the pool is drained: workers that are replaced read their script again.
+    let own_script = own_script(settings, plan, environment)?;
     let pool = match &plan.php {
         None => None,
         Some(php) => {
-            let options = pool_options(php, plan, settings, &run_dir)?;
+            let options = pool_options(php, plan, settings, own_script.as_ref());
             let started = tokio::select! {
                 started = Pool::start(options) => started,
                 () = drain.cancelled() => return Ok(()),
@@ -131,43 +126,62 @@ async fn serve_and_drain(
 
     let draining = async {
         drain.cancelled().await;
+        let deadline = Instant::now() + settings.server.shutdown_patience;
         state.draining();
         notify::notify(environment.notify_socket(), "STOPPING=1");
         tracing::info!("draining");
+        deadline
     };
-    tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
+    let ((), deadline) = tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
     if let Some(pool) = pool {
-        pool.drain(settings.server.shutdown_patience).await;
+        // One patience for all: what the front has used up is not given again.
+        pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
     tracing::info!("drained");
     Ok(())
+}
+
+/// A worker script that Hearth brings, and the folder that it lies in.
+struct OwnScript {
+    path: PathBuf,
+    _run_dir: RunDir,
+}
+
+fn own_script(
+    settings: &Settings,
+    plan: &Plan,
+    environment: &Environment,
+) -> Result<Option<OwnScript>, Failure> {
+    let script = plan.php.as_ref().and_then(|php| php.script.as_ref());
+    let Some(WorkerScript::Ours { name, text }) = script else { return Ok(None) };
+    let write = || {
+        let run_dir =
+            RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
+        Ok(Some(OwnScript { path: run_dir.write(name, text)?, _run_dir: run_dir }))
+    };
+    write().map_err(|error: std::io::Error| {
+        let hint = "set `server.run_dir` to a folder that may be written";
+        Failure::caused_by("cannot write the worker script", &error, hint)
+    })
 }
 
 fn pool_options(
     php: &PhpPlan,
     plan: &Plan,
     settings: &Settings,
-    run_dir: &RunDir,
-) -> Result<pool::Options, Failure> {
-    let worker_script = match &php.script {
-        None => None,
-        Some(WorkerScript::File(path)) => Some(path.clone()),
-        Some(WorkerScript::Ours { name, text }) => {
-            Some(run_dir.write(name, text).map_err(|error| {
-                Failure::caused_by(
-                    "cannot write the worker script",
-                    &error,
-                    "set `server.run_dir` to a folder that may be written",
-                )
-            })?)
-        }
-    };
+    own_script: Option<&OwnScript>,
+) -> pool::Options {
     let mut env = settings.php.env.0.clone();
-    if matches!(php.script, Some(WorkerScript::Ours { .. })) {
-        // Hearth's own scripts lie outside the application and find it by this.
-        env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
-    }
-    Ok(pool::Options {
+    let worker_script = match (&php.script, own_script) {
+        (_, Some(own)) => {
+            // It lies outside the application and finds it by this.
+            env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
+            Some(own.path.clone())
+        }
+        (Some(WorkerScript::File(path)), None) => Some(path.clone()),
+        (Some(WorkerScript::Ours { .. }) | None, None) => None,
+    };
+    pool::Options {
         program: php.worker.program.clone(),
         model: match php.model {
             Model::Request => pool::Model::Request,
@@ -184,7 +198,7 @@ fn pool_options(
         boot_timeout: settings.php.boot_timeout,
         max_requests: settings.php.max_requests,
         memory_limit: settings.php.memory_limit,
-    })
+    }
 }
 
 fn boot_failure(error: &StartError, plan: &Plan) -> Failure {

@@ -25,8 +25,10 @@ impl PhpFpm {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let place = folder.path().display();
         let root = document_root.display();
-        let values: String =
-            ini.iter().map(|(name, value)| format!("php_admin_value[{name}] = {value}\n")).collect();
+        let values: String = ini
+            .iter()
+            .map(|(name, value)| format!("php_admin_value[{name}] = {value}\n"))
+            .collect();
         let fpm_conf = format!(
             "[global]\nerror_log = {place}/fpm.log\ndaemonize = no\n\
              [www]\nlisten = {place}/fpm.sock\npm = static\npm.max_children = 2\nuser = {user}\ngroup = {user}\n\

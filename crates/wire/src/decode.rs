@@ -113,7 +113,7 @@ pub enum FromWorker<'a> {
     Body(&'a [u8]),
     /// The answer is complete.
     End {
-        /// Waits for the next request already.
+        /// Reads the next request at once; else after some clean-up.
         ready: bool,
         /// PHP code still runs.
         busy: bool,

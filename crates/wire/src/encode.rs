@@ -35,7 +35,7 @@ pub fn abort(buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(&header(0, Kind::Abort, 0));
 }
 
-/// Fork a worker. The three descriptors travel beside it.
+/// Fork a worker. The four descriptors travel beside it.
 pub fn spawn(buffer: &mut Vec<u8>, slot: u32) {
     let start = begin(buffer);
     buffer.extend_from_slice(&slot.to_le_bytes());

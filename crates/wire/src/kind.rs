@@ -52,7 +52,7 @@ pub enum Sender {
 impl Kind {
     /// Flag of REQUEST and BODY: no more of the body follows.
     pub const LAST: u8 = 1;
-    /// Flag of END: the worker waits for the next request already.
+    /// Flag of END: the worker reads the next request at once.
     pub const END_READY: u8 = 1;
     /// Flag of END: PHP code still runs.
     pub const END_BUSY: u8 = 2;

@@ -8,7 +8,11 @@ use Monolog\Handler\ErrorLogHandler;
 return [
     'default' => 'errorlog',
     'channels' => [
-        'errorlog' => ['driver' => 'errorlog', 'level' => env('LOG_LEVEL', 'warning'), 'type' => ErrorLogHandler::OPERATING_SYSTEM],
+        'errorlog' => [
+            'driver' => 'errorlog',
+            'level' => env('LOG_LEVEL', 'warning'),
+            'type' => ErrorLogHandler::OPERATING_SYSTEM,
+        ],
         'emergency' => ['path' => storage_path('logs/laravel.log')],
     ],
 ];

@@ -75,6 +75,25 @@ async fn the_proxy_protocol_names_the_client() {
     assert_eq!(told["remote"], "203.0.113.9:4711");
     assert_eq!(told["local_port"], 443);
     let mut client = server.connect().await;
+    client.send("PROXY UNKNOWN\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(client.reply().await.text(), "app /a");
+    let mut client = server.connect().await;
     client.send(request).await;
     assert_eq!(client.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_client_behind_the_proxy_protocol_is_not_believed_for_its_balancers_sake() {
+    let server = Server::with(|options, _| {
+        options.proxy_protocol = true;
+        options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    })
+    .await;
+    let told = server
+        .ask(
+            "PROXY TCP4 203.0.113.9 192.0.2.1 4711 443\r\nGET /describe HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
+        )
+        .await
+        .json();
+    assert_eq!(told["remote"], "203.0.113.9:4711");
 }

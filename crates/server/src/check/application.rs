@@ -11,7 +11,7 @@ use crate::detect::{Application, Kind};
 use crate::php::{Info, has_extension};
 
 /// Looks at the application.
-pub fn look(
+pub(crate) fn look(
     report: &mut Report,
     application: &Application,
     info: Option<&Info>,

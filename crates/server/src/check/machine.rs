@@ -13,7 +13,7 @@ use crate::config::{Address, Settings};
 const OWN_DESCRIPTORS: u64 = 256;
 
 /// Looks at the machine.
-pub fn look(report: &mut Report, settings: &Settings) {
+pub(crate) fn look(report: &mut Report, settings: &Settings) {
     for address in &settings.http.listen {
         match address {
             Address::Tcp(socket) => bindable(report, *socket, "--listen"),
@@ -72,7 +72,7 @@ fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str) {
 }
 
 fn unix(report: &mut Report, path: &Path) {
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
     if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
         report.fine(Topic::Listeners, format!("can listen on unix:{}", path.display()));
     } else {

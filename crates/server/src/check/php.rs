@@ -8,7 +8,7 @@ use crate::php::{self, Info};
 use crate::plan::Plan;
 
 /// Looks at PHP; what it says about itself is for the other checks.
-pub fn look(
+pub(crate) fn look(
     report: &mut Report,
     plan: Option<&Plan>,
     settings: &Settings,

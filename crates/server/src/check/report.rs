@@ -9,7 +9,7 @@ use crate::php::Info;
 
 /// Everything found.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     application: Option<String>,
     findings: Vec<Finding>,
     php: Option<Info>,
@@ -39,7 +39,7 @@ enum Level {
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Topic {
+pub(crate) enum Topic {
     /// Flags, environment, `hearth.toml`.
     Settings,
     /// The application's files.
@@ -66,17 +66,17 @@ impl Topic {
 
 impl Report {
     /// The line that says what would run.
-    pub fn explain(&mut self, line: String) {
+    pub(crate) fn explain(&mut self, line: String) {
         self.application = Some(line);
     }
 
     /// What PHP says about itself.
-    pub fn php(&mut self, info: Info) {
+    pub(crate) fn php(&mut self, info: Info) {
         self.php = Some(info);
     }
 
     /// Something is as it should be.
-    pub fn fine(&mut self, topic: Topic, message: impl Into<String>) {
+    pub(crate) fn fine(&mut self, topic: Topic, message: impl Into<String>) {
         self.findings.push(Finding {
             level: Level::Fine,
             topic,
@@ -86,17 +86,27 @@ impl Report {
     }
 
     /// Something works, but somebody should know.
-    pub fn warning(&mut self, topic: Topic, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn warning(
+        &mut self,
+        topic: Topic,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
         self.push(Level::Warning, topic, message.into(), hint.into());
     }
 
     /// Something will not work.
-    pub fn problem(&mut self, topic: Topic, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn problem(
+        &mut self,
+        topic: Topic,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
         self.push(Level::Problem, topic, message.into(), hint.into());
     }
 
     /// `hearth serve` would end with this.
-    pub fn failure(&mut self, topic: Topic, failure: &Failure) {
+    pub(crate) fn failure(&mut self, topic: Topic, failure: &Failure) {
         self.problem(topic, failure.message(), failure.hint().unwrap_or_default());
     }
 
@@ -104,8 +114,19 @@ impl Report {
         self.findings.push(Finding { level, topic, message, hint: Some(hint) });
     }
 
+    /// Writes `name` for `text` everywhere, so that tests see the same on every machine.
+    #[cfg(test)]
+    pub(crate) fn replace(&mut self, text: &str, name: &str) {
+        let findings = self.findings.iter_mut();
+        let texts = findings
+            .flat_map(|finding| std::iter::once(&mut finding.message).chain(&mut finding.hint));
+        for one in texts.chain(&mut self.application) {
+            *one = one.replace(text, name);
+        }
+    }
+
     /// Nothing is wrong.
-    pub fn is_fine(&self) -> bool {
+    pub(crate) fn is_fine(&self) -> bool {
         self.findings.iter().all(|finding| finding.level != Level::Problem)
     }
 
@@ -114,7 +135,7 @@ impl Report {
     }
 
     /// For people.
-    pub fn text(&self, colour: bool) -> String {
+    pub(crate) fn text(&self, colour: bool) -> String {
         let mut text = String::new();
         if let Some(line) = &self.application {
             writeln!(text, "{line}\n").expect("a String takes all");
@@ -145,7 +166,7 @@ impl Report {
     }
 
     /// For programs.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]
         struct Verdict<'a> {
             fine: bool,

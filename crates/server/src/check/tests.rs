@@ -1,1 +1,129 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
+use super::*;
+use crate::config::Raw;
+
+const WORKER: &str = "#!/bin/sh\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
+                      \"extensions\": {\"Core\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
+                      \"ini_file\": \"/etc/php/8.2/php.ini\", \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
+
+/// Checks an application made of these files with a PHP that says it has two extensions.
+fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)]) -> Report {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    fs::write(&worker, WORKER.replace("OPCACHE", opcache)).unwrap();
+    fs::set_permissions(&worker, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let environment =
+        Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib.path().to_str().unwrap())]);
+    let mut all = vec![
+        ("http.listen", Raw::Text("127.0.0.1:0".into())),
+        ("php.workers", Raw::Text("2".into())),
+    ];
+    all.extend(flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))));
+    let target = Target { path: folder.path().to_owned(), config: None, flags: all };
+    let mut report = check(&target, &environment).unwrap();
+    let canonical = folder.path().canonicalize().unwrap();
+    for (path, name) in [(canonical.as_path(), "APP"), (lib.path(), "LIB")] {
+        report.replace(path.to_str().unwrap(), name);
+    }
+    report
+}
+
+/// The text for people without what differs between machines.
+fn text(report: &Report) -> String {
+    let text = report.text(false);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains(" system: ")).collect();
+    lines.join(
+        "
+",
+    )
+}
+
+#[test]
+fn a_sound_application_has_nothing_wrong() {
+    let report = report(&[("public/index.php", ""), ("public/style.css", "")], "true", &[]);
+    assert!(report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn everything_wrong_with_a_laravel_application_is_said_at_once() {
+    let files = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("config/app.php", "'key' => env('APP_KEY'),"),
+        ("public/index.php", ""),
+        (".env", "APP_KEY=\nAPP_DEBUG=true\n"),
+        (
+            "composer.json",
+            r#"{"require": {"php": "^8.3", "ext-gd": "*", "ext-mbstring": "*", "ext-redis": "*"}}"#,
+        ),
+    ];
+    let report = report(&files, "false", &[]);
+    assert!(!report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_symfony_application_in_debug_mode_is_told_so() {
+    let files = [
+        ("config/bundles.php", ""),
+        ("public/index.php", ""),
+        (".env", "APP_ENV=dev\n"),
+        (".env.local", "export APP_DEBUG=\"1\"\n"),
+    ];
+    let report = report(&files, "true", &[]);
+    assert!(report.is_fine(), "a warning is no problem");
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn an_address_in_use_and_a_missing_certificate_are_problems() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let flags = [
+        ("admin.listen", address.as_str()),
+        ("http.tls_cert", "/nonexistent/cert.pem"),
+        ("http.tls_key", "/nonexistent/key.pem"),
+    ];
+    let mut report = report(&[("index.php", "")], "true", &flags);
+    report.replace(&address, "127.0.0.1:TAKEN");
+    assert!(!report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
+    let broken =
+        report(&[("index.php", ""), ("hearth.toml", "[http]\nlisten = 80\n")], "true", &[]);
+    assert!(!broken.is_fine());
+    assert!(
+        text(&broken).contains("✗ settings: wrong value for `http.listen`"),
+        "{}",
+        text(&broken)
+    );
+
+    let environment = Environment::for_test(Path::new("/"), &[]);
+    let flags = vec![("http.listen", Raw::Text("80".into()))];
+    let refused =
+        check(&Target { path: "/".into(), config: None, flags }, &environment).unwrap_err();
+    assert_eq!(refused.status(), 2);
+}
+
+#[test]
+fn programs_get_the_same_as_one_json_object() {
+    let report = report(&[("index.php", "")], "true", &[]);
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(json["fine"], true);
+    assert_eq!(json["php"]["php_version"], "8.2.35");
+    assert_eq!(json["findings"][0]["level"], "fine");
+    assert_eq!(json["findings"][0]["topic"], "settings");
+}

@@ -1,27 +1,27 @@
 //! The environment of the process, read once.
 
-#![expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
-
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::{ConfigError, KEYS, Key, Origin, nearest};
 
-/// Variables that start like settings and are not: between Hearth's own processes, or for where its files lie.
-const NOT_SETTINGS: &[&str] = &[
-    "HEARTH_APP_DIR",
-    "HEARTH_CONFIG",
-    "HEARTH_EGRESS",
-    "HEARTH_INI_DIR",
-    "HEARTH_LIB_DIR",
-    "HEARTH_REQUEST_ID",
-    "HEARTH_WORKER",
+/// Variables that start like settings and are not, with what they are for: the reference page lists them.
+pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
+    ("HEARTH_APP_DIR", "set by Hearth for its own worker scripts: the application's folder"),
+    ("HEARTH_BIN", "the program `hearth` that the project's tests run"),
+    ("HEARTH_CONFIG", "the settings file, as `--config`"),
+    ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
+    ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
+    ("HEARTH_LIB_DIR", "the folder of the worker programs"),
+    ("HEARTH_REQUEST_ID", "set by Hearth for PHP: the id of the request"),
+    ("HEARTH_WORKER", "set by Hearth for PHP: 1 in a worker script"),
+    ("HEARTH_WORKER_DIR", "the folder of the worker programs that the project's tests run"),
 ];
 
 /// What the process was started with.
 #[derive(Clone, Debug)]
-pub struct Environment {
+pub(crate) struct Environment {
     variables: Vec<(OsString, OsString)>,
     /// The current directory.
     pub current_dir: PathBuf,
@@ -35,7 +35,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads it all.
-    pub fn read() -> std::io::Result<Self> {
+    pub(crate) fn read() -> std::io::Result<Self> {
         Ok(Self {
             variables: std::env::vars_os().collect(),
             current_dir: std::env::current_dir()?,
@@ -45,58 +45,71 @@ impl Environment {
         })
     }
 
+    /// An environment of these variables only.
+    #[cfg(test)]
+    pub(crate) fn for_test(current_dir: &Path, variables: &[(&str, &str)]) -> Self {
+        Self {
+            variables: variables.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            current_dir: current_dir.to_owned(),
+            program: current_dir.join("hearth"),
+            stderr_is_terminal: false,
+            stdout_is_terminal: false,
+        }
+    }
+
     fn path(&self, name: &str) -> Option<&Path> {
         self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| Path::new(value))
     }
 
     /// A variable of the application, for `check`.
-    pub fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.path(name)?.to_str()
     }
 
     /// `HEARTH_*` variables that are settings, or should be.
-    pub fn settings(&self) -> Vec<(String, String)> {
+    pub(crate) fn settings(&self) -> Vec<(String, String)> {
         self.variables
             .iter()
             .filter_map(|(name, value)| {
                 let name = name.to_str()?;
-                let setting = name.starts_with("HEARTH_") && !NOT_SETTINGS.contains(&name);
+                let setting = name.starts_with("HEARTH_")
+                    && !NOT_SETTINGS.iter().any(|(known, _)| *known == name);
                 setting.then(|| (name.to_owned(), value.to_string_lossy().into_owned()))
             })
             .collect()
     }
 
     /// `HEARTH_CONFIG`: the file to read instead of the application's `hearth.toml`.
-    pub fn config_file(&self) -> Option<&Path> {
+    pub(crate) fn config_file(&self) -> Option<&Path> {
         self.path("HEARTH_CONFIG")
     }
 
     /// Where `hearth-worker-8.x` may lie, most wanted first.
-    pub fn worker_folders(&self) -> Vec<PathBuf> {
+    pub(crate) fn worker_folders(&self) -> Vec<PathBuf> {
         if let Some(folder) = self.path("HEARTH_LIB_DIR") {
             return vec![folder.to_owned()];
         }
-        let beside = self.program.parent().unwrap_or(Path::new("/"));
+        let beside = self.program.parent().unwrap_or_else(|| Path::new("/"));
         vec![beside.to_owned(), beside.join("../lib/hearth")]
     }
 
     /// The folders of PATH.
-    pub fn search_path(&self) -> Vec<PathBuf> {
+    pub(crate) fn search_path(&self) -> Vec<PathBuf> {
         self.path("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
     }
 
     /// systemd's notification socket.
-    pub fn notify_socket(&self) -> Option<&Path> {
+    pub(crate) fn notify_socket(&self) -> Option<&Path> {
         self.path("NOTIFY_SOCKET").filter(|path| !path.as_os_str().is_empty())
     }
 
     /// Output to stdout may be coloured (<https://no-color.org>).
-    pub fn colour_stdout(&self) -> bool {
+    pub(crate) fn colour_stdout(&self) -> bool {
         self.stdout_is_terminal && !self.no_color()
     }
 
     /// Output to stderr may be coloured.
-    pub fn colour_stderr(&self) -> bool {
+    pub(crate) fn colour_stderr(&self) -> bool {
         self.stderr_is_terminal && !self.no_color()
     }
 
@@ -109,7 +122,7 @@ impl Environment {
         clippy::unused_self,
         reason = "callers get everything about the environment from here"
     )]
-    pub fn temporary_folder(&self) -> PathBuf {
+    pub(crate) fn temporary_folder(&self) -> PathBuf {
         std::env::temp_dir()
     }
 }

@@ -9,7 +9,7 @@ use super::{ConfigError, KEYS, Origin, SECTIONS, nearest};
 
 /// A read file.
 #[derive(Clone, Debug, Default)]
-pub struct File {
+pub(crate) struct File {
     /// Where it lies.
     pub path: PathBuf,
     entries: Vec<Entry>,
@@ -24,14 +24,14 @@ struct Entry {
 
 impl File {
     /// Reads a file that must be there.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| ConfigError::Unreadable { path: path.to_owned(), cause })?;
         Self::parse(path, &text)
     }
 
     /// Reads a file that need not be there.
-    pub fn read_if_there(path: &Path) -> Result<Option<Self>, ConfigError> {
+    pub(crate) fn read_if_there(path: &Path) -> Result<Option<Self>, ConfigError> {
         match Self::read(path) {
             Ok(file) => Ok(Some(file)),
             Err(ConfigError::Unreadable { cause, .. })
@@ -44,7 +44,7 @@ impl File {
     }
 
     /// Reads the text of a file.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
         let document = DeTable::parse(text).map_err(|error| ConfigError::NotToml {
             path: path.to_owned(),
@@ -78,8 +78,8 @@ impl File {
     }
 
     /// What relative paths in it are relative to.
-    pub fn folder(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("/"))
+    pub(crate) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or_else(|| Path::new("/"))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<(&Raw, usize)> {

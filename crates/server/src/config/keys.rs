@@ -17,7 +17,7 @@ use super::{ConfigError, Sources};
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub(crate) struct Key {
     /// `http.listen`.
     pub name: &'static str,
     /// The lines of its doc comment.
@@ -36,22 +36,26 @@ pub struct Key {
 
 impl Key {
     /// `HEARTH_HTTP_LISTEN`.
-    pub fn environment(&self) -> String {
+    pub(crate) fn environment(&self) -> String {
         format!("HEARTH_{}", self.name.replace('.', "_").to_ascii_uppercase())
     }
 
     /// `http` and `listen`.
-    pub fn section_and_key(&self) -> (&'static str, &'static str) {
+    pub(crate) fn section_and_key(&self) -> (&'static str, &'static str) {
         self.name.split_once('.').expect("the table joins section and key with a dot")
     }
 }
 
 /// A section of `hearth.toml`.
 #[derive(Clone, Copy, Debug)]
-pub struct Section {
+pub(crate) struct Section {
     /// `http`.
     pub name: &'static str,
     /// The lines of its doc comment.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only the reference page tells about sections")
+    )]
     pub doc: &'static [&'static str],
 }
 
@@ -73,24 +77,24 @@ macro_rules! settings {
     )+) => {
         /// Everything that can be set, as types.
         #[derive(Clone, Debug)]
-        pub struct Settings {
+        pub(crate) struct Settings {
             $($(#[doc = $section_doc])+ pub $section: $Section,)+
         }
 
         $(
             $(#[doc = $section_doc])+
             #[derive(Clone, Debug)]
-            pub struct $Section {
+            pub(crate) struct $Section {
                 $($(#[doc = $doc])+ pub $key: $type,)+
             }
         )+
 
         /// The sections, in the order of the manual.
-        pub const SECTIONS: &[Section] =
+        pub(crate) const SECTIONS: &[Section] =
             &[$(Section { name: stringify!($section), doc: &[$($section_doc),+] }),+];
 
         /// Every setting, in the order of the manual.
-        pub const KEYS: &[Key] = &[$($(Key {
+        pub(crate) const KEYS: &[Key] = &[$($(Key {
             name: concat!(stringify!($section), ".", stringify!($key)),
             doc: &[$($doc),+],
             flag: flag!($($flag)?),
@@ -102,7 +106,7 @@ macro_rules! settings {
 
         impl Settings {
             /// Reads every setting from its strongest source.
-            pub fn read(sources: &Sources) -> Result<Self, ConfigError> {
+            pub(crate) fn read(sources: &Sources) -> Result<Self, ConfigError> {
                 let mut keys = KEYS.iter();
                 let mut next = || keys.next().expect("a row per field: both come from one table");
                 Ok(Self {
@@ -127,7 +131,7 @@ settings! {
         /// The folder whose files are served as they are. `auto`: `public` where the application has one, else its folder.
         document_root: Auto<PathBuf> = "auto", flag "document-root";
         /// The script that answers what no file answers. `auto`: `index.php` in the document root.
-        front_controller: Auto<PathBuf> = "auto";
+        front_controller: Auto<PathBuf> = "auto", flag "front-controller";
         /// Serve existing files that are not PHP. `off`: everything goes to PHP.
         static_files: bool = "on";
         /// The largest request body; a larger one gets 413. PHP's own `post_max_size` applies too.
@@ -135,7 +139,7 @@ settings! {
         /// The largest request head, request line included; a larger one gets 431.
         header_limit: ByteSize = "64KiB";
         /// Most header fields in a request; more get 431.
-        header_count: NonZeroUsize = "128";
+        header_count: NonZeroUsize = "100";
         /// The longest request target; a longer one gets 414.
         uri_limit: ByteSize = "16KiB";
         /// Requests in flight on one HTTP/2 connection.

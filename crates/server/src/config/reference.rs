@@ -4,12 +4,13 @@
 
 use std::fmt::Write as _;
 
+use super::environment::NOT_SETTINGS;
 use super::{KEYS, SECTIONS};
 
 const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
 
 /// docs/reference/config.md.
-pub fn settings_page() -> String {
+pub(crate) fn settings_page() -> String {
     let mut page = String::from("# Settings\n\n");
     page.push_str(GENERATED);
     page.push_str(concat!(
@@ -42,11 +43,15 @@ pub fn settings_page() -> String {
             .expect("a String takes all");
         }
     }
+    page.push_str("\n## Other variables\n\n| variable | is |\n|---|---|\n");
+    for (name, purpose) in NOT_SETTINGS {
+        writeln!(page, "| `{name}` | {purpose} |").expect("a String takes all");
+    }
     page
 }
 
 /// docs/reference/cli.md.
-pub fn command_line_page(command: clap::Command) -> String {
+pub(crate) fn command_line_page(command: clap::Command) -> String {
     let mut command = command.term_width(100).disable_help_subcommand(true);
     command.build();
     let mut page = format!("# Command line\n\n{GENERATED}");

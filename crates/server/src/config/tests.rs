@@ -87,11 +87,13 @@ fn numbers_booleans_and_lists_of_toml_need_no_quotes() {
     assert_eq!(listen, ["127.0.0.1:0", "unix:/app/run/app.sock"]);
 }
 
+/// A file, variables and flags.
+type Mistake<'a> = (&'a str, &'a [(&'a str, &'a str)], Vec<(&'static str, Raw)>);
+
 /// Each message as a user would see it: a changed word is a changed snapshot.
 #[test]
 fn every_mistake_is_named_with_its_place_and_what_to_do() {
     let flag = |name, value: &str| vec![(name, text(value))];
-    type Mistake<'a> = (&'a str, &'a [(&'a str, &'a str)], Vec<(&'static str, Raw)>);
     let mistakes: Vec<Mistake<'_>> = vec![
         ("[http]\n\nlisen = \":80\"\n", &[], vec![]),
         ("[htpp]\nlisten = \":80\"\n", &[], vec![]),

@@ -15,7 +15,7 @@ use pool::ByteSize;
 
 /// A value before it has a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Raw {
+pub(crate) enum Raw {
     /// A string, number or boolean, as it was written.
     Text(String),
     /// Several of them.
@@ -36,7 +36,7 @@ impl Raw {
 
 /// A text that is not what the setting takes: the text, for the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong(pub String);
+pub(crate) struct Wrong(pub String);
 
 impl Wrong {
     fn quoted(text: &str) -> Self {
@@ -45,7 +45,7 @@ impl Wrong {
 }
 
 /// A type that a setting can have.
-pub trait Value: Sized {
+pub(crate) trait Value: Sized {
     /// Stands for the value in help texts.
     const PLACEHOLDER: &'static str;
     /// A list or table: the flag may be given several times.
@@ -243,7 +243,7 @@ impl<T: Value> Value for Option<T> {
 
 /// A setting that Hearth decides by itself unless it is told: `None` is `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Auto<T>(pub Option<T>);
+pub(crate) struct Auto<T>(pub Option<T>);
 
 impl<T: Value> Value for Auto<T> {
     const PLACEHOLDER: &'static str = T::PLACEHOLDER;
@@ -291,7 +291,7 @@ impl<T: Value> Value for Vec<T> {
 
 /// Names and values, e.g. settings for PHP; a later value of the same name wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pairs(pub Vec<(String, String)>);
+pub(crate) struct Pairs(pub Vec<(String, String)>);
 
 impl Pairs {
     fn set(&mut self, name: String, value: String) {
@@ -337,7 +337,7 @@ impl Value for Pairs {
 
 /// Where a listener binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub(crate) enum Address {
     /// An IP address and a port; port 0 lets the system choose.
     Tcp(SocketAddr),
     /// A Unix socket.
@@ -412,7 +412,7 @@ impl Value for Cidr {
 
 /// How a request meets PHP: only the models that this build has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
+pub(crate) enum Model {
     /// PHP's own request start-up and shutdown, in one process (letter G).
     Request,
     /// A loop in one process, state shared between requests (letter A).
@@ -421,7 +421,7 @@ pub enum Model {
 
 impl Model {
     /// Its name on the command line.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
             Self::Worker => "worker",
@@ -471,7 +471,7 @@ impl Value for Model {
 
 /// A PHP minor version, e.g. `8.2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PhpVersion {
+pub(crate) struct PhpVersion {
     /// `8` in `8.2`.
     pub major: u8,
     /// `2` in `8.2`.
@@ -480,7 +480,7 @@ pub struct PhpVersion {
 
 impl PhpVersion {
     /// Reads `8.2`; of `8.2.35` the last part is ignored.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
         let major = parts.next()?.parse().ok()?;
         let minor = parts.next()?.parse().ok()?;
@@ -509,7 +509,7 @@ impl Value for PhpVersion {
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// One JSON object per line.
     Json,
     /// For people.

@@ -20,7 +20,8 @@ fn worker_model() -> (Site, Hearth) {
 
 /// The answer's fields that PHP set, in order; not those of the front.
 fn fields(answer: &Answer) -> Vec<(String, String)> {
-    let of_front = ["server", "x-request-id", "date", "content-length", "transfer-encoding", "vary"];
+    let of_front =
+        ["server", "x-request-id", "date", "content-length", "transfer-encoding", "vary"];
     answer
         .fields
         .iter()
@@ -69,7 +70,10 @@ fn fields_keep_their_order_and_their_duplicates() {
             ("content-type", "text/html; charset=UTF-8"),
         ])
     );
-    assert_eq!(hearth.get("/headers.php?case=type").field("content-type"), Some("text/plain;charset=UTF-8"));
+    assert_eq!(
+        hearth.get("/headers.php?case=type").field("content-type"),
+        Some("text/plain;charset=UTF-8")
+    );
     assert_eq!(hearth.get("/headers.php?case=no-type").field("content-type"), None);
     assert_eq!(hearth.get("/headers.php?case=callback").field("x-callback"), Some("1"));
 }
@@ -109,7 +113,9 @@ fn pieces_reach_the_client_as_the_script_flushes_them() {
          echo 'second';",
     );
     let mut client = hearth.connect();
-    client.send(testkit::head("GET", &format!("/gate.php?gate={}", gate.display()), &[], 0)).unwrap();
+    client
+        .send(testkit::head("GET", &format!("/gate.php?gate={}", gate.display()), &[], 0))
+        .unwrap();
     let head = client.head().unwrap();
     assert_eq!(head.status, 200);
     assert_eq!(head.field("transfer-encoding"), Some("chunked"));
@@ -232,7 +238,8 @@ fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_
         let answer = hearth.get(path);
         let theirs = Client::connect(peer.address()).unwrap().get(path).unwrap();
         assert_eq!((answer.status, answer.text()), (theirs.status, theirs.text()), "{path}");
-        let line = hearth.log_line(&format!("request.id\":\"{}", answer.field("x-request-id").unwrap()));
+        let line =
+            hearth.log_line(&format!("request.id\":\"{}", answer.field("x-request-id").unwrap()));
         assert!(line["message"].as_str().unwrap().contains(log), "{path}: {line}");
         assert_eq!(line["level"], "ERROR", "{path}: {line}");
         assert_eq!(line["worker.pid"], pid, "{path}: {line}");
@@ -247,10 +254,15 @@ fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_
 #[test]
 fn errors_are_shown_when_php_is_told_to() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).ini("display_errors", "1").start();
+    let hearth =
+        Serve::new(site.path()).args(&["--model", "request"]).ini("display_errors", "1").start();
     let answer = hearth.get("/exception.php");
     assert_eq!(answer.status, 200, "as under php-fpm: what is shown is an answer");
-    assert!(answer.text().contains("Uncaught RuntimeException: nobody catches this"), "{}", answer.text());
+    assert!(
+        answer.text().contains("Uncaught RuntimeException: nobody catches this"),
+        "{}",
+        answer.text()
+    );
 }
 
 #[test]
@@ -297,9 +309,8 @@ fn a_script_that_is_missing_is_a_path_like_any_other() {
 fn pipelined_requests_are_answered_in_their_order() {
     let (_site, hearth) = request_model();
     let mut client = hearth.connect();
-    let requests: String = (0..20)
-        .map(|n| testkit::head("GET", &format!("/hello.php?name={n}"), &[], 0))
-        .collect();
+    let requests: String =
+        (0..20).map(|n| testkit::head("GET", &format!("/hello.php?name={n}"), &[], 0)).collect();
     client.send(requests).unwrap();
     for n in 0..20 {
         assert_eq!(client.answer_to("GET").unwrap().text(), format!("hello {n}\n"));

@@ -23,7 +23,9 @@ fn a_script_without_ignore_user_abort_is_stopped_and_its_shutdown_function_runs(
     let pid = hearth.worker_pid();
     let file = site.path().join("seen");
     let mut client = hearth.connect();
-    client.send(head("GET", &format!("/aborted.php?times=100000&file={}", file.display()), &[], 0)).unwrap();
+    client
+        .send(head("GET", &format!("/aborted.php?times=100000&file={}", file.display()), &[], 0))
+        .unwrap();
     assert_eq!(client.head().unwrap().status, 200);
     client.chunk().unwrap();
     drop(client);
@@ -104,7 +106,8 @@ fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
     let sent = 1 + usize::try_from(dice.below(2 * bytes.len() as u64)).unwrap();
     client.send(&bytes.as_bytes()[..sent.min(bytes.len())]).unwrap();
     if body > 0 && sent >= bytes.len() {
-        let mut part = b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n".to_vec();
+        let mut part =
+            b"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n".to_vec();
         part.resize(body, b'x');
         // The server may have closed already.
         drop(client.send(&part));
@@ -145,7 +148,11 @@ fn a_hundred_clients_that_leave_at_any_time_cost_no_worker() {
             scope.spawn(|| {
                 for n in 0..40 {
                     let answer = hearth.get(&format!("/hello.php?name={n}"));
-                    assert_eq!((answer.status, answer.text()), (200, format!("hello {n}\n")), "{model}");
+                    assert_eq!(
+                        (answer.status, answer.text()),
+                        (200, format!("hello {n}\n")),
+                        "{model}"
+                    );
                 }
             });
         });

@@ -42,11 +42,20 @@ fn a_drain_under_load_answers_every_accepted_request() {
                     for n in 0.. {
                         let name = format!("{client}-{n}");
                         // A request that the closing connection did not take is no accepted one.
-                        let sent = connection.send(head("GET", &format!("/hello.php?name={name}"), &[], 0));
+                        let sent = connection.send(head(
+                            "GET",
+                            &format!("/hello.php?name={name}"),
+                            &[],
+                            0,
+                        ));
                         let answer = match sent.and_then(|()| connection.answer_to("GET")) {
                             Ok(answer) => answer,
                             Err(error) => {
-                                assert!(error.to_string().ends_with("closed after \"\"") || error.kind() != std::io::ErrorKind::UnexpectedEof, "{model}: half an answer: {error}");
+                                assert!(
+                                    error.to_string().ends_with("closed after \"\"")
+                                        || error.kind() != std::io::ErrorKind::UnexpectedEof,
+                                    "{model}: half an answer: {error}"
+                                );
                                 return;
                             }
                         };
@@ -107,7 +116,10 @@ fn work_after_the_answer_is_finished_before_the_end() {
     let site = Site::of_scripts();
     let hearth = Hearth::request(&site);
     let file = site.path().join("after");
-    assert_eq!(hearth.get(&format!("/finish.php?sleep=1&file={}", file.display())).text(), "answered");
+    assert_eq!(
+        hearth.get(&format!("/finish.php?sleep=1&file={}", file.display())).text(),
+        "answered"
+    );
     assert!(!file.exists());
     assert_eq!(hearth.stop().code(), Some(0));
     assert!(file.exists(), "fastcgi_finish_request() promises the rest of the script");
@@ -120,7 +132,9 @@ fn a_second_term_ends_at_once() {
     let family = family(&hearth);
     let mut client = hearth.connect();
     client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
-    eventually("the request runs", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+    eventually("the request runs", LIMIT, || {
+        hearth.status()["pool"]["workers"][0]["state"] == "busy"
+    });
     hearth.process.signal(Signal::TERM);
     hearth.log_line("draining");
     let began = Instant::now();
@@ -141,7 +155,9 @@ fn a_drain_waits_no_longer_than_its_patience() {
     let family = family(&hearth);
     let mut client = hearth.connect();
     client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
-    eventually("the request runs", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+    eventually("the request runs", LIMIT, || {
+        hearth.status()["pool"]["workers"][0]["state"] == "busy"
+    });
     let began = Instant::now();
     hearth.process.signal(Signal::TERM);
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));

@@ -92,8 +92,10 @@ pub(crate) fn worker_folder() -> PathBuf {
 }
 
 /// All of the environment that programs of the tests have.
-pub(crate) const ENVIRONMENT: &[(&str, &str)] =
-    &[("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("APP_COLOUR", "red")];
+pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("APP_COLOUR", "red"),
+];
 
 /// `hearth` in the environment of the tests.
 pub(crate) fn command() -> Command {

@@ -70,11 +70,26 @@ fn a_worker_script_gets_back_what_the_engine_keeps_per_request() {
 
 /// What the requests of one worker script share: the application's memory, and the process's own state (docs/guide/models.md).
 const SHARED: &[&str] = &[
-    "static", "global", "constant",
+    "static",
+    "global",
+    "constant",
     // of PHP
-    "autoloaders", "context", "encoding", "env", "error handler", "exception handler", "libxml", "timezone", "wrapper",
+    "autoloaders",
+    "context",
+    "encoding",
+    "env",
+    "error handler",
+    "exception handler",
+    "libxml",
+    "timezone",
+    "wrapper",
     // of the process
-    "directory", "environ", "getenv", "locale", "server", "umask",
+    "directory",
+    "environ",
+    "getenv",
+    "locale",
+    "server",
+    "umask",
 ];
 
 #[test]
@@ -107,10 +122,16 @@ fn fields_and_status_of_one_request_are_not_in_the_next() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");
     let first = hearth.get("/headers");
-    assert_eq!((first.status, first.field("x-once"), first.field("x-callback")), (202, Some("1"), Some("1")));
+    assert_eq!(
+        (first.status, first.field("x-once"), first.field("x-callback")),
+        (202, Some("1"), Some("1"))
+    );
     for _ in 0..2 {
         let next = hearth.get("/plain");
-        assert_eq!((next.status, next.field("x-once"), next.field("x-callback")), (200, None, None));
+        assert_eq!(
+            (next.status, next.field("x-once"), next.field("x-callback")),
+            (200, None, None)
+        );
         assert_eq!(next.json()["error"], Value::Null, "error_get_last()");
     }
 }
@@ -174,7 +195,8 @@ fn many_clients_with_sessions_never_see_each_other() {
                     let id = first.json()["id"].clone();
                     let cookie = cookie(&first).unwrap();
                     for n in 2..=VISITS {
-                        let answer = client.request("GET", visit, &[("Cookie", &cookie)], b"").unwrap();
+                        let answer =
+                            client.request("GET", visit, &[("Cookie", &cookie)], b"").unwrap();
                         assert_eq!(answer.json(), json!({"id": id, "visits": n}), "{model}");
                     }
                 });
@@ -191,7 +213,10 @@ fn a_session_handler_of_one_request_is_not_that_of_the_next() {
         &site,
     );
     assert_eq!(hearth.get("/session-handler").json()["module"], "user");
-    assert_eq!(hearth.get("/session-module").json(), json!({"module": "files", "handler": "files"}));
+    assert_eq!(
+        hearth.get("/session-module").json(),
+        json!({"module": "files", "handler": "files"})
+    );
     assert_eq!(hearth.get("/session").json()["visits"], 1);
 }
 

@@ -79,7 +79,10 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
             let began = Instant::now();
             assert_eq!(hearth.get(busy).status, 504, "{model} {busy}");
             let took = began.elapsed();
-            assert!(took >= Duration::from_millis(500) && took < Duration::from_secs(5), "{took:?}");
+            assert!(
+                took >= Duration::from_millis(500) && took < Duration::from_secs(5),
+                "{took:?}"
+            );
             eventually("the stuck worker is gone", LIMIT, || ProcessFacts::of(pid).is_none());
             assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
             hearth.wait_idle(1);
@@ -248,7 +251,9 @@ fn a_request_that_waits_too_long_for_a_worker_is_answered_with_503() {
         .start();
     let mut busy = hearth.connect();
     busy.send(head("GET", "/sleep.php?ms=1500", &[], 0)).unwrap();
-    eventually("the worker is busy", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
+    eventually("the worker is busy", LIMIT, || {
+        hearth.status()["pool"]["workers"][0]["state"] == "busy"
+    });
     let began = Instant::now();
     let answer = hearth.get("/hello.php");
     assert_eq!(answer.status, 503);

@@ -18,7 +18,8 @@ fn stays_flat(hearth: &Hearth) {
     let mut ask = |from: usize, to: usize| {
         for n in from..to {
             let body = format!("n={n}&list[]=1&list[]=2&text={}", "x".repeat(n % 50));
-            let answer = client.request("POST", &format!("/index.php?q={n}"), &form, body.as_bytes());
+            let answer =
+                client.request("POST", &format!("/index.php?q={n}"), &form, body.as_bytes());
             let answer = answer.unwrap_or_else(|error| panic!("request {n}: {error}"));
             assert_eq!((answer.status, answer.text()), (200, format!("{n} {n} 2")));
         }

@@ -18,22 +18,50 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("REQUEST_TIME_FLOAT", "", "one after the other"),
     ("HEARTH_REQUEST_ID", "", "the id in Hearth's log lines"),
     ("FCGI_ROLE", "", "there is no FastCGI"),
-    ("USER", "", "php-fpm sets it from the pool's user; Hearth leaves the environment as it found it"),
+    (
+        "USER",
+        "",
+        "php-fpm sets it from the pool's user; Hearth leaves the environment as it found it",
+    ),
     ("HOME", "", "as USER"),
-    ("PATH_INFO", "", "nginx sends it empty when there is none; Hearth does not send it then (RFC 3875 section 4.1.5)"),
+    (
+        "PATH_INFO",
+        "",
+        "nginx sends it empty when there is none; Hearth does not send it then (RFC 3875 section 4.1.5)",
+    ),
     ("CONTENT_LENGTH", "chunked form", "nginx reads the whole body first; Hearth streams it"),
     ("Content-Length", "chunked form", "as CONTENT_LENGTH"),
-    ("REMOTE_USER", "basic", "nginx takes it from the client unverified; Hearth gives it only to those it has authenticated"),
-    ("HTTP_X_TWO", "twice", "nginx 1.22 sends both and PHP keeps the last; nginx 1.23 and Hearth join them (RFC 9110 section 5.3)"),
+    (
+        "REMOTE_USER",
+        "basic",
+        "nginx takes it from the client unverified; Hearth gives it only to those it has authenticated",
+    ),
+    (
+        "HTTP_X_TWO",
+        "twice",
+        "nginx 1.22 sends both and PHP keeps the last; nginx 1.23 and Hearth join them (RFC 9110 section 5.3)",
+    ),
     ("X-Two", "twice", "as HTTP_X_TWO"),
     ("HTTP_ACCEPT", "twice", "as HTTP_X_TWO"),
     ("Accept", "twice", "as HTTP_X_TWO"),
-    ("HTTP_PROXY", "odd names", "dropped by Hearth, removed from $_SERVER alone by PHP (CVE-2016-5385)"),
+    (
+        "HTTP_PROXY",
+        "odd names",
+        "dropped by Hearth, removed from $_SERVER alone by PHP (CVE-2016-5385)",
+    ),
     ("Proxy", "odd names", "as HTTP_PROXY"),
-    ("HTTP_HOST", "absolute target", "the target's authority replaces the Host field (RFC 9112 section 3.2.2)"),
+    (
+        "HTTP_HOST",
+        "absolute target",
+        "the target's authority replaces the Host field (RFC 9112 section 3.2.2)",
+    ),
     ("Host", "absolute target", "as HTTP_HOST"),
     ("SERVER_NAME", "absolute target", "as HTTP_HOST; nginx has the configured name"),
-    ("DOCUMENT_URI", "path info", "the whole path; `try_files` of Debian's snippets/fastcgi-php.conf cuts it to the script's name"),
+    (
+        "DOCUMENT_URI",
+        "path info",
+        "the whole path; `try_files` of Debian's snippets/fastcgi-php.conf cuts it to the script's name",
+    ),
     ("PATH_TRANSLATED", "path info", "RFC 3875 section 4.1.6; not in Debian's fastcgi.conf"),
     ("SERVER_NAME", "host in capitals", "what the client asked for; nginx has the configured name"),
     ("SERVER_NAME", "host by address", "what the client asked for; nginx has the configured name"),
@@ -68,7 +96,8 @@ fn request(
 /// A form with a text, files in a list, an empty file, no file, and names that PHP rewrites.
 fn multipart() -> Vec<u8> {
     let part = |head: &str, body: &[u8]| {
-        let mut part = format!("--b0undary\r\nContent-Disposition: form-data; {head}\r\n\r\n").into_bytes();
+        let mut part =
+            format!("--b0undary\r\nContent-Disposition: form-data; {head}\r\n\r\n").into_bytes();
         part.extend_from_slice(body);
         part.extend_from_slice(b"\r\n");
         part
@@ -79,7 +108,10 @@ fn multipart() -> Vec<u8> {
         part("name=\"list[]\"", b"2"),
         part("name=\"a.b c\"", b"dots and blanks"),
         part("name=\"one\"; filename=\"a.txt\"\r\nContent-Type: text/plain", b"one"),
-        part("name=\"many[]\"; filename=\"x.bin\"\r\nContent-Type: application/octet-stream", &[0, 255, 13, 10, 45, 45]),
+        part(
+            "name=\"many[]\"; filename=\"x.bin\"\r\nContent-Type: application/octet-stream",
+            &[0, 255, 13, 10, 45, 45],
+        ),
         part("name=\"many[]\"; filename=\"C:\\\\dir\\\\y.bin\"", b"second"),
         part("name=\"deep[a][b]\"; filename=\"ü.txt\"\r\nContent-Type: text/plain", b"third"),
         part("name=\"empty\"; filename=\"empty.txt\"", b""),
@@ -212,9 +244,11 @@ fn compare(
                 continue;
             }
             let variable = name.rsplit('.').next().unwrap();
-            let known = known.iter().copied().flatten().find(|(known, only, _)| {
-                *known == variable && (request.name.contains(only))
-            });
+            let known = known
+                .iter()
+                .copied()
+                .flatten()
+                .find(|(known, only, _)| *known == variable && (request.name.contains(only)));
             if let Some((variable, only, _)) = known {
                 used.insert((*variable, *only));
                 continue;
@@ -222,7 +256,8 @@ fn compare(
             let text = |value: Option<&Value>| value.map_or("(missing)".into(), Value::to_string);
             let (ours, theirs) = (text(ours.get(name)), text(theirs.get(name)));
             let Request { name: title, method, target, .. } = request;
-            writeln!(wrong, "{title} ({method} {target}): {name}: hearth {ours}, php-fpm {theirs}").unwrap();
+            writeln!(wrong, "{title} ({method} {target}): {name}: hearth {ours}, php-fpm {theirs}")
+                .unwrap();
         }
     }
     for (variable, only, _) in known.iter().copied().flatten() {

@@ -45,7 +45,8 @@ fn files_are_there_for_the_script_and_gone_after_it() {
         let folder = temporary_folder(&site);
         let script = site.path().join("worker.php");
         let serve = Serve::new(if model == "worker" { script.as_path() } else { site.path() });
-        let hearth = serve.args(&["--model", model]).workers(1).ini("upload_tmp_dir", &folder).start();
+        let hearth =
+            serve.args(&["--model", model]).workers(1).ini("upload_tmp_dir", &folder).start();
         let path = if model == "request" { "/upload.php" } else { "/upload" };
         for _ in 0..3 {
             let body = form(&[file("a", b"first"), file("b", &[7; 300_000])]);
@@ -100,7 +101,8 @@ fn a_large_upload_passes_through_and_stays_nowhere_in_memory() {
     let resident = || [server, worker].map(|pid| ProcessFacts::of(pid).unwrap().resident);
     let before = resident();
 
-    let head = b"--b0undary\r\nContent-Disposition: form-data; name=\"a\"; filename=\"large.bin\"\r\n\r\n";
+    let head =
+        b"--b0undary\r\nContent-Disposition: form-data; name=\"a\"; filename=\"large.bin\"\r\n\r\n";
     let tail = b"\r\n--b0undary--\r\n";
     let mut client = hearth.connect();
     let length = head.len() + LARGE + tail.len();
@@ -177,10 +179,9 @@ fn phps_limits_hold_as_under_php_fpm() {
         ("max_input_vars", "5"),
         ("max_input_nesting_level", "3"),
     ];
-    let site = Site::of_scripts().with_script("everything/dump.php", "dump.php").with_file(
-        "public/index.php",
-        "<?php (require __DIR__ . '/dump.php')();",
-    );
+    let site = Site::of_scripts()
+        .with_script("everything/dump.php", "dump.php")
+        .with_file("public/index.php", "<?php (require __DIR__ . '/dump.php')();");
     let peer = PhpFpm::start(&site.public(), &ini, ENVIRONMENT);
     let mut serve = Serve::new(site.path()).args(&["--model", "request"]).workers(1);
     for (name, value) in ini {
@@ -215,7 +216,8 @@ fn phps_limits_hold_as_under_php_fpm() {
         assert_eq!(ask(hearth.address), ask(peer.address()), "body {n}");
     }
     let query = format!("/?{}", String::from_utf8(pairs(20)).unwrap());
-    let get = |address| Client::connect(address).unwrap().get(&query).unwrap().json()["$_GET"].clone();
+    let get =
+        |address| Client::connect(address).unwrap().get(&query).unwrap().json()["$_GET"].clone();
     assert_eq!(get(hearth.address), get(peer.address()));
 }
 
@@ -235,7 +237,9 @@ fn a_body_above_hearths_own_limit_is_answered_with_413() {
     assert_eq!(client.answer_to("POST").unwrap().status, 413, "before any of the body was sent");
 
     let mut client = hearth.connect();
-    client.send("POST /input.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    client
+        .send("POST /input.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .unwrap();
     for _ in 0..11 {
         client.send("400\r\n").unwrap();
         client.send([b'c'; 1024]).unwrap();

@@ -22,18 +22,22 @@ proptest! {
         for sender in [Sender::Worker, Sender::Zygote, Sender::ServerToWorker, Sender::ServerToZygote] {
             let Ok(Some(header)) = wire::peek(&bytes, sender) else { continue };
             let payload = &bytes[HEADER_LEN..];
-            let (head, pairs) = match sender {
+            let pairs = match sender {
                 Sender::ServerToWorker => match FromServer::decode(header, payload) {
-                    Ok(FromServer::Request { head, .. }) => (true, Some(head.pairs)),
-                    _ => (false, None),
+                    Ok(FromServer::Request { head, .. }) => Some(head.pairs),
+                    _ => None,
                 },
-                Sender::ServerToZygote => (ToZygote::decode(header, payload).is_err() && false, None),
+                Sender::ServerToZygote => {
+                    let decoded = ToZygote::decode(header, payload);
+                    prop_assert!(decoded.is_err() || payload.len() <= 8);
+                    None
+                }
                 _ => match FromWorker::decode(header, payload) {
-                    Ok(FromWorker::Head(head) | FromWorker::Inform(head)) => (true, Some(head.pairs)),
-                    _ => (false, None),
+                    Ok(FromWorker::Head(head) | FromWorker::Inform(head)) => Some(head.pairs),
+                    _ => None,
                 },
             };
-            if let (true, Some(pairs)) = (head, pairs) {
+            if let Some(pairs) = pairs {
                 let announced = pairs.size_hint().0;
                 prop_assert_eq!(pairs.count(), announced, "a checked head yields every pair");
             }

@@ -39,8 +39,8 @@ fn main() {
         match frame {
             ToZygote::Spawn { slot } => {
                 let pid = FIRST_PID + slot;
-                let [frames, stdout, stderr] =
-                    <[OwnedFd; 3]>::try_from(descriptors).expect("SPAWN brings three descriptors");
+                let [frames, stdout, stderr, board] =
+                    <[OwnedFd; 4]>::try_from(descriptors).expect("SPAWN brings four descriptors");
                 let frames = UnixStream::from(frames);
                 let own = frames.try_clone().expect("a descriptor is free");
                 workers.lock().expect("no holder panics").insert(pid, own);
@@ -48,7 +48,12 @@ fn main() {
                 let (say, workers) = (Arc::clone(&say), Arc::clone(&workers));
                 let refuse = flag("refuse-to-boot");
                 std::thread::spawn(move || {
-                    let status = worker::run(pid, &frames, stdout.into(), stderr.into(), refuse);
+                    let files = worker::Files {
+                        stdout: stdout.into(),
+                        stderr: stderr.into(),
+                        board: board.into(),
+                    };
+                    let status = worker::run(pid, &frames, files, refuse);
                     let killed = workers.lock().expect("no holder panics").remove(&pid).is_none();
                     sys::cut(&frames);
                     let status = if killed { 9 } else { status };
@@ -92,7 +97,7 @@ fn receive_exactly<const N: usize>(
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut target = [IoSliceMut::new(&mut bytes[filled..])];
         let got =

@@ -12,13 +12,14 @@
 //! | `/unread` | 200 at once, without reading the body |
 //! | `/hints` | 103, then 200 |
 //! | `/finish?N` | 200 with END BUSY at once, READY N milliseconds later |
-//! | `/cleanup?N` | 200 with END at once, READY N milliseconds later |
-//! | `/die`, `/die-after-head`, `/die-in-cleanup` | ends as if by a crash: at once, in the body, between END and READY |
+//! | `/cleanup?N` | 200 with END at once, the next request read N milliseconds later |
+//! | `/die`, `/die-after-head`, `/die-in-cleanup` | ends as if by a crash: at once, in the body, between END and the next request |
 //! | `/malformed`, `/out-of-turn`, `/huge` | breaks the protocol |
 //! | `/log`, `/print` | 200, with a LOG frame or lines on stdout and stderr |
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::thread::sleep;
 use std::time::Duration;
@@ -30,8 +31,8 @@ use wire::{FromServer, HEADER_LEN, Kind, MAX_BODY, Sender};
 const SEGFAULT: u32 = 11;
 
 /// Serves until the server closes or the script says to die; returns the wait status.
-pub(crate) fn run(pid: u32, socket: &UnixStream, stdout: File, stderr: File, refuse: bool) -> u32 {
-    let mut worker = Worker { socket, stdout, stderr, input: Vec::new(), last: true };
+pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, refuse: bool) -> u32 {
+    let mut worker = Worker { socket, files, taken: 0, input: Vec::new(), last: true };
     worker.send(|out| wire::send::hello(out, wire::VERSION, pid, "0.0.0-fake"));
     if refuse {
         worker.print("fake-worker: told not to boot");
@@ -50,10 +51,18 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, stdout: File, stderr: File, ref
     }
 }
 
+/// What comes with SPAWN beside the socket.
+pub(crate) struct Files {
+    pub(crate) stdout: File,
+    pub(crate) stderr: File,
+    pub(crate) board: File,
+}
+
 struct Worker<'a> {
     socket: &'a UnixStream,
-    stdout: File,
-    stderr: File,
+    files: Files,
+    /// REQUEST frames taken.
+    taken: u64,
     input: Vec<u8>,
     /// The body of the request has been read to its end.
     last: bool,
@@ -79,7 +88,7 @@ impl Worker<'_> {
     }
 
     fn print(&mut self, line: &str) {
-        writeln!(self.stdout, "{line}").expect("the server reads stdout");
+        writeln!(self.files.stdout, "{line}").expect("the server reads stdout");
     }
 
     fn frame(&mut self) -> Option<Input> {
@@ -93,6 +102,9 @@ impl Worker<'_> {
                 return Some(match decoded.expect("a good frame") {
                     FromServer::Request { head, last } => {
                         self.last = last;
+                        self.taken += 1;
+                        let count = self.taken.to_le_bytes();
+                        self.files.board.write_all_at(&count, 0).expect("the board is a file");
                         Input::Request(read_request(head))
                     }
                     FromServer::Body { data, last } => {
@@ -198,7 +210,9 @@ impl Worker<'_> {
                     wire::send::end(out, busy, 0);
                 });
                 sleep(pause);
-                self.send(wire::send::ready);
+                if busy != 0 {
+                    self.send(wire::send::ready);
+                }
             }
             "/die" => return Some(SEGFAULT),
             "/die-after-head" => {
@@ -232,7 +246,7 @@ impl Worker<'_> {
             }
             "/print" => {
                 self.print("on stdout");
-                writeln!(self.stderr, "on stderr").expect("the server reads stderr");
+                writeln!(self.files.stderr, "on stderr").expect("the server reads stderr");
                 self.whole(b"printed");
             }
             _ => self.whole(b"hello"),

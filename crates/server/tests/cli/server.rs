@@ -1,0 +1,58 @@
+//! A running `hearth`, for tests: started, asked, ended.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A running server and the lines it has printed.
+pub(crate) struct Server {
+    process: std::process::Child,
+    lines: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
+}
+
+impl Server {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines =
+            std::io::BufRead::lines(std::io::BufReader::new(process.stderr.take().unwrap()));
+        Self { process, lines }
+    }
+
+    /// Reads lines until one has this mark, and returns what follows it.
+    pub(crate) fn address(&mut self, mark: &str) -> String {
+        self.lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find_map(|line| line.split_once(mark).map(|(_, address)| address.to_owned()))
+            .unwrap_or_else(|| panic!("the server ended without `{mark}`"))
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // TERM lets it clean up after itself; a test that hangs here has found a bug in drain.
+        if self.process.try_wait().is_ok_and(|status| status.is_none()) {
+            self.signal("TERM");
+            drop(self.process.wait());
+        }
+    }
+}
+
+/// The whole answer to a GET, head included.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut socket = std::net::TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
