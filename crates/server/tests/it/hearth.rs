@@ -218,7 +218,9 @@ impl Hearth {
     pub(crate) fn worker_pids(&self) -> Vec<u32> {
         let status = self.status();
         let workers = status["pool"]["workers"].as_array().unwrap();
-        workers.iter().map(|worker| worker["pid"].as_u64().unwrap().try_into().unwrap()).collect()
+        let pids = workers.iter().map(|worker| worker["pid"].as_u64().unwrap().try_into().unwrap());
+        // One that has no process yet has no number.
+        pids.filter(|pid| *pid != 0).collect()
     }
 
     /// The process id of the only worker.
@@ -265,4 +267,14 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
     // It may have ended by itself.
     drop(kill_process(pid, signal));
+}
+
+/// Tells other threads that it is over, also when the test fails.
+#[derive(Debug)]
+pub(crate) struct OverOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for OverOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, fake_worker, head};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, signal};
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, signal};
 
 #[test]
 fn a_crash_is_answered_with_502_and_the_worker_replaced() {
@@ -53,6 +53,7 @@ fn a_worker_that_ends_itself_while_idle_is_replaced_before_anyone_notices() {
     for _ in 0..3 {
         let pid = hearth.worker_pid();
         signal(pid, Signal::KILL);
+        eventually("it is gone", LIMIT, || ProcessFacts::of(pid).is_none());
         assert_eq!(hearth.get("/hello.php").status, 200);
         hearth.wait_idle(1);
         assert_ne!(hearth.worker_pid(), pid);
@@ -133,6 +134,7 @@ fn killed_workers_under_load_cost_no_request_its_answer() {
                     }
                 });
             }
+            let _over = OverOnDrop(&over);
             let end = Instant::now() + Duration::from_secs(3);
             while Instant::now() < end {
                 let pids = hearth.worker_pids();
@@ -142,12 +144,11 @@ fn killed_workers_under_load_cost_no_request_its_answer() {
                 }
                 std::thread::sleep(Duration::from_millis(60));
             }
-            over.store(true, Ordering::Relaxed);
         });
         hearth.wait_idle(3);
         let (whole, lost) = (whole.into_inner(), lost.into_inner());
         println!("{model}: {killed} killed, {whole} answered, {lost} times 502 or 503");
-        assert!(killed > 20 && whole > 100, "{model}: {killed} killed, {whole} answered");
+        assert!(killed >= 10 && whole > 100, "{model}: {killed} killed, {whole} answered");
         assert!(lost <= killed, "{model}: {lost} requests lost to {killed} killed workers");
         assert_eq!(hearth.get("/hello.php?name=x").text(), "hello x\n");
     }
@@ -169,6 +170,7 @@ fn a_killed_zygote_is_started_anew_and_every_request_answered() {
                 }
             });
         }
+        let _over = OverOnDrop(&over);
         for _ in 0..2 {
             let (zygote, workers) = (hearth.zygote_pid(), hearth.worker_pids());
             signal(zygote, Signal::KILL);
@@ -185,7 +187,6 @@ fn a_killed_zygote_is_started_anew_and_every_request_answered() {
                 eventually("its workers ended with it", LIMIT, || ProcessFacts::of(pid).is_none());
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
     hearth.wait_idle(2);
     assert_eq!(hearth.get("/hello.php").status, 200);

@@ -3,9 +3,12 @@
 mod answers;
 mod clients;
 mod drain;
+mod files;
 mod hearth;
 mod isolation;
 mod losses;
+mod operations;
 mod steady;
 mod superglobals;
 mod uploads;
+mod worker_scripts;

@@ -10,13 +10,9 @@ const WARM: usize = 5_000;
 /// Bytes that resident memory may grow from then on: the allocators' rounding, and no byte per request.
 const GROWTH: u64 = 1 << 20;
 
-fn facts(hearth: &Hearth) -> Vec<ProcessFacts> {
-    let pids = [hearth.process.pid(), hearth.zygote_pid(), hearth.worker_pid()];
-    pids.iter().map(|pid| ProcessFacts::of(*pid).unwrap()).collect()
-}
-
 fn stays_flat(hearth: &Hearth) {
-    let pid = hearth.worker_pid();
+    let worker = hearth.worker_pid();
+    let pids = [hearth.process.pid(), hearth.zygote_pid(), worker];
     let mut client = hearth.connect();
     let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "a=1; b=2")];
     let mut ask = |from: usize, to: usize| {
@@ -29,10 +25,10 @@ fn stays_flat(hearth: &Hearth) {
         }
     };
     ask(0, WARM);
-    let warm = facts(hearth);
+    let warm = pids.map(|pid| ProcessFacts::of(pid).unwrap());
     ask(WARM, REQUESTS);
-    let end = facts(hearth);
-    assert_eq!(hearth.worker_pid(), pid, "one worker has answered them all");
+    let end = pids.map(|pid| ProcessFacts::of(pid).unwrap());
+    assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
     for ((warm, end), who) in warm.iter().zip(&end).zip(["server", "zygote", "worker"]) {
         println!("{who}: {warm:?} then {end:?}");
         assert!(end.resident <= warm.resident + GROWTH, "{who}: {warm:?} then {end:?}");
@@ -58,7 +54,7 @@ fn twenty_thousand_requests_leave_the_model_request_as_it_was() {
 fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
     let site = Site::empty().with_file(
         "public/worker.php",
-        &format!("<?php while (hearth_handle_request(function () {ANSWER})) {{ }}"),
+        &format!("<?php while (hearth_handle_request(function () {ANSWER})) {{ gc_collect_cycles(); }}"),
     );
     let hearth = Serve::new(site.public().join("worker.php"))
         .args(&["--model", "worker", "--log-level", "warn"])
