@@ -5,7 +5,9 @@ use crate::hearth::{Hearth, Serve, Site};
 const SECRET: &str = "top secret source";
 
 fn site() -> Site {
-    let script = format!("<?php /* {SECRET} */ echo 'ran ', $_SERVER['SCRIPT_NAME'], ' for ', $_SERVER['REQUEST_URI'];");
+    let script = format!(
+        "<?php /* {SECRET} */ echo 'ran ', $_SERVER['SCRIPT_NAME'], ' for ', $_SERVER['REQUEST_URI'];"
+    );
     Site::empty()
         .with_file("public/index.php", &script)
         .with_file("public/other.php", &script)
@@ -29,13 +31,53 @@ fn site() -> Site {
 
 /// Paths that must never give away source or secrets, whatever else they answer.
 const ATTACKS: &[&str] = &[
-    "/index.php", "/other.php", "/OTHER.PHP", "/other.php/", "/other.php/app.css", "/other.php%00.css", "/other.php%20",
-    "/other.php.", "/other.php::$DATA", "/other%2ephp", "/other.ph%70", "/./other.php", "/old.php.bak", "/copy.php~",
-    "/page.phtml", "/upper.PHP", "/lib.phar", "/.env", "/%2eenv", "/.git/config", "/.git/", "/sub/../.env", "/../.env",
-    "/..%2f.env", "/%2e%2e/.env", "/%2e%2e%2f.env", "/..%5c.env", "/sub/..%2f..%2f.env", "/sub/%2e%2e/%2e%2e/composer.json",
-    "/....//.env", "//.env", "/../worker.php", "/..;/composer.json", "/app.css/../../composer.json", "/%c0%ae%c0%ae/.env",
-    "/..%255c..%255c.env", "/public/../.env", "/../public/other.php", "/sub/.%2e/.env", "/.well-known/../.env",
-    "/other.php?/app.css", "/app.css%00.php", "/%00", "/other.php%0a", "/sub", "/sub/", "/docs",
+    "/index.php",
+    "/other.php",
+    "/OTHER.PHP",
+    "/other.php/",
+    "/other.php/app.css",
+    "/other.php%00.css",
+    "/other.php%20",
+    "/other.php.",
+    "/other.php::$DATA",
+    "/other%2ephp",
+    "/other.ph%70",
+    "/./other.php",
+    "/old.php.bak",
+    "/copy.php~",
+    "/page.phtml",
+    "/upper.PHP",
+    "/lib.phar",
+    "/.env",
+    "/%2eenv",
+    "/.git/config",
+    "/.git/",
+    "/sub/../.env",
+    "/../.env",
+    "/..%2f.env",
+    "/%2e%2e/.env",
+    "/%2e%2e%2f.env",
+    "/..%5c.env",
+    "/sub/..%2f..%2f.env",
+    "/sub/%2e%2e/%2e%2e/composer.json",
+    "/....//.env",
+    "//.env",
+    "/../worker.php",
+    "/..;/composer.json",
+    "/app.css/../../composer.json",
+    "/%c0%ae%c0%ae/.env",
+    "/..%255c..%255c.env",
+    "/public/../.env",
+    "/../public/other.php",
+    "/sub/.%2e/.env",
+    "/.well-known/../.env",
+    "/other.php?/app.css",
+    "/app.css%00.php",
+    "/%00",
+    "/other.php%0a",
+    "/sub",
+    "/sub/",
+    "/docs",
 ];
 
 fn no_attack_succeeds(hearth: &Hearth) {
@@ -44,7 +86,11 @@ fn no_attack_succeeds(hearth: &Hearth) {
         client.send(testkit::head("GET", path, &[], 0)).unwrap();
         let answer = client.answer_to("GET").unwrap();
         assert!(!answer.text().contains(SECRET), "{path}: {}", answer.text());
-        assert!(matches!(answer.status, 200 | 301 | 308 | 400 | 403 | 404), "{path}: {}", answer.status_line);
+        assert!(
+            matches!(answer.status, 200 | 301 | 308 | 400 | 403 | 404),
+            "{path}: {}",
+            answer.status_line
+        );
         for fields in [[("Range", "bytes=0-20")], [("Accept-Encoding", "br")]] {
             let answer = hearth.connect().request("GET", path, &fields, b"").unwrap();
             assert!(!answer.text().contains("<?php"), "{path}: {}", answer.text());
@@ -94,7 +140,8 @@ fn files_are_answered_without_php() {
     let first = hearth.get("/app.css");
     assert_eq!(first.field("content-type"), Some("text/css; charset=utf-8"));
     let etag = first.field("etag").unwrap();
-    let again = hearth.connect().request("GET", "/app.css", &[("If-None-Match", etag)], b"").unwrap();
+    let again =
+        hearth.connect().request("GET", "/app.css", &[("If-None-Match", etag)], b"").unwrap();
     assert_eq!((again.status, again.body.len()), (304, 0));
     let part = hearth.connect().request("GET", "/app.css", &[("Range", "bytes=1-3")], b"").unwrap();
     assert_eq!((part.status, part.text().as_str()), (206, "ody"));
@@ -112,10 +159,16 @@ fn a_file_that_php_names_is_sent_in_its_place() {
     let hearth = Serve::new(site.path())
         .args(&["--model", "request"])
         .workers(1)
-        .set("HEARTH_HTTP_SENDFILE", &format!("/members/={}", site.path().join("protected").display()))
+        .set(
+            "HEARTH_HTTP_SENDFILE",
+            &format!("/members/={}", site.path().join("protected").display()),
+        )
         .start();
     let answer = hearth.get("/send.php?file=report.txt");
-    assert_eq!((answer.status, answer.text().as_str(), answer.field("x-own")), (200, "for members", Some("1")));
+    assert_eq!(
+        (answer.status, answer.text().as_str(), answer.field("x-own")),
+        (200, "for members", Some("1"))
+    );
     assert_eq!(answer.field("x-accel-redirect"), None);
     let outside = hearth.get("/send.php?file=..%2f.env");
     assert!(!outside.text().contains(SECRET), "{}", outside.text());
@@ -132,9 +185,12 @@ fn answers_of_php_are_compressed_for_clients_that_ask() {
     let plain = hearth.get("/");
     assert_eq!((plain.field("content-encoding"), plain.body.len()), (None, 12_000));
     for coding in ["gzip", "br", "zstd"] {
-        let answer = hearth.connect().request("GET", "/", &[("Accept-Encoding", coding)], b"").unwrap();
+        let answer =
+            hearth.connect().request("GET", "/", &[("Accept-Encoding", coding)], b"").unwrap();
         assert_eq!(answer.field("content-encoding"), Some(coding));
         assert!(answer.body.len() < 1000, "{coding}: {} bytes", answer.body.len());
-        assert!(answer.all("vary").iter().any(|value| value.eq_ignore_ascii_case("accept-encoding")));
+        assert!(
+            answer.all("vary").iter().any(|value| value.eq_ignore_ascii_case("accept-encoding"))
+        );
     }
 }

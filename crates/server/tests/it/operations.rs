@@ -71,7 +71,10 @@ fn levels_of_phps_errors_become_levels_of_the_log() {
 
 #[test]
 fn the_access_log_and_phps_lines_share_the_request_id() {
-    let site = Site::empty().with_file("public/index.php", "<?php error_log('here'); echo $_SERVER['HEARTH_REQUEST_ID'];");
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php error_log('here'); echo $_SERVER['HEARTH_REQUEST_ID'];",
+    );
     let hearth = Serve::new(site.path())
         .args(&["--model", "request", "--access-log", "json"])
         .workers(1)
@@ -173,9 +176,8 @@ fn a_worker_script_that_does_not_boot_is_quoted() {
     assert!(!text.contains("ready on"), "{text}");
 
     let site = Site::empty().with_file("public/worker.php", "<?php echo 'no loop here';");
-    let (code, text) = ended(
-        Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]).launch(),
-    );
+    let (code, text) =
+        ended(Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]).launch());
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("ended before it called hearth_handle_request()"), "{text}");
 }

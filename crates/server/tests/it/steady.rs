@@ -54,7 +54,9 @@ fn twenty_thousand_requests_leave_the_model_request_as_it_was() {
 fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
     let site = Site::empty().with_file(
         "public/worker.php",
-        &format!("<?php while (hearth_handle_request(function () {ANSWER})) {{ gc_collect_cycles(); }}"),
+        &format!(
+            "<?php while (hearth_handle_request(function () {ANSWER})) {{ gc_collect_cycles(); }}"
+        ),
     );
     let hearth = Serve::new(site.public().join("worker.php"))
         .args(&["--model", "worker", "--log-level", "warn"])

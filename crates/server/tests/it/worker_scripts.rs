@@ -57,9 +57,8 @@ fn a_script_that_ends_after_some_requests_is_booted_anew() {
         .workers(1)
         .set("HEARTH_PHP_ENV", "MAX_REQUESTS=3")
         .start();
-    let counts: Vec<String> = (0..7)
-        .map(|_| hearth.get("/").text().split(' ').next().unwrap().to_owned())
-        .collect();
+    let counts: Vec<String> =
+        (0..7).map(|_| hearth.get("/").text().split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(counts, ["1", "2", "3", "1", "2", "3", "1"]);
     assert_eq!(hearth.status()["pool"]["crashes"], 0);
 }
@@ -125,17 +124,32 @@ fn a_runner_as_symfonys_runs_unchanged() {
     let mode = "web=1&worker=1";
     assert_eq!(hearth.get("/?user=ada").json(), json!(["page of ada", [], mode, "GET"]));
     assert_eq!(hearth.post("/", &[], b"").json(), json!(["page of nobody", ["ada"], mode, "POST"]));
-    assert_eq!(hearth.get("/?user=eve").json(), json!(["page of eve", ["ada", "nobody"], mode, "GET"]));
+    assert_eq!(
+        hearth.get("/?user=eve").json(),
+        json!(["page of eve", ["ada", "nobody"], mode, "GET"])
+    );
     assert_eq!(hearth.stop().code(), Some(0), "its exit() is the normal end");
 }
 
 #[test]
 fn functions_exist_under_both_names_in_both_models() {
     let names = [
-        "hearth_handle_request", "frankenphp_handle_request", "hearth_finish_request", "frankenphp_finish_request",
-        "fastcgi_finish_request", "hearth_request_headers", "frankenphp_request_headers", "apache_request_headers",
-        "getallheaders", "frankenphp_response_headers", "apache_response_headers", "headers_send", "hearth_log",
-        "frankenphp_log", "hearth_on_worker_start", "hearth_keep_connection",
+        "hearth_handle_request",
+        "frankenphp_handle_request",
+        "hearth_finish_request",
+        "frankenphp_finish_request",
+        "fastcgi_finish_request",
+        "hearth_request_headers",
+        "frankenphp_request_headers",
+        "apache_request_headers",
+        "getallheaders",
+        "frankenphp_response_headers",
+        "apache_response_headers",
+        "headers_send",
+        "hearth_log",
+        "frankenphp_log",
+        "hearth_on_worker_start",
+        "hearth_keep_connection",
     ];
     let list = format!("array_filter({}, fn ($name) => !function_exists($name))", json!(names));
     let site = Site::empty()
