@@ -21,8 +21,13 @@ pub struct PhpFpm {
 }
 
 impl PhpFpm {
-    /// Serves a document root; `ini` is stronger than php.ini, `env` is all of the environment, and scripts see it.
-    pub fn start(document_root: &Path, ini: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
+    /// Serves a document root with PHP `version`, e.g. `8.2`; `ini` is stronger than php.ini, `env` is all of the environment, and scripts see it.
+    pub fn start(
+        version: &str,
+        document_root: &Path,
+        ini: &[(&str, &str)],
+        env: &[(&str, &str)],
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let place = folder.path().display();
         let root = document_root.display();
@@ -38,7 +43,7 @@ impl PhpFpm {
         );
         fs::write(folder.path().join("fpm.conf"), fpm_conf).expect("our own folder is writable");
         let fpm = Running::start(
-            Command::new("/usr/sbin/php-fpm8.2")
+            Command::new(format!("/usr/sbin/php-fpm{version}"))
                 .args(["--nodaemonize", "--allow-to-run-as-root", "--fpm-config"])
                 .arg(folder.path().join("fpm.conf"))
                 .env_clear()

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Answer, Client, PhpFpm, eventually};
+use testkit::{Answer, Client, eventually};
 
-use crate::hearth::{ENVIRONMENT, Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, php_fpm};
 
 fn request_model() -> (Site, Hearth) {
     let site = Site::of_scripts();
@@ -231,7 +231,7 @@ const FAILURES: &[(&str, &str)] = &[
 #[test]
 fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_on() {
     let (site, hearth) = request_model();
-    let peer = PhpFpm::start(&site.public(), &[], ENVIRONMENT);
+    let peer = php_fpm(&site.public(), &[]);
     site.write("public/broken.php", "<?php function {");
     let pid = hearth.worker_pid();
     for (path, log) in FAILURES {

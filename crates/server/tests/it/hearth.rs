@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Answer, Client, Log, ProcessFacts, Running, eventually};
+use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
 
 /// How long anything may take that is not a matter of time; generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -77,18 +77,36 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The folder of the worker program. Only `make` builds it, so its absence is said in words.
+/// The folder of the worker programs. Only `make` builds them, so their absence is said in words.
 pub(crate) fn worker_folder() -> PathBuf {
     let folder = std::env::var_os("HEARTH_WORKER_DIR").map_or_else(
         || Path::new(env!("CARGO_BIN_EXE_hearth")).parent().unwrap().to_owned(),
         PathBuf::from,
     );
     assert!(
-        folder.join("hearth-worker-8.2").is_file(),
-        "no hearth-worker-8.2 in {}: run `make test`, which builds it, or set HEARTH_WORKER_DIR",
+        newest_php(&folder).is_some(),
+        "no hearth-worker-8.x in {}: run `make test`, which builds it, or set HEARTH_WORKER_DIR",
         folder.display()
     );
     folder
+}
+
+fn newest_php(folder: &Path) -> Option<String> {
+    let names =
+        fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let minors =
+        names.filter_map(|name| name.strip_prefix("hearth-worker-8.")?.parse::<u32>().ok());
+    Some(format!("8.{}", minors.max()?))
+}
+
+/// The PHP that answers in the tests, e.g. `8.2`: the newest that a worker was built for, as `hearth` chooses it.
+pub(crate) fn php_version() -> String {
+    newest_php(&worker_folder()).unwrap()
+}
+
+/// php-fpm of the same version, for a document root.
+pub(crate) fn php_fpm(document_root: &Path, ini: &[(&str, &str)]) -> PhpFpm {
+    PhpFpm::start(&php_version(), document_root, ini, ENVIRONMENT)
 }
 
 /// All of the environment that programs of the tests have.

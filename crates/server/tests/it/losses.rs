@@ -289,6 +289,36 @@ fn workers_are_replaced_after_max_requests_and_no_request_notices() {
 }
 
 #[test]
+fn a_worker_script_that_boots_no_longer_is_tried_again_until_it_does() {
+    const GOOD: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
+    let site = Site::empty().with_file("public/worker.php", GOOD);
+    let hearth = Serve::new(site.public().join("worker.php"))
+        .args(&["--model", "worker"])
+        .workers(1)
+        .ini("opcache.enable", "0")
+        .set("HEARTH_PHP_BACKLOG_TIMEOUT", "300ms")
+        .start();
+    let pid = hearth.get("/").text();
+    site.write(
+        "public/worker.php",
+        "<?php throw new LogicException('half a deploy'); hearth_handle_request();",
+    );
+    signal(pid.parse().unwrap(), Signal::KILL);
+    hearth.log_line("half a deploy");
+    let began = Instant::now();
+    let mut boots = 0;
+    while began.elapsed() < Duration::from_secs(1) {
+        let answer = hearth.get("/");
+        assert!(matches!(answer.status, 502 | 503), "{}", answer.text());
+        let log = hearth.log().lines();
+        boots = log.iter().filter(|line| line.contains("half a deploy")).count();
+    }
+    assert!(boots < 20, "{boots} boots in a second: there is a pause between them");
+    site.write("public/worker.php", GOOD);
+    eventually("it boots again", LIMIT, || hearth.get("/").status == 200);
+}
+
+#[test]
 fn a_worker_that_has_grown_too_large_is_replaced_after_its_request() {
     let site = Site::of_scripts().with_file(
         "worker.php",

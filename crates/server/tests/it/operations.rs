@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Running, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version};
 
 #[test]
 fn everything_php_writes_becomes_a_log_line_with_the_requests_id() {
@@ -135,8 +135,37 @@ fn the_first_lines_explain_what_runs() {
     assert_ne!(hearth.address.port(), 0);
     let line = hearth.log().wait_for("document root");
     assert!(line.contains("request model"), "{line}");
-    assert!(line.contains("PHP 8.2."), "{line}");
+    assert!(line.contains(&format!("PHP {}.", php_version())), "{line}");
     assert!(line.contains("1 worker"), "{line}");
+}
+
+#[test]
+fn one_worker_per_processor_unless_told_otherwise() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).start();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    hearth.wait_idle(processors);
+}
+
+#[test]
+fn systemd_is_told_when_requests_are_answered_and_when_no_longer() {
+    let site = Site::of_scripts();
+    let path = site.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let heard = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("NOTIFY_SOCKET", path.to_str().unwrap())
+        .start();
+    assert!(heard().contains("READY=1"));
+    assert_eq!(hearth.stop().code(), Some(0));
+    assert!(heard().contains("STOPPING=1"));
 }
 
 #[test]

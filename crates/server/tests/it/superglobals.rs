@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 use testkit::{Client, PhpFpm, head};
 
-use crate::hearth::{ENVIRONMENT, Hearth, Serve, Site};
+use crate::hearth::{Hearth, Serve, Site, php_fpm};
 
 /// Where Hearth differs from php-fpm behind nginx: the variable or header field, the words in the name of the requests it may differ
 /// in (none: any), and why. Nothing else may differ, and each of these must.
@@ -284,7 +284,7 @@ fn site() -> Site {
 #[test]
 fn a_script_sees_what_it_sees_under_php_fpm() {
     let site = site();
-    let peer = PhpFpm::start(&site.public(), &[], ENVIRONMENT);
+    let peer = php_fpm(&site.public(), &[]);
     let hearth = Hearth::request(&site);
     let requests: Vec<Request> =
         front_controller_requests().into_iter().chain(script_requests()).collect();
@@ -294,7 +294,7 @@ fn a_script_sees_what_it_sees_under_php_fpm() {
 #[test]
 fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
     let site = site();
-    let peer = PhpFpm::start(&site.public(), &[], ENVIRONMENT);
+    let peer = php_fpm(&site.public(), &[]);
     let script = site.path().join("worker.php");
     let hearth = Serve::new(site.path())
         .args(&["--model", "worker", "--worker-script", script.to_str().unwrap()])
@@ -305,4 +305,28 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
         .chain([request("path info", "GET", "/index.php/users/7?a=1", &[], b"")])
         .collect();
     compare(&hearth, &peer, &requests, &[DIFFERENT, DIFFERENT_IN_WORKERS]);
+}
+
+#[test]
+fn a_script_sees_the_client_behind_a_trusted_proxy_and_no_other() {
+    let site = site();
+    let fields = [
+        ("X-Forwarded-For", "203.0.113.9"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "shop.example"),
+    ];
+    let ask = |hearth: &Hearth| {
+        let answer = hearth.connect().request("GET", "/", &fields, b"").unwrap().json();
+        ["REMOTE_ADDR", "HTTPS", "REQUEST_SCHEME", "SERVER_PORT"]
+            .map(|name| answer["$_SERVER"][name].as_str().unwrap_or_default().to_owned())
+    };
+    let stranger = Hearth::request(&site);
+    let port = stranger.address.port().to_string();
+    assert_eq!(ask(&stranger), ["127.0.0.1", "", "http", &port]);
+    let proxy = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_HTTP_TRUSTED_PROXIES", "127.0.0.0/8")
+        .start();
+    assert_eq!(ask(&proxy), ["203.0.113.9", "on", "https", "443"]);
 }

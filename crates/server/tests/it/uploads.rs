@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Write as _;
 
 use serde_json::Value;
-use testkit::{Client, PhpFpm, ProcessFacts, eventually};
+use testkit::{Client, ProcessFacts, eventually};
 
-use crate::hearth::{ENVIRONMENT, Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, php_fpm};
 
 const MULTI: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=b0undary");
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
@@ -89,8 +89,18 @@ const LARGE: usize = 200 << 20;
 #[test]
 fn a_large_upload_passes_through_and_stays_nowhere_in_memory() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
+    a_large_upload(Serve::new(site.path()).args(&["--model", "request"]), LARGE);
+    // The same loop of the engine reads it in the other model: a smaller one shows that nothing is kept.
+    let site = Site::of_scripts().with_file(
+        "worker.php",
+        "<?php while (hearth_handle_request(function () { require __DIR__ . '/public/upload.php'; })) { }",
+    );
+    let script = site.path().join("worker.php");
+    a_large_upload(Serve::new(script).args(&["--model", "worker"]), LARGE / 4);
+}
+
+fn a_large_upload(serve: Serve, size: usize) {
+    let hearth = serve
         .workers(1)
         .ini("upload_max_filesize", "300M")
         .ini("post_max_size", "300M")
@@ -105,12 +115,12 @@ fn a_large_upload_passes_through_and_stays_nowhere_in_memory() {
         b"--b0undary\r\nContent-Disposition: form-data; name=\"a\"; filename=\"large.bin\"\r\n\r\n";
     let tail = b"\r\n--b0undary--\r\n";
     let mut client = hearth.connect();
-    let length = head.len() + LARGE + tail.len();
+    let length = head.len() + size + tail.len();
     client.send(testkit::head("POST", "/upload.php", &[MULTI], length)).unwrap();
     client.send(head).unwrap();
     let piece = vec![b'x'; 1 << 20];
     let mut most = before;
-    for _ in 0..LARGE / piece.len() {
+    for _ in 0..size / piece.len() {
         client.send(&piece).unwrap();
         for (most, now) in most.iter_mut().zip(resident()) {
             *most = now.max(*most);
@@ -118,7 +128,7 @@ fn a_large_upload_passes_through_and_stays_nowhere_in_memory() {
     }
     client.send(tail).unwrap();
     let seen = client.answer_to("POST").unwrap().json();
-    assert_eq!(seen["files"][0]["size"], LARGE, "{seen}");
+    assert_eq!(seen["files"][0]["size"], size, "{seen}");
     assert_eq!(seen["files"][0]["error"], 0, "{seen}");
     for (before, most) in before.iter().zip(most) {
         assert!(most < before + (8 << 20), "grew from {before} to {most} bytes");
@@ -182,7 +192,7 @@ fn phps_limits_hold_as_under_php_fpm() {
     let site = Site::of_scripts()
         .with_script("everything/dump.php", "dump.php")
         .with_file("public/index.php", "<?php (require __DIR__ . '/dump.php')();");
-    let peer = PhpFpm::start(&site.public(), &ini, ENVIRONMENT);
+    let peer = php_fpm(&site.public(), &ini);
     let mut serve = Serve::new(site.path()).args(&["--model", "request"]).workers(1);
     for (name, value) in ini {
         serve = serve.ini(name, value);
