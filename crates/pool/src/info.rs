@@ -83,12 +83,13 @@ impl WorkerInfo {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
+    /// The request that the worker has, or had last: what it printed may be read after its answer.
     pub(crate) fn current_request(&self) -> Option<RequestId> {
         self.request.lock().expect("no holder panics").clone()
     }
 
-    pub(crate) fn set_request(&self, id: Option<RequestId>) {
-        *self.request.lock().expect("no holder panics") = id;
+    pub(crate) fn set_request(&self, id: RequestId) {
+        *self.request.lock().expect("no holder panics") = Some(id);
     }
 
     /// Keeps a line for [`WorkerInfo::tail`].

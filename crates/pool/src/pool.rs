@@ -91,17 +91,18 @@ impl Pool {
         let mut body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
         loop {
             let mut lease = self.shared.lease().await?;
-            lease.info.set_request(Some(context.id.clone()));
+            lease.info.set_request(context.id.clone());
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
                 .map_err(|_too_large| DispatchError::HeadTooLarge)?;
             let info = Arc::clone(&lease.info);
             let mut exchange = Exchange::new(lease, body, context.hints.clone());
-            match std::future::poll_fn(|cx| exchange.poll_head(cx)).await {
-                Ok(head) => {
-                    self.shared.requests.fetch_add(1, Ordering::Relaxed);
-                    return Ok(respond(head, exchange));
-                }
+            let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
+            if !matches!(head, Err(Failure::NotSent)) {
+                self.shared.requests.fetch_add(1, Ordering::Relaxed);
+            }
+            match head {
+                Ok(head) => return Ok(respond(head, exchange)),
                 Err(Failure::NotSent) => body = exchange.take_body(),
                 Err(Failure::RequestBody(cause)) => return Err(DispatchError::RequestBody(cause)),
                 Err(Failure::TimedOut) => {

@@ -171,7 +171,6 @@ impl Shared {
         worker.give_back_memory();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
-        info.set_request(None);
         let served = info.requests.load(Ordering::Relaxed);
         if served >= info.max_requests && !info.replacing.swap(true, Ordering::Relaxed) {
             self.command(Command::Replace { slot: info.slot, why: "max_requests" });

@@ -159,7 +159,7 @@ impl Client {
 
     /// Waits for more bytes.
     fn more(&mut self) -> Result<()> {
-        let mut buffer = [0; 65_536];
+        let mut buffer = [0; 16_384];
         match self.stream.read(&mut buffer)? {
             0 => Err(Error::new(
                 ErrorKind::UnexpectedEof,

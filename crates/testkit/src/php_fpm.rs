@@ -1,5 +1,6 @@
 //! The peer that Hearth is compared with: php-fpm behind nginx, with Debian's `fastcgi.conf` and the usual front controller.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -25,10 +26,10 @@ impl PhpFpm {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let place = folder.path().display();
         let root = document_root.display();
-        let values: String = ini
-            .iter()
-            .map(|(name, value)| format!("php_admin_value[{name}] = {value}\n"))
-            .collect();
+        let mut values = String::new();
+        for (name, value) in ini {
+            writeln!(values, "php_admin_value[{name}] = {value}").expect("a String takes all");
+        }
         let fpm_conf = format!(
             "[global]\nerror_log = {place}/fpm.log\ndaemonize = no\n\
              [www]\nlisten = {place}/fpm.sock\npm = static\npm.max_children = 2\nuser = {user}\ngroup = {user}\n\

@@ -2,6 +2,10 @@
 //!
 //! Invariants
 //! - Every wait has a limit; running into it fails the test and shows what the program had printed.
+#![expect(
+    clippy::disallowed_types,
+    reason = "programs run in real time; std's Instant needs no runtime"
+)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -80,7 +80,7 @@ fn a_worker_script_survives_a_client_that_leaves() {
     assert_eq!(hearth.worker_pid(), pid);
 }
 
-/// A small generator (SplitMix64), so that a failure can be replayed from its seed.
+/// A small generator (`SplitMix64`), so that a failure can be replayed from its seed.
 struct Dice(u64);
 
 impl Dice {

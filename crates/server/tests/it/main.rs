@@ -1,10 +1,16 @@
 //! The product through its own face: the program `hearth`, the worker program and real PHP.
+#![expect(
+    clippy::disallowed_types,
+    reason = "real processes run in real time; std's Instant needs no runtime"
+)]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
 mod clients;
 mod drain;
 mod files;
 mod hearth;
+mod http2;
 mod isolation;
 mod losses;
 mod operations;

@@ -175,7 +175,10 @@ fn a_worker_script_that_does_not_boot_is_quoted() {
     assert!(error.contains("the application cannot boot"), "PHP's own words: {text}");
     assert!(!text.contains("ready on"), "{text}");
 
-    let site = Site::empty().with_file("public/worker.php", "<?php echo 'no loop here';");
+    let site = Site::empty().with_file(
+        "public/worker.php",
+        "<?php if (false) { hearth_handle_request(fn () => null); }",
+    );
     let (code, text) =
         ended(Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]).launch());
     assert_eq!(code, Some(1), "{text}");
@@ -215,7 +218,12 @@ fn an_interrupt_ends_as_term_does() {
 #[test]
 fn opcache_is_on_and_its_memory_shared_by_the_workers() {
     let site = Site::of_scripts();
-    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    // The scripts are younger than the two seconds that opcache waits for a file to be whole.
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(2)
+        .ini("opcache.file_update_protection", "0")
+        .start();
     hearth.wait_idle(2);
     assert_eq!(hearth.get("/hello.php").status, 200);
     let mut seen = std::collections::BTreeMap::new();

@@ -30,7 +30,6 @@ fn stays_flat(hearth: &Hearth) {
     let end = pids.map(|pid| ProcessFacts::of(pid).unwrap());
     assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
     for ((warm, end), who) in warm.iter().zip(&end).zip(["server", "zygote", "worker"]) {
-        println!("{who}: {warm:?} then {end:?}");
         assert!(end.resident <= warm.resident + GROWTH, "{who}: {warm:?} then {end:?}");
         assert_eq!(end.descriptors, warm.descriptors, "{who}: {warm:?} then {end:?}");
     }

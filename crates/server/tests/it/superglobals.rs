@@ -253,7 +253,8 @@ fn compare(
                 used.insert((*variable, *only));
                 continue;
             }
-            let text = |value: Option<&Value>| value.map_or("(missing)".into(), Value::to_string);
+            let text =
+                |value: Option<&Value>| value.map_or_else(|| "(missing)".into(), Value::to_string);
             let (ours, theirs) = (text(ours.get(name)), text(theirs.get(name)));
             let Request { name: title, method, target, .. } = request;
             writeln!(wrong, "{title} ({method} {target}): {name}: hearth {ours}, php-fpm {theirs}")

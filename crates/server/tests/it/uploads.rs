@@ -49,7 +49,7 @@ fn files_are_there_for_the_script_and_gone_after_it() {
             serve.args(&["--model", model]).workers(1).ini("upload_tmp_dir", &folder).start();
         let path = if model == "request" { "/upload.php" } else { "/upload" };
         for _ in 0..3 {
-            let body = form(&[file("a", b"first"), file("b", &[7; 300_000])]);
+            let body = form(&[file("a", b"first"), file("b", &vec![7; 300_000])]);
             let answer = hearth.post(path, &[MULTI], &body);
             let seen = answer.text();
             assert_eq!(seen.matches(&folder.replace('/', "\\/")).count(), 2, "{model}: {seen}");
@@ -75,7 +75,7 @@ fn files_of_a_script_that_fails_are_gone_too() {
     // a client that leaves in the middle of its file
     let mut client = hearth.connect();
     client.send(testkit::head("POST", "/upload.php", &[MULTI], 1_000_000)).unwrap();
-    client.send(&file("a", &[1; 200_000])[..150_000]).unwrap();
+    client.send(&file("a", &vec![1; 200_000])[..150_000]).unwrap();
     eventually("the file is being written", LIMIT, || count(&folder) == 1);
     drop(client);
     eventually("the half file is gone", LIMIT, || count(&folder) == 0);
