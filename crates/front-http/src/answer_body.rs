@@ -22,6 +22,8 @@ pub(crate) type CutError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct AnswerBody<B> {
     source: Source<B>,
     account: Account,
+    /// Told at the next look: hyper then has sent what it held, the head above all, and a client sees a broken answer, not none.
+    broken: Option<CutError>,
 }
 
 /// What makes the bytes.
@@ -36,7 +38,7 @@ pub(crate) enum Source<B> {
 
 impl<B> AnswerBody<B> {
     pub(crate) fn new(source: Source<B>, account: Account) -> Self {
-        Self { source, account }
+        Self { source, account, broken: None }
     }
 }
 
@@ -52,13 +54,22 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, CutError>>> {
         let this = &mut *self;
-        let next = ready!(this.source.poll_bytes(cx));
-        match &next {
-            Some(Ok(bytes)) => this.account.sent += bytes.len() as u64,
-            Some(Err(_)) => this.account.cut = true,
-            None => {}
+        if let Some(error) = this.broken.take() {
+            return Poll::Ready(Some(Err(error)));
         }
-        Poll::Ready(next.map(|outcome| outcome.map(Frame::data)))
+        match ready!(this.source.poll_bytes(cx)) {
+            Some(Ok(bytes)) => {
+                this.account.sent += bytes.len() as u64;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Some(Err(error)) => {
+                this.account.cut = true;
+                this.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None => Poll::Ready(None),
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body::Body;
@@ -19,9 +18,9 @@ use tokio::io::AsyncWrite;
 use tracing::{debug, error};
 
 use crate::context::HintSender;
-use crate::shared::{Lease, Shared};
-use crate::supervisor::Command;
-use crate::worker::{Event, Gone, Head, Worker, WorkerInfo};
+use crate::info::WorkerInfo;
+use crate::shared::{Command, Lease, Shared};
+use crate::worker::{Event, Gone, Head, Worker};
 
 /// A boxed cause.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -289,34 +288,6 @@ fn report(shared: &Shared, info: &WorkerInfo, gone: &Gone) -> Failure {
         Gone::Closed if info.timed_out.load(Ordering::Relaxed) => Failure::TimedOut,
         Gone::Closed => Failure::Died { pid, how: String::new() },
     }
-}
-
-/// How a worker ended, in words. Waits for the zygote's word, but not for long.
-pub(crate) async fn how_it_ended(info: &WorkerInfo) -> String {
-    const PATIENCE: Duration = Duration::from_millis(200);
-    match tokio::time::timeout(PATIENCE, info.ended()).await {
-        Ok(status) => describe_exit(status),
-        Err(_elapsed) => "closed its connection".to_owned(),
-    }
-}
-
-/// A wait status (`waitpid(2)`) in words.
-pub(crate) fn describe_exit(status: u32) -> String {
-    let signal = status & 0x7f;
-    if signal == 0 {
-        return format!("exit status {}", (status >> 8) & 0xff);
-    }
-    let name = match signal {
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        _ => "",
-    };
-    format!("signal {signal}{name}")
 }
 
 impl Default for Upload {

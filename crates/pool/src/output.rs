@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tracing::{debug, error, info, warn};
 
-use crate::worker::WorkerInfo;
+use crate::info::WorkerInfo;
 
 /// Bytes of one log line.
 const MAX_LINE: u64 = 8 * 1024;

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::context::RequestContext;
-use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure, how_it_ended};
-use crate::shared::{Queue, Shared};
-use crate::supervisor::{Command, Supervisor};
+use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
+use crate::info::how_it_ended;
+use crate::shared::{Command, Queue, Shared};
+use crate::supervisor::Supervisor;
 use crate::worker::Head;
 use crate::zygote::Zygote;
 use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, variables};

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use crate::info::WorkerInfo;
 use crate::status::WorkerState;
-use crate::supervisor::Command;
-use crate::worker::{Event, Worker, WorkerInfo};
+use crate::worker::{Event, Worker};
 use crate::{DispatchError, Options};
 
 /// The state behind every clone of a [`crate::Pool`].
@@ -40,6 +40,21 @@ pub(crate) struct Shared {
     pub(crate) timeouts: AtomicU64,
     pub(crate) infos: Mutex<Vec<Arc<WorkerInfo>>>,
     pub(crate) php_version: Mutex<String>,
+}
+
+/// What the rest of the pool asks of the supervisor.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Boot a successor for this worker, then end it.
+    Replace { slot: u32, why: &'static str },
+    /// This worker broke the protocol.
+    Kill { slot: u32 },
+    /// A worker waits for its first request.
+    Booted { slot: u32 },
+    /// A worker did not get that far; it may still run.
+    BootFailed { info: Arc<WorkerInfo>, why: String },
+    /// End everything; what is left after `patience` is killed.
+    Close { patience: Duration, done: oneshot::Sender<()> },
 }
 
 /// Who is free and who waits.
@@ -152,7 +167,8 @@ impl Shared {
     }
 
     /// Gives a worker to the oldest waiter, or makes it idle, or ends it when its time has come.
-    pub(crate) fn release(self: &Arc<Self>, worker: Box<Worker>, was_leased: bool) {
+    pub(crate) fn release(self: &Arc<Self>, mut worker: Box<Worker>, was_leased: bool) {
+        worker.give_back_memory();
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
         info.set_request(None);
@@ -165,7 +181,6 @@ impl Shared {
             drop(queue);
             self.end(worker);
         } else {
-            let mut worker = worker;
             loop {
                 let Some(waiter) = queue.waiting.pop_front() else {
                     worker.info.set_state(WorkerState::Idle);

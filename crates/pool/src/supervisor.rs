@@ -16,27 +16,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{debug, error, info, warn};
 
-use crate::exchange::describe_exit;
-use crate::shared::Shared;
+use crate::info::{WorkerInfo, describe_exit};
+use crate::shared::{Command, Shared};
 use crate::status::WorkerState;
-use crate::worker::{Event, Gone, Worker, WorkerInfo};
+use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
 use crate::{Options, StartError, output};
-
-/// What the rest of the pool asks of the supervisor.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Boot a successor for this worker, then end it.
-    Replace { slot: u32, why: &'static str },
-    /// This worker broke the protocol.
-    Kill { slot: u32 },
-    /// A worker waits for its first request.
-    Booted { slot: u32 },
-    /// A worker did not get that far; it may still run.
-    BootFailed { info: Arc<WorkerInfo>, why: String },
-    /// End everything; what is left after `patience` is killed.
-    Close { patience: Duration, done: oneshot::Sender<()> },
-}
 
 /// The task that owns the zygote.
 #[derive(Debug)]
@@ -457,7 +442,10 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     let booting = async {
         loop {
             match worker.next().await {
-                Ok(Event::Hello { version: wire::VERSION, .. }) => {}
+                Ok(Event::Hello { version: wire::VERSION, pid, .. }) => {
+                    // It may come before the zygote's SPAWNED, and a worker in use has a process id.
+                    worker.info.pid.store(pid, Ordering::Relaxed);
+                }
                 Ok(Event::Ready) => return Ok(()),
                 Ok(other) => return Err(format!("unexpected frame {other:?}")),
                 Err(Gone::Closed) => return Err(String::new()),
@@ -477,11 +465,8 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
             shared.command(Command::Booted { slot });
         }
         Err(why) => {
-            let why = if why.is_empty() {
-                crate::exchange::how_it_ended(&worker.info).await
-            } else {
-                why
-            };
+            let why =
+                if why.is_empty() { crate::info::how_it_ended(&worker.info).await } else { why };
             shared.command(Command::BootFailed { info: Arc::clone(&worker.info), why });
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Nothing a client sends can set a variable outside `HTTP_*`, `CONTENT_TYPE`, `CONTENT_LENGTH`, `QUERY_STRING` and its URL's own.
-//! - Field names with an underscore are dropped, as nginx does: `X_Forwarded_For` must not pass for `X-Forwarded-For`.
+//! - Field names of other than letters, digits and `-` are dropped, as nginx does: neither `X_Forwarded_For` nor `X.Forwarded.For`, whose
+//!   dots PHP makes underscores, must pass for `X-Forwarded-For`.
 //! - `Proxy` is dropped: `HTTP_PROXY` is what programs take their proxy from (CVE-2016-5385, "httpoxy").
 
 use std::io::Write as _;
@@ -90,7 +91,9 @@ fn write_fields(frame: &mut RequestWriter<'_>, parts: &Parts) {
     }
     let mut variable = Vec::with_capacity(64);
     for name in parts.headers.keys() {
-        if name.as_str().contains('_') || name == "proxy" {
+        if name == "proxy"
+            || !name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
             continue;
         }
         variable.clear();

@@ -1,161 +1,31 @@
-//! One worker process as the server sees it: its socket, its buffers, and what is known about it.
+//! One worker process as the server hears it: its socket, its buffers, its board.
 //!
 //! Invariants
 //! - Frames come out in the order they were sent; log lines are logged on the way and never reach a caller.
 //! - A buffer grows only to the frame that is arriving: at most `wire::MAX_PAYLOAD` and a header.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::net::UnixStream;
-use tokio::sync::Notify;
 use tokio_util::io::poll_read_buf;
 use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
-use crate::context::RequestId;
+use crate::info::WorkerInfo;
 use crate::output;
-use crate::status::{WorkerState, WorkerStatus};
 
 const READ_AHEAD: usize = 16 * 1024;
-
-/// What everybody may know about a worker while somebody else holds its socket.
-#[derive(Debug)]
-pub(crate) struct WorkerInfo {
-    /// Names the worker; never used twice.
-    pub(crate) slot: u32,
-    /// Process id; 0 until the zygote has told it.
-    pub(crate) pid: AtomicU32,
-    state: AtomicU8,
-    pub(crate) requests: AtomicU64,
-    /// Bytes, from the last look.
-    pub(crate) resident: AtomicU64,
-    /// Recycled after this many requests.
-    pub(crate) max_requests: u64,
-    /// Milliseconds since the pool started, plus one, at which the running request was dispatched; 0: none.
-    pub(crate) busy_since: AtomicU64,
-    /// When it became ready for its first request, on the same clock; 0: not yet.
-    pub(crate) booted_at: AtomicU64,
-    /// When it was told to end, on the same clock; 0: not yet.
-    pub(crate) ending_since: AtomicU64,
-    /// Killed because its request took too long.
-    pub(crate) timed_out: AtomicBool,
-    /// Its replacement is being booted.
-    pub(crate) replacing: AtomicBool,
-    /// To be ended at its next release.
-    pub(crate) retire: AtomicBool,
-    /// We had it ended, so its end is no crash.
-    pub(crate) told_to_end: AtomicBool,
-    /// The request it has, for its log lines.
-    pub(crate) request: Mutex<Option<RequestId>>,
-    /// The last lines it wrote, for the error when it does not boot.
-    tail: Mutex<VecDeque<String>>,
-    exit: OnceLock<u32>,
-    exited: Notify,
-}
-
-impl WorkerInfo {
-    pub(crate) fn new(slot: u32, max_requests: u64) -> Self {
-        Self {
-            slot,
-            pid: AtomicU32::new(0),
-            state: AtomicU8::new(WorkerState::Booting as u8),
-            requests: AtomicU64::new(0),
-            resident: AtomicU64::new(0),
-            max_requests,
-            busy_since: AtomicU64::new(0),
-            booted_at: AtomicU64::new(0),
-            ending_since: AtomicU64::new(0),
-            timed_out: AtomicBool::new(false),
-            replacing: AtomicBool::new(false),
-            retire: AtomicBool::new(false),
-            told_to_end: AtomicBool::new(false),
-            request: Mutex::new(None),
-            tail: Mutex::new(VecDeque::new()),
-            exit: OnceLock::new(),
-            exited: Notify::new(),
-        }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn state(&self) -> WorkerState {
-        WorkerState::from_number(self.state.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_state(&self, state: WorkerState) {
-        self.state.store(state as u8, Ordering::Relaxed);
-    }
-
-    pub(crate) fn current_request(&self) -> Option<RequestId> {
-        self.request.lock().expect("no holder panics").clone()
-    }
-
-    pub(crate) fn set_request(&self, id: Option<RequestId>) {
-        *self.request.lock().expect("no holder panics") = id;
-    }
-
-    /// Keeps a line for [`WorkerInfo::tail`].
-    pub(crate) fn remember(&self, line: &str) {
-        const LINES: usize = 20;
-        let mut tail = self.tail.lock().expect("no holder panics");
-        if tail.len() == LINES {
-            tail.pop_front();
-        }
-        tail.push_back(line.to_owned());
-    }
-
-    /// The last lines it wrote, one per line.
-    pub(crate) fn tail(&self) -> String {
-        let tail = self.tail.lock().expect("no holder panics");
-        tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
-
-    /// Called once, when the zygote (or its death) has told the worker's end.
-    pub(crate) fn set_exit(&self, status: u32) {
-        if self.exit.set(status).is_ok() {
-            self.exited.notify_waiters();
-        }
-    }
-
-    pub(crate) fn exit(&self) -> Option<u32> {
-        self.exit.get().copied()
-    }
-
-    /// Waits for the worker's end. Cancel safe.
-    pub(crate) async fn ended(&self) -> u32 {
-        loop {
-            let notified = self.exited.notified();
-            if let Some(status) = self.exit() {
-                return status;
-            }
-            notified.await;
-        }
-    }
-
-    pub(crate) fn status(&self) -> WorkerStatus {
-        WorkerStatus {
-            pid: self.pid(),
-            state: self.state(),
-            requests: self.requests.load(Ordering::Relaxed),
-            resident_bytes: self.resident.load(Ordering::Relaxed),
-        }
-    }
-}
 
 /// What a worker says that is not a log line.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Hello { version: u16, php_version: String },
+    Hello { version: u16, pid: u32, php_version: String },
     Ready,
     Inform(StatusCode, HeaderMap),
     Head(Head),
@@ -213,8 +83,9 @@ impl FrameReader {
             let frame = self.buffer.split_to(header.frame_len()).freeze();
             let payload = frame.slice(wire::HEADER_LEN..);
             let event = match FromWorker::decode(header, &payload)? {
-                FromWorker::Hello { version, pid: _, php_version } => Event::Hello {
+                FromWorker::Hello { version, pid, php_version } => Event::Hello {
                     version,
+                    pid,
                     php_version: String::from_utf8_lossy(php_version).into_owned(),
                 },
                 FromWorker::Ready => Event::Ready,
@@ -306,7 +177,7 @@ impl Board {
 /// A worker's socket. Whoever holds it may talk to the worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) info: std::sync::Arc<WorkerInfo>,
+    pub(crate) info: Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
     board: Board,
@@ -319,7 +190,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(info: std::sync::Arc<WorkerInfo>, stream: UnixStream, board: Board) -> Self {
+    pub(crate) fn new(info: Arc<WorkerInfo>, stream: UnixStream, board: Board) -> Self {
         Self {
             info,
             stream,
@@ -334,6 +205,14 @@ impl Worker {
     /// Whether it has begun the last request written to it. Asked when it has gone.
     pub(crate) fn has_taken_the_last(&self) -> bool {
         self.board.taken() >= self.sent
+    }
+
+    /// Drops what an unusually large request made its buffer grow to.
+    pub(crate) fn give_back_memory(&mut self) {
+        const KEPT: usize = 64 * 1024;
+        if self.outgoing.capacity() > KEPT {
+            self.outgoing = Vec::new();
+        }
     }
 
     pub(crate) fn buffered(&mut self) -> Result<Option<Event>, Malformed> {

@@ -20,8 +20,9 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use wire::Sender;
 
+use crate::info::WorkerInfo;
 use crate::options::{Model, Options};
-use crate::worker::{Board, Event, FrameReader, Gone, WorkerInfo};
+use crate::worker::{Board, Event, FrameReader, Gone};
 use crate::{StartError, output, sys};
 
 /// A running zygote.

@@ -35,6 +35,7 @@ async fn the_variables_are_those_of_nginx() {
         .header("content-length", "4")
         .header("x-forwarded-for", "203.0.113.9")
         .header("x_forwarded_for", "spoofed")
+        .header("x.forwarded.for", "spoofed")
         .header("proxy", "http://evil.example")
         .header("accept", "a")
         .header("accept", "b")

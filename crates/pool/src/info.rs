@@ -1,0 +1,168 @@
+//! What everybody may know about a worker while somebody else holds its socket, and how it ended.
+//!
+//! Invariants
+//! - Everything here may be read and written from any task at any time; nothing waits.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::context::RequestId;
+use crate::status::{WorkerState, WorkerStatus};
+
+/// What everybody may know about a worker while somebody else holds its socket.
+#[derive(Debug)]
+pub(crate) struct WorkerInfo {
+    /// Names the worker; never used twice.
+    pub(crate) slot: u32,
+    /// Process id; 0 until the zygote has told it.
+    pub(crate) pid: AtomicU32,
+    state: AtomicU8,
+    pub(crate) requests: AtomicU64,
+    /// Bytes, from the last look.
+    pub(crate) resident: AtomicU64,
+    /// Recycled after this many requests.
+    pub(crate) max_requests: u64,
+    /// Milliseconds since the pool started, plus one, at which the running request was dispatched; 0: none.
+    pub(crate) busy_since: AtomicU64,
+    /// When it became ready for its first request, on the same clock; 0: not yet.
+    pub(crate) booted_at: AtomicU64,
+    /// When it was told to end, on the same clock; 0: not yet.
+    pub(crate) ending_since: AtomicU64,
+    /// Killed because its request took too long.
+    pub(crate) timed_out: AtomicBool,
+    /// Its replacement is being booted.
+    pub(crate) replacing: AtomicBool,
+    /// To be ended at its next release.
+    pub(crate) retire: AtomicBool,
+    /// We had it ended, so its end is no crash.
+    pub(crate) told_to_end: AtomicBool,
+    /// The request it has, for its log lines.
+    pub(crate) request: Mutex<Option<RequestId>>,
+    /// The last lines it wrote, for the error when it does not boot.
+    tail: Mutex<VecDeque<String>>,
+    exit: OnceLock<u32>,
+    exited: Notify,
+}
+
+impl WorkerInfo {
+    pub(crate) fn new(slot: u32, max_requests: u64) -> Self {
+        Self {
+            slot,
+            pid: AtomicU32::new(0),
+            state: AtomicU8::new(WorkerState::Booting as u8),
+            requests: AtomicU64::new(0),
+            resident: AtomicU64::new(0),
+            max_requests,
+            busy_since: AtomicU64::new(0),
+            booted_at: AtomicU64::new(0),
+            ending_since: AtomicU64::new(0),
+            timed_out: AtomicBool::new(false),
+            replacing: AtomicBool::new(false),
+            retire: AtomicBool::new(false),
+            told_to_end: AtomicBool::new(false),
+            request: Mutex::new(None),
+            tail: Mutex::new(VecDeque::new()),
+            exit: OnceLock::new(),
+            exited: Notify::new(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        WorkerState::from_number(self.state.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_state(&self, state: WorkerState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn current_request(&self) -> Option<RequestId> {
+        self.request.lock().expect("no holder panics").clone()
+    }
+
+    pub(crate) fn set_request(&self, id: Option<RequestId>) {
+        *self.request.lock().expect("no holder panics") = id;
+    }
+
+    /// Keeps a line for [`WorkerInfo::tail`].
+    pub(crate) fn remember(&self, line: &str) {
+        const LINES: usize = 20;
+        let mut tail = self.tail.lock().expect("no holder panics");
+        if tail.len() == LINES {
+            tail.pop_front();
+        }
+        tail.push_back(line.to_owned());
+    }
+
+    /// The last lines it wrote, one per line.
+    pub(crate) fn tail(&self) -> String {
+        let tail = self.tail.lock().expect("no holder panics");
+        tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Called once, when the zygote (or its death) has told the worker's end.
+    pub(crate) fn set_exit(&self, status: u32) {
+        if self.exit.set(status).is_ok() {
+            self.exited.notify_waiters();
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Option<u32> {
+        self.exit.get().copied()
+    }
+
+    /// Waits for the worker's end. Cancel safe.
+    pub(crate) async fn ended(&self) -> u32 {
+        loop {
+            let notified = self.exited.notified();
+            if let Some(status) = self.exit() {
+                return status;
+            }
+            notified.await;
+        }
+    }
+
+    pub(crate) fn status(&self) -> WorkerStatus {
+        WorkerStatus {
+            pid: self.pid(),
+            state: self.state(),
+            requests: self.requests.load(Ordering::Relaxed),
+            resident_bytes: self.resident.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How a worker ended, in words. Waits for the zygote's word, but not for long.
+pub(crate) async fn how_it_ended(info: &WorkerInfo) -> String {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    match tokio::time::timeout(PATIENCE, info.ended()).await {
+        Ok(status) => describe_exit(status),
+        Err(_elapsed) => "closed its connection".to_owned(),
+    }
+}
+
+/// A wait status (`waitpid(2)`) in words.
+pub(crate) fn describe_exit(status: u32) -> String {
+    let signal = status & 0x7f;
+    if signal == 0 {
+        return format!("exit status {}", (status >> 8) & 0xff);
+    }
+    let name = match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    };
+    format!("signal {signal}{name}")
+}

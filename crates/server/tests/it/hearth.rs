@@ -1,0 +1,280 @@
+//! Starts `hearth serve` with real PHP for one test: its own folder, its own ports, ended with the test.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Answer, Client, Log, ProcessFacts, Running, eventually};
+
+/// How long anything may take that is not a matter of time; generous, since both processors may be busy.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// An application's folder.
+#[derive(Debug)]
+pub(crate) struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    /// The scripts of `tests/php` in `public/`, and an `index.php` that says so.
+    pub(crate) fn of_scripts() -> Self {
+        let site = Self::empty().with_file("public/index.php", "<?php echo 'front controller';");
+        for entry in fs::read_dir(scripts()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() && path.file_name().unwrap() != "worker.php" {
+                fs::copy(&path, site.public().join(path.file_name().unwrap())).unwrap();
+            }
+        }
+        site
+    }
+
+    /// `public/` and nothing in it.
+    pub(crate) fn empty() -> Self {
+        let site = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(site.public()).unwrap();
+        site
+    }
+
+    /// One script of `tests/php` as a file of `public/`.
+    pub(crate) fn with_script(self, script: &str, name: &str) -> Self {
+        fs::copy(scripts().join(script), self.public().join(name)).unwrap();
+        self
+    }
+
+    /// A file, its path relative to the application's folder.
+    pub(crate) fn with_file(self, path: &str, text: &str) -> Self {
+        self.write(path, text);
+        self
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn public(&self) -> PathBuf {
+        self.folder.path().join("public")
+    }
+}
+
+/// The scripts that tests serve.
+pub(crate) fn scripts() -> PathBuf {
+    root().join("tests/php")
+}
+
+/// The repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The folder of the worker program. Only `make` builds it, so its absence is said in words.
+pub(crate) fn worker_folder() -> PathBuf {
+    let folder = std::env::var_os("HEARTH_WORKER_DIR").map_or_else(
+        || Path::new(env!("CARGO_BIN_EXE_hearth")).parent().unwrap().to_owned(),
+        PathBuf::from,
+    );
+    assert!(
+        folder.join("hearth-worker-8.2").is_file(),
+        "no hearth-worker-8.2 in {}: run `make test`, which builds it, or set HEARTH_WORKER_DIR",
+        folder.display()
+    );
+    folder
+}
+
+/// All of the environment that programs of the tests have.
+pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("APP_COLOUR", "red"),
+];
+
+/// `hearth` in the environment of the tests.
+pub(crate) fn command() -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_hearth"));
+    let mut command = Command::new(program);
+    command.env_clear().envs(ENVIRONMENT.iter().copied());
+    let folder = worker_folder();
+    if Some(&*folder) != program.parent() {
+        command.env("HEARTH_LIB_DIR", folder);
+    }
+    command
+}
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Serve {
+    command: Command,
+}
+
+impl Serve {
+    /// An application, or one script of it.
+    pub(crate) fn new(path: impl AsRef<Path>) -> Self {
+        let mut command = command();
+        command.arg("serve").arg(path.as_ref()).args([
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            "--log-format",
+            "json",
+        ]);
+        Self { command }
+    }
+
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn workers(self, count: usize) -> Self {
+        self.args(&["--workers", &count.to_string()])
+    }
+
+    pub(crate) fn ini(self, name: &str, value: &str) -> Self {
+        self.args(&["--ini", &format!("{name}={value}")])
+    }
+
+    /// A setting, by its environment variable.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Starts it and waits for the ready line.
+    pub(crate) fn start(self) -> Hearth {
+        let process = self.launch();
+        let find = |prefix: &'static str| {
+            process.log().find(LIMIT, |line| Some(line.strip_prefix(prefix)?.to_owned()))
+        };
+        let url = find("hearth: ready on ");
+        let url = url.unwrap_or_else(|| panic!("never ready:\n{}", process.log().text()));
+        let admin = find("hearth: admin on http://").unwrap();
+        let address = url.split_once("://").unwrap().1.parse().unwrap();
+        Hearth { address, url, admin: admin.parse().unwrap(), process }
+    }
+
+    /// Starts it and waits for nothing.
+    pub(crate) fn launch(mut self) -> Running {
+        Running::start(&mut self.command)
+    }
+}
+
+/// A server that is ready.
+#[derive(Debug)]
+pub(crate) struct Hearth {
+    pub(crate) process: Running,
+    pub(crate) address: SocketAddr,
+    pub(crate) url: String,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Hearth {
+    /// Model `request` (G) with one worker.
+    pub(crate) fn request(site: &Site) -> Self {
+        Serve::new(site.path()).args(&["--model", "request"]).workers(1).start()
+    }
+
+    /// Model `worker` (A) with one worker, of a script of `public/`.
+    pub(crate) fn worker(site: &Site, script: &str) -> Self {
+        Serve::new(site.public().join(script)).args(&["--model", "worker"]).workers(1).start()
+    }
+
+    pub(crate) fn log(&self) -> &Log {
+        self.process.log()
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address).unwrap()
+    }
+
+    /// GET on a connection of its own.
+    pub(crate) fn get(&self, target: &str) -> Answer {
+        self.connect().get(target).unwrap()
+    }
+
+    pub(crate) fn post(&self, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.connect().request("POST", target, fields, body).unwrap()
+    }
+
+    /// GET on the admin address.
+    pub(crate) fn admin(&self, target: &str) -> Answer {
+        Client::connect(self.admin).unwrap().get(target).unwrap()
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.admin("/status").json()
+    }
+
+    /// Process ids of the workers.
+    pub(crate) fn worker_pids(&self) -> Vec<u32> {
+        let status = self.status();
+        let workers = status["pool"]["workers"].as_array().unwrap();
+        let pids = workers.iter().map(|worker| worker["pid"].as_u64().unwrap().try_into().unwrap());
+        // One that has no process yet has no number.
+        pids.filter(|pid| *pid != 0).collect()
+    }
+
+    /// The process id of the only worker.
+    pub(crate) fn worker_pid(&self) -> u32 {
+        let pids = self.worker_pids();
+        assert_eq!(pids.len(), 1, "one worker: {pids:?}");
+        pids[0]
+    }
+
+    /// The process that the workers are forked from.
+    pub(crate) fn zygote_pid(&self) -> u32 {
+        let children = ProcessFacts::children(self.process.pid());
+        assert_eq!(children.len(), 1, "the zygote is the server's only child: {children:?}");
+        children[0]
+    }
+
+    /// Waits until this many workers wait for requests and none does anything else.
+    pub(crate) fn wait_idle(&self, count: usize) {
+        eventually("every worker is idle", LIMIT, || {
+            let status = self.status();
+            let workers = status["pool"]["workers"].as_array().unwrap();
+            workers.len() == count && workers.iter().all(|worker| worker["state"] == "idle")
+        });
+    }
+
+    /// The log line (JSON) that holds `part`.
+    pub(crate) fn log_line(&self, part: &str) -> Value {
+        let line = self.log().find(LIMIT, |line| {
+            let parsed: Value = serde_json::from_str(line).ok()?;
+            line.contains(part).then_some(parsed)
+        });
+        line.unwrap_or_else(|| panic!("no log line has {part:?}:\n{}", self.log().text()))
+    }
+
+    /// TERM, and how it ended.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.process.signal(Signal::TERM);
+        self.process.wait(LIMIT)
+    }
+}
+
+/// Sends a signal to a process of a test's own server.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    // It may have ended by itself.
+    drop(kill_process(pid, signal));
+}
+
+/// Tells other threads that it is over, also when the test fails.
+#[derive(Debug)]
+pub(crate) struct OverOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+
+impl Drop for OverOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,308 @@
+//! Workers that crash, hang, lie or are killed: every request gets exactly one answer, and the pool is whole again afterwards.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::{Client, ProcessFacts, eventually, fake_worker, head};
+
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, signal};
+
+#[test]
+fn a_crash_is_answered_with_502_and_the_worker_replaced() {
+    for model in ["request", "worker"] {
+        let site = Site::of_scripts().with_file(
+            "worker.php",
+            "<?php while (hearth_handle_request(function () {\n\
+             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
+        let first = hearth.get("/pid.php").text();
+        let answer = hearth.get("/crash.php?signal=11");
+        assert_eq!(answer.status, 502, "{model}");
+        let id = answer.field("x-request-id").unwrap();
+        assert!(answer.text().contains(id), "the page names its request");
+        let line = hearth.log_line("signal 11 (SIGSEGV)");
+        assert_eq!(line["level"], "ERROR", "{line}");
+        let second = hearth.get("/pid.php");
+        assert_eq!(second.status, 200, "{model}");
+        assert_ne!(second.text(), first, "{model}");
+        hearth.wait_idle(1);
+        assert_eq!(hearth.status()["pool"]["crashes"], 1, "{model}");
+    }
+}
+
+#[test]
+fn a_crash_in_the_middle_of_an_answer_cuts_it() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    let mut client = hearth.connect();
+    client.send(head("GET", "/crash.php?after=output", &[], 0)).unwrap();
+    assert_eq!(client.head().unwrap().status, 200);
+    assert_eq!(client.chunk().unwrap().unwrap(), b"before");
+    assert!(client.chunk().is_err(), "no last chunk: the client can tell that it is not whole");
+    assert_eq!(hearth.get("/hello.php").status, 200);
+}
+
+#[test]
+fn a_worker_that_ends_itself_while_idle_is_replaced_before_anyone_notices() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    for _ in 0..3 {
+        let pid = hearth.worker_pid();
+        signal(pid, Signal::KILL);
+        eventually("it is gone", LIMIT, || ProcessFacts::of(pid).is_none());
+        assert_eq!(hearth.get("/hello.php").status, 200);
+        hearth.wait_idle(1);
+        assert_ne!(hearth.worker_pid(), pid);
+    }
+}
+
+#[test]
+fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
+    for model in ["request", "worker"] {
+        let site = Site::of_scripts().with_file(
+            "worker.php",
+            "<?php while (hearth_handle_request(function () {\n\
+             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let hearth = Serve::new(path)
+            .args(&["--model", model, "--request-timeout", "500ms"])
+            .workers(1)
+            .start();
+        for busy in ["/timeout.php?forever", "/sleep.php?ms=20000"] {
+            let pid = hearth.worker_pid();
+            let began = Instant::now();
+            assert_eq!(hearth.get(busy).status, 504, "{model} {busy}");
+            let took = began.elapsed();
+            assert!(
+                took >= Duration::from_millis(500) && took < Duration::from_secs(5),
+                "{took:?}"
+            );
+            eventually("the stuck worker is gone", LIMIT, || ProcessFacts::of(pid).is_none());
+            assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
+            hearth.wait_idle(1);
+        }
+        assert_eq!(hearth.status()["pool"]["timeouts"], 2, "{model}");
+        hearth.log_line("time limit");
+    }
+}
+
+#[test]
+fn killed_workers_under_load_cost_no_request_its_answer() {
+    for model in ["request", "worker"] {
+        let site = Site::of_scripts().with_file(
+            "worker.php",
+            "<?php while (hearth_handle_request(function () { usleep(300); echo 'hello ', $_GET['name'], \"\\n\"; })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let hearth = Serve::new(path).args(&["--model", model]).workers(3).start();
+        hearth.wait_idle(3);
+        let over = AtomicBool::new(false);
+        let (whole, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let mut killed = 0;
+        std::thread::scope(|scope| {
+            for client in 0..4 {
+                let (hearth, over, whole, lost) = (&hearth, &over, &whole, &lost);
+                scope.spawn(move || {
+                    let mut connection = hearth.connect();
+                    let mut n = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        n += 1;
+                        let name = format!("{client}-{n}");
+                        let answer = connection
+                            .get(&format!("/hello.php?name={name}"))
+                            .unwrap_or_else(|error| panic!("{model}: request {name}: {error}"));
+                        match answer.status {
+                            200 => {
+                                assert_eq!(answer.text(), format!("hello {name}\n"), "{model}");
+                                whole.fetch_add(1, Ordering::Relaxed);
+                            }
+                            502 | 503 => {
+                                lost.fetch_add(1, Ordering::Relaxed);
+                            }
+                            other => panic!("{model}: {other}: {}", answer.text()),
+                        }
+                        if answer.field("connection") == Some("close") {
+                            connection = hearth.connect();
+                        }
+                    }
+                });
+            }
+            let _over = OverOnDrop(&over);
+            let end = Instant::now() + Duration::from_secs(3);
+            while Instant::now() < end {
+                let pids = hearth.worker_pids();
+                if let Some(pid) = pids.get(killed % 3) {
+                    signal(*pid, Signal::KILL);
+                    killed += 1;
+                }
+                std::thread::sleep(Duration::from_millis(60));
+            }
+        });
+        hearth.wait_idle(3);
+        let (whole, lost) = (whole.into_inner(), lost.into_inner());
+        println!("{model}: {killed} killed, {whole} answered, {lost} times 502 or 503");
+        assert!(killed >= 10 && whole > 100, "{model}: {killed} killed, {whole} answered");
+        assert!(lost <= killed, "{model}: {lost} requests lost to {killed} killed workers");
+        assert_eq!(hearth.get("/hello.php?name=x").text(), "hello x\n");
+    }
+}
+
+#[test]
+fn a_killed_zygote_is_started_anew_and_every_request_answered() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    hearth.wait_idle(2);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut connection = hearth.connect();
+                while !over.load(Ordering::Relaxed) {
+                    let answer = connection.get("/hello.php").unwrap();
+                    assert!(matches!(answer.status, 200 | 502 | 503), "{}", answer.status);
+                }
+            });
+        }
+        let _over = OverOnDrop(&over);
+        for _ in 0..2 {
+            let (zygote, workers) = (hearth.zygote_pid(), hearth.worker_pids());
+            signal(zygote, Signal::KILL);
+            eventually("a new zygote with workers", LIMIT, || {
+                let status = hearth.status();
+                let now = status["pool"]["workers"].as_array().unwrap();
+                now.len() == 2
+                    && now.iter().all(|worker| {
+                        let pid = worker["pid"].as_u64().unwrap();
+                        pid != 0 && !workers.iter().any(|old| u64::from(*old) == pid)
+                    })
+            });
+            for pid in workers {
+                eventually("its workers ended with it", LIMIT, || ProcessFacts::of(pid).is_none());
+            }
+        }
+    });
+    hearth.wait_idle(2);
+    assert_eq!(hearth.get("/hello.php").status, 200);
+}
+
+#[test]
+fn a_worker_that_breaks_the_protocol_costs_its_request_and_no_other() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_PHP_WORKER_PROGRAM", fake_worker().to_str().unwrap())
+        .start();
+    for path in ["/malformed", "/huge", "/out-of-turn"] {
+        assert_eq!(hearth.get(path).status, 502, "{path}");
+        assert_eq!(hearth.get("/hello").text(), "hello", "after {path}");
+    }
+    let line = hearth.log_line("malformed frame");
+    assert_eq!(line["level"], "ERROR", "{line}");
+}
+
+#[test]
+fn a_full_backlog_is_answered_with_503_and_retry_after() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_PHP_BACKLOG", "2")
+        .start();
+    let gate = site.path().join("gate");
+    site.write("public/gate.php", "<?php while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } echo 'open';");
+    let target = format!("/gate.php?gate={}", gate.display());
+    let mut held: Vec<Client> = Vec::new();
+    for waiting in 0..3 {
+        let mut client = hearth.connect();
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        held.push(client);
+        let busy = u64::from(waiting > 0);
+        eventually("the request has arrived", LIMIT, || {
+            let pool = &hearth.status()["pool"];
+            pool["backlog"] == waiting && (waiting > 0 || pool["workers"][0]["state"] == "busy")
+        });
+        assert!(busy <= 1);
+    }
+    let answer = hearth.get("/hello.php");
+    assert_eq!(answer.status, 503);
+    assert!(answer.field("retry-after").unwrap().parse::<u32>().unwrap() > 0);
+    std::fs::write(&gate, "").unwrap();
+    for client in &mut held {
+        assert_eq!(client.answer_to("GET").unwrap().text(), "open");
+    }
+    assert_eq!(hearth.get("/hello.php").status, 200);
+}
+
+#[test]
+fn a_request_that_waits_too_long_for_a_worker_is_answered_with_503() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_PHP_BACKLOG_TIMEOUT", "300ms")
+        .start();
+    let mut busy = hearth.connect();
+    busy.send(head("GET", "/sleep.php?ms=1500", &[], 0)).unwrap();
+    eventually("the worker is busy", LIMIT, || {
+        hearth.status()["pool"]["workers"][0]["state"] == "busy"
+    });
+    let began = Instant::now();
+    let answer = hearth.get("/hello.php");
+    assert_eq!(answer.status, 503);
+    assert!(answer.field("retry-after").is_some());
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    assert_eq!(busy.answer_to("GET").unwrap().status, 200);
+}
+
+#[test]
+fn workers_are_replaced_after_max_requests_and_no_request_notices() {
+    for model in ["request", "worker"] {
+        let site = Site::of_scripts().with_script("worker.php", "../worker.php");
+        let script = site.path().join("worker.php");
+        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let hearth =
+            Serve::new(path).args(&["--model", model, "--max-requests", "20"]).workers(2).start();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut client = hearth.connect();
+                    for n in 0..100 {
+                        let answer = client.get(&format!("/hello.php?name={n}")).unwrap();
+                        assert_eq!(answer.text(), format!("hello {n}\n"), "{model}");
+                    }
+                });
+            }
+        });
+        hearth.wait_idle(2);
+        let pool = &hearth.status()["pool"];
+        assert!(pool["recycled"].as_u64().unwrap() >= 8, "{model}: {pool}");
+        assert_eq!(pool["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
+fn a_worker_that_has_grown_too_large_is_replaced_after_its_request() {
+    let site = Site::of_scripts().with_file(
+        "worker.php",
+        "<?php $kept = []; while (hearth_handle_request(function () use (&$kept) {\n\
+         if (isset($_GET['grow'])) { $kept[] = str_repeat('x', 90 << 20); } echo getmypid(); })) { }",
+    );
+    let hearth = Serve::new(site.path().join("worker.php"))
+        .args(&["--model", "worker"])
+        .workers(1)
+        .ini("memory_limit", "-1")
+        .set("HEARTH_PHP_MEMORY_LIMIT", "80MiB")
+        .start();
+    let pid = hearth.get("/").text();
+    assert_eq!(hearth.get("/?grow").text(), pid);
+    eventually("another worker", LIMIT, || hearth.get("/").text() != pid);
+    assert_eq!(hearth.status()["pool"]["crashes"], 0);
+}

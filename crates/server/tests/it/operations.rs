@@ -1,0 +1,256 @@
+//! What operators see: log lines, the admin address, the ready line, exit codes, and what a failing boot says.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::{Running, eventually, head};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+
+#[test]
+fn everything_php_writes_becomes_a_log_line_with_the_requests_id() {
+    for model in ["request", "worker"] {
+        let site = Site::of_scripts().with_file(
+            "worker.php",
+            "<?php while (hearth_handle_request(function () {\n\
+             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
+        hearth.get("/hello.php");
+        let answer = hearth.get("/logs.php");
+        assert_eq!(answer.text(), "logged", "{model}");
+        let id = answer.field("x-request-id").unwrap();
+        for (message, level, source) in [
+            ("through error_log", "INFO", "error_log"),
+            ("through trigger_error", "WARN", "error_log"),
+            ("through hearth_log", "ERROR", "hearth_log"),
+            ("through frankenphp_log", "WARN", "hearth_log"),
+            ("through stdout", "INFO", "stdout"),
+            ("through stderr", "INFO", "stderr"),
+        ] {
+            let line = hearth.log_line(message);
+            assert_eq!(line["level"], level, "{model}: {line}");
+            assert_eq!(line["source"], source, "{model}: {line}");
+            assert_eq!(line["request.id"], id, "{model}: {line}");
+            assert_eq!(line["target"], "php", "{model}: {line}");
+        }
+        let line = hearth.log_line("through hearth_log");
+        let context: Value = serde_json::from_str(line["context"].as_str().unwrap()).unwrap();
+        assert_eq!(context, serde_json::json!({"order": 7, "path": "/a/ü"}), "{model}");
+    }
+}
+
+#[test]
+fn levels_of_phps_errors_become_levels_of_the_log() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php error_reporting(E_ALL); foreach ([E_USER_NOTICE, E_USER_DEPRECATED, E_USER_WARNING] as $level) {\n\
+         trigger_error(\"of level $level\", $level); } hearth_log('to debug', 'debug'); hearth_log('to alert', 'alert');\n\
+         trigger_error('of level error', E_USER_ERROR);",
+    );
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request", "--log-level", "debug"])
+        .workers(1)
+        .start();
+    assert_eq!(hearth.get("/").status, 500);
+    for (message, level) in [
+        ("of level 1024", "INFO"),
+        ("of level 16384", "INFO"),
+        ("of level 512", "WARN"),
+        ("of level error", "ERROR"),
+        ("to debug", "DEBUG"),
+        ("to alert", "ERROR"),
+    ] {
+        assert_eq!(hearth.log_line(message)["level"], level, "{message}");
+    }
+}
+
+#[test]
+fn the_access_log_and_phps_lines_share_the_request_id() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php error_log('here'); echo $_SERVER['HEARTH_REQUEST_ID'];",
+    );
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request", "--access-log", "json"])
+        .workers(1)
+        .start();
+    let answer = hearth.get("/page?x=1");
+    let id = answer.field("x-request-id").unwrap().to_owned();
+    assert_eq!(answer.text(), id);
+    assert_eq!(hearth.log_line("here")["request.id"], id);
+    let entry = hearth.log_line("/page");
+    assert!(entry.to_string().contains(&id), "{entry}");
+    assert!(entry.to_string().contains("200"), "{entry}");
+}
+
+#[test]
+fn the_admin_address_tells_what_happens() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    hearth.wait_idle(2);
+    assert_eq!(hearth.admin("/up").text(), "ok\n");
+    for _ in 0..5 {
+        hearth.get("/hello.php");
+    }
+    hearth.get("/crash.php");
+    hearth.wait_idle(2);
+
+    let status = hearth.status();
+    assert_eq!(status["state"], "ready");
+    assert_eq!(status["model"], "request");
+    assert_eq!(status["pid"], hearth.process.pid());
+    assert_eq!(status["listeners"][0], hearth.url);
+    assert_eq!(status["pool"]["requests"], 6);
+    assert_eq!(status["pool"]["crashes"], 1);
+    assert_eq!(status["pool"]["workers"].as_array().unwrap().len(), 2);
+
+    let metrics = hearth.admin("/metrics");
+    assert!(metrics.field("content-type").unwrap().starts_with("text/plain"));
+    let text = metrics.text();
+    for line in [
+        "hearth_worker_requests_total 6",
+        "hearth_worker_crashes_total 1",
+        "hearth_workers{state=\"idle\"} 2",
+        "hearth_workers{state=\"busy\"} 0",
+        "hearth_backlog 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+    assert!(text.contains("hearth_request_duration_seconds_bucket"), "{text}");
+    assert_eq!(hearth.admin("/nothing").status, 404);
+    assert!(hearth.admin("/").text().contains("Hearth"));
+    assert_eq!(hearth.get("/up").text(), "front controller", "not on the public address");
+}
+
+#[test]
+fn the_first_lines_explain_what_runs() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    assert!(hearth.url.starts_with("http://127.0.0.1:"));
+    assert_ne!(hearth.address.port(), 0);
+    let line = hearth.log().wait_for("document root");
+    assert!(line.contains("request model"), "{line}");
+    assert!(line.contains("PHP 8.2."), "{line}");
+    assert!(line.contains("1 worker"), "{line}");
+}
+
+#[test]
+fn several_listeners_of_both_kinds_answer() {
+    let site = Site::of_scripts();
+    let socket = site.path().join("app.sock");
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request", "--listen", &format!("unix:{}", socket.display())])
+        .workers(1)
+        .start();
+    let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    std::io::Write::write_all(&mut stream, b"GET /hello.php HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
+    assert!(text.ends_with("hello world\n"), "{text}");
+    assert_eq!(hearth.get("/hello.php").status, 200);
+    assert_eq!(hearth.stop().code(), Some(0));
+    assert!(!socket.exists(), "the socket's file goes with its server");
+}
+
+fn ended(mut process: Running) -> (Option<i32>, String) {
+    let status = process.wait(LIMIT);
+    // Its last lines may still be on their way.
+    process.log().find(LIMIT, |_| None::<()>);
+    (status.code(), process.log().text())
+}
+
+#[test]
+fn a_worker_script_that_does_not_boot_is_quoted() {
+    let site = Site::empty().with_script("worker.php", "worker.php");
+    let serve = Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]);
+    let (code, text) = ended(serve.set("HEARTH_PHP_ENV", "BOOT_FAILS=1").launch());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("error: the application did not boot"), "{text}");
+    let error = text.split("error: the application did not boot").nth(1).unwrap();
+    assert!(error.contains("the application cannot boot"), "PHP's own words: {text}");
+    assert!(!text.contains("ready on"), "{text}");
+
+    let site = Site::empty().with_file("public/worker.php", "<?php echo 'no loop here';");
+    let (code, text) =
+        ended(Serve::new(site.public().join("worker.php")).args(&["--model", "worker"]).launch());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("ended before it called hearth_handle_request()"), "{text}");
+}
+
+#[test]
+fn exit_codes_tell_a_failure_from_a_misuse() {
+    let site = Site::of_scripts();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut busy = command();
+    busy.arg("serve").arg(site.path()).args(["--listen", &address]);
+    let (code, text) = ended(Running::start(&mut busy));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
+    assert!(text.contains("hint: "), "{text}");
+
+    for arguments in [["--wokers", "2"], ["--model", "wroker"], ["--workers", "none"]] {
+        let (code, text) = ended(Serve::new(site.path()).args(&arguments).launch());
+        assert_eq!(code, Some(2), "{arguments:?}: {text}");
+    }
+    let (code, text) = ended(Serve::new(site.path()).set("HEARTH_PHP_WOKERS", "2").launch());
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.to_lowercase().contains("hearth_php_workers"), "the nearest name: {text}");
+    assert_eq!(Hearth::request(&site).stop().code(), Some(0));
+}
+
+#[test]
+fn an_interrupt_ends_as_term_does() {
+    let site = Site::of_scripts();
+    let mut hearth = Hearth::request(&site);
+    hearth.process.signal(Signal::INT);
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+}
+
+#[test]
+fn opcache_is_on_and_its_memory_shared_by_the_workers() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    hearth.wait_idle(2);
+    assert_eq!(hearth.get("/hello.php").status, 200);
+    let mut seen = std::collections::BTreeMap::new();
+    eventually("both workers have told", LIMIT, || {
+        // While one is held, the other answers.
+        let mut held = hearth.connect();
+        held.send(head("GET", "/sleep.php?ms=50", &[], 0)).unwrap();
+        let status = hearth.get("/opcache.php").json();
+        held.answer_to("GET").unwrap();
+        seen.insert(status["pid"].as_u64().unwrap(), status);
+        seen.len() == 2
+    });
+    let all: Vec<&Value> = seen.values().collect();
+    for status in &all {
+        assert_eq!(status["enabled"], true, "{status}");
+        assert_eq!(status["start"], all[0]["start"], "one memory, begun by the zygote");
+    }
+    // What one worker compiled, all know.
+    let status = hearth.get("/opcache.php").json();
+    let scripts = status["scripts"].to_string();
+    assert!(scripts.contains("hello.php"), "{scripts}");
+    for _ in 0..20 {
+        let now = hearth.get("/opcache.php").json();
+        assert!(now["scripts"].to_string().contains("sleep.php"), "{now}");
+    }
+}
+
+#[test]
+fn memory_of_an_idle_server_stays_small() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    assert_eq!(hearth.get("/hello.php").status, 200);
+    std::thread::sleep(Duration::from_millis(50));
+    let facts = testkit::ProcessFacts::of(hearth.process.pid()).unwrap();
+    println!("{facts:?}");
+    // The promise is 15 MB for the release build; this one is not optimised.
+    assert!(facts.resident < 30 << 20, "{facts:?}");
+}

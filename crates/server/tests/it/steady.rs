@@ -1,0 +1,66 @@
+//! 20,000 requests: memory and descriptors of the server and its workers stay what they were.
+
+use testkit::ProcessFacts;
+
+use crate::hearth::{Hearth, Serve, Site};
+
+const REQUESTS: usize = 20_000;
+/// Caches are warm after this many.
+const WARM: usize = 5_000;
+/// Bytes that resident memory may grow from then on: the allocators' rounding, and no byte per request.
+const GROWTH: u64 = 1 << 20;
+
+fn stays_flat(hearth: &Hearth) {
+    let worker = hearth.worker_pid();
+    let pids = [hearth.process.pid(), hearth.zygote_pid(), worker];
+    let mut client = hearth.connect();
+    let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "a=1; b=2")];
+    let mut ask = |from: usize, to: usize| {
+        for n in from..to {
+            let body = format!("n={n}&list[]=1&list[]=2&text={}", "x".repeat(n % 50));
+            let answer =
+                client.request("POST", &format!("/index.php?q={n}"), &form, body.as_bytes());
+            let answer = answer.unwrap_or_else(|error| panic!("request {n}: {error}"));
+            assert_eq!((answer.status, answer.text()), (200, format!("{n} {n} 2")));
+        }
+    };
+    ask(0, WARM);
+    let warm = pids.map(|pid| ProcessFacts::of(pid).unwrap());
+    ask(WARM, REQUESTS);
+    let end = pids.map(|pid| ProcessFacts::of(pid).unwrap());
+    assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
+    for ((warm, end), who) in warm.iter().zip(&end).zip(["server", "zygote", "worker"]) {
+        println!("{who}: {warm:?} then {end:?}");
+        assert!(end.resident <= warm.resident + GROWTH, "{who}: {warm:?} then {end:?}");
+        assert_eq!(end.descriptors, warm.descriptors, "{who}: {warm:?} then {end:?}");
+    }
+}
+
+const ANSWER: &str = "{ session_id(); $object = new stdClass(); $object->self = $object; \
+    header('X-N: ' . $_GET['q']); setcookie('n', $_GET['q']); \
+    echo $_GET['q'], ' ', $_POST['n'], ' ', count($_POST['list']); }";
+
+#[test]
+fn twenty_thousand_requests_leave_the_model_request_as_it_was() {
+    let site = Site::empty().with_file("public/index.php", &format!("<?php {ANSWER}"));
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request", "--log-level", "warn"])
+        .workers(1)
+        .start();
+    stays_flat(&hearth);
+}
+
+#[test]
+fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
+    let site = Site::empty().with_file(
+        "public/worker.php",
+        &format!(
+            "<?php while (hearth_handle_request(function () {ANSWER})) {{ gc_collect_cycles(); }}"
+        ),
+    );
+    let hearth = Serve::new(site.public().join("worker.php"))
+        .args(&["--model", "worker", "--log-level", "warn"])
+        .workers(1)
+        .start();
+    stays_flat(&hearth);
+}

@@ -1,0 +1,263 @@
+//! Bodies on their way in: files land on disk and are gone afterwards, nothing large stays in memory, PHP's limits hold.
+
+use std::fs;
+use std::io::Write as _;
+
+use serde_json::Value;
+use testkit::{Client, PhpFpm, ProcessFacts, eventually};
+
+use crate::hearth::{ENVIRONMENT, Hearth, LIMIT, Serve, Site};
+
+const MULTI: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=b0undary");
+const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
+
+fn file(field: &str, body: &[u8]) -> Vec<u8> {
+    let mut part = format!(
+        "--b0undary\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{field}.bin\"\r\n\r\n"
+    )
+    .into_bytes();
+    part.extend_from_slice(body);
+    part.extend_from_slice(b"\r\n");
+    part
+}
+
+fn form(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = parts.concat();
+    body.extend_from_slice(b"--b0undary--\r\n");
+    body
+}
+
+/// An empty folder for PHP's temporary files, and the argument that says so.
+fn temporary_folder(site: &Site) -> String {
+    let folder = site.path().join("tmp");
+    fs::create_dir(&folder).unwrap();
+    folder.display().to_string()
+}
+
+fn count(folder: &str) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn files_are_there_for_the_script_and_gone_after_it() {
+    for model in ["request", "worker"] {
+        let site = Site::of_scripts().with_script("worker.php", "../worker.php");
+        let folder = temporary_folder(&site);
+        let script = site.path().join("worker.php");
+        let serve = Serve::new(if model == "worker" { script.as_path() } else { site.path() });
+        let hearth =
+            serve.args(&["--model", model]).workers(1).ini("upload_tmp_dir", &folder).start();
+        let path = if model == "request" { "/upload.php" } else { "/upload" };
+        for _ in 0..3 {
+            let body = form(&[file("a", b"first"), file("b", &[7; 300_000])]);
+            let answer = hearth.post(path, &[MULTI], &body);
+            let seen = answer.text();
+            assert_eq!(seen.matches(&folder.replace('/', "\\/")).count(), 2, "{model}: {seen}");
+            assert!(seen.contains("\"size\":300000"), "{model}: {seen}");
+            eventually("the files are gone", LIMIT, || count(&folder) == 0);
+        }
+    }
+}
+
+#[test]
+fn files_of_a_script_that_fails_are_gone_too() {
+    let site = Site::of_scripts();
+    let folder = temporary_folder(&site);
+    site.write("public/fails.php", "<?php register_shutdown_function(fn () => null); nothing();");
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .ini("upload_tmp_dir", &folder)
+        .start();
+    assert_eq!(hearth.post("/fails.php", &[MULTI], &form(&[file("a", b"first")])).status, 500);
+    eventually("the file is gone", LIMIT, || count(&folder) == 0);
+
+    // a client that leaves in the middle of its file
+    let mut client = hearth.connect();
+    client.send(testkit::head("POST", "/upload.php", &[MULTI], 1_000_000)).unwrap();
+    client.send(&file("a", &[1; 200_000])[..150_000]).unwrap();
+    eventually("the file is being written", LIMIT, || count(&folder) == 1);
+    drop(client);
+    eventually("the half file is gone", LIMIT, || count(&folder) == 0);
+    hearth.wait_idle(1);
+    assert_eq!(hearth.get("/hello.php").status, 200);
+}
+
+/// Bytes of the large upload.
+const LARGE: usize = 200 << 20;
+
+#[test]
+fn a_large_upload_passes_through_and_stays_nowhere_in_memory() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .ini("upload_max_filesize", "300M")
+        .ini("post_max_size", "300M")
+        .set("HEARTH_HTTP_BODY_LIMIT", "300MiB")
+        .start();
+    assert_eq!(hearth.post("/upload.php", &[MULTI], &form(&[file("a", b"warm")])).status, 200);
+    let (server, worker) = (hearth.process.pid(), hearth.worker_pid());
+    let resident = || [server, worker].map(|pid| ProcessFacts::of(pid).unwrap().resident);
+    let before = resident();
+
+    let head =
+        b"--b0undary\r\nContent-Disposition: form-data; name=\"a\"; filename=\"large.bin\"\r\n\r\n";
+    let tail = b"\r\n--b0undary--\r\n";
+    let mut client = hearth.connect();
+    let length = head.len() + LARGE + tail.len();
+    client.send(testkit::head("POST", "/upload.php", &[MULTI], length)).unwrap();
+    client.send(head).unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    let mut most = before;
+    for _ in 0..LARGE / piece.len() {
+        client.send(&piece).unwrap();
+        for (most, now) in most.iter_mut().zip(resident()) {
+            *most = now.max(*most);
+        }
+    }
+    client.send(tail).unwrap();
+    let seen = client.answer_to("POST").unwrap().json();
+    assert_eq!(seen["files"][0]["size"], LARGE, "{seen}");
+    assert_eq!(seen["files"][0]["error"], 0, "{seen}");
+    for (before, most) in before.iter().zip(most) {
+        assert!(most < before + (8 << 20), "grew from {before} to {most} bytes");
+    }
+}
+
+#[test]
+fn a_large_raw_body_is_read_piece_by_piece() {
+    let (_site, hearth) = {
+        let site = Site::of_scripts();
+        let hearth = Serve::new(site.path())
+            .args(&["--model", "request"])
+            .workers(1)
+            .ini("post_max_size", "64M")
+            .start();
+        (site, hearth)
+    };
+    let body = vec![b'r'; 40 << 20];
+    let kind = ("Content-Type", "application/octet-stream");
+    let seen = hearth.post("/input.php", &[kind], &body).json();
+    assert_eq!(seen["length"], body.len());
+    assert!(seen["peak"].as_u64().unwrap() < 8 << 20, "{seen}");
+
+    // chunked, without a length
+    let mut client = hearth.connect();
+    client
+        .send("PUT /input.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .unwrap();
+    for _ in 0..300 {
+        client.send("400\r\n").unwrap();
+        client.send([b'c'; 1024]).unwrap();
+        client.send("\r\n").unwrap();
+    }
+    client.send("0\r\n\r\n").unwrap();
+    assert_eq!(client.answer_to("PUT").unwrap().json()["length"], 300 * 1024);
+}
+
+#[test]
+fn a_body_that_nobody_reads_does_not_disturb_the_next_request() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    let mut client = hearth.connect();
+    for _ in 0..5 {
+        let body = vec![b'u'; 3 << 20];
+        let kind = ("Content-Type", "application/octet-stream");
+        let answer = client.request("POST", "/input.php?skip", &[kind], &body).unwrap();
+        assert_eq!(answer.json()["skipped"], true);
+        assert_eq!(client.get("/hello.php").unwrap().text(), "hello world\n");
+    }
+}
+
+#[test]
+fn phps_limits_hold_as_under_php_fpm() {
+    let ini = [
+        ("upload_max_filesize", "1000"),
+        ("post_max_size", "5000"),
+        ("max_file_uploads", "2"),
+        ("max_input_vars", "5"),
+        ("max_input_nesting_level", "3"),
+    ];
+    let site = Site::of_scripts()
+        .with_script("everything/dump.php", "dump.php")
+        .with_file("public/index.php", "<?php (require __DIR__ . '/dump.php')();");
+    let peer = PhpFpm::start(&site.public(), &ini, ENVIRONMENT);
+    let mut serve = Serve::new(site.path()).args(&["--model", "request"]).workers(1);
+    for (name, value) in ini {
+        serve = serve.ini(name, value);
+    }
+    let hearth = serve.start();
+    let pairs = |count: usize| {
+        let mut text = Vec::new();
+        for n in 0..count {
+            write!(text, "v{n}={n}&").unwrap();
+        }
+        text
+    };
+    let bodies = [
+        (FORM, pairs(5)),
+        (FORM, pairs(20)),
+        (FORM, b"a[b][c][d]=deep&a[b][c]=fits".to_vec()),
+        (FORM, vec![b'a'; 6000]),
+        (MULTI, form(&[file("a", &[1; 1000])])),
+        (MULTI, form(&[file("a", &[1; 1001]), file("b", b"fits")])),
+        (MULTI, form(&[file("a", b"1"), file("b", b"2"), file("c", b"3")])),
+        (MULTI, form(&[file("a", &[1; 900]), file("b", &[1; 6000])])),
+        (("Content-Type", "application/octet-stream"), vec![b'a'; 6000]),
+    ];
+    for (n, (kind, body)) in bodies.iter().enumerate() {
+        let ask = |address| -> [Value; 6] {
+            let mut client = Client::connect(address).unwrap();
+            let seen = client.request("POST", "/", &[*kind], body).unwrap().json();
+            ["$_POST", "$_FILES", "php://input", "last error", "$_GET", "$_REQUEST"]
+                .map(|name| seen[name].clone())
+        };
+        assert_eq!(ask(hearth.address), ask(peer.address()), "body {n}");
+    }
+    let query = format!("/?{}", String::from_utf8(pairs(20)).unwrap());
+    let get =
+        |address| Client::connect(address).unwrap().get(&query).unwrap().json()["$_GET"].clone();
+    assert_eq!(get(hearth.address), get(peer.address()));
+}
+
+#[test]
+fn a_body_above_hearths_own_limit_is_answered_with_413() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_HTTP_BODY_LIMIT", "10KiB")
+        .start();
+    let pid = hearth.worker_pid();
+    let kind = ("Content-Type", "application/octet-stream");
+    assert_eq!(hearth.post("/input.php", &[kind], &[1; 10 << 10]).status, 200);
+    let mut client = hearth.connect();
+    client.send(testkit::head("POST", "/input.php", &[kind], (10 << 10) + 1)).unwrap();
+    assert_eq!(client.answer_to("POST").unwrap().status, 413, "before any of the body was sent");
+
+    let mut client = hearth.connect();
+    client
+        .send("POST /input.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .unwrap();
+    for _ in 0..11 {
+        client.send("400\r\n").unwrap();
+        client.send([b'c'; 1024]).unwrap();
+        client.send("\r\n").unwrap();
+    }
+    assert_eq!(client.answer_to("POST").unwrap().status, 413);
+    hearth.wait_idle(1);
+    assert_eq!(hearth.get("/pid.php").text(), pid.to_string(), "the worker has lost nothing");
+}
+
+#[test]
+fn a_client_that_waits_for_100_continue_gets_it() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    let mut client = hearth.connect();
+    let fields = [("Expect", "100-continue"), ("Content-Type", "text/plain")];
+    client.send(testkit::head("POST", "/input.php", &fields, 4)).unwrap();
+    assert_eq!(client.head().unwrap().status, 100);
+    client.send("data").unwrap();
+    assert_eq!(client.answer_to("POST").unwrap().json()["length"], 4);
+}

@@ -1,0 +1,95 @@
+//! The peer that Hearth is compared with: php-fpm behind nginx, with Debian's `fastcgi.conf` and the usual front controller.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::process::{Running, eventually};
+
+/// php-fpm and nginx, both of this test alone; ended when dropped.
+#[derive(Debug)]
+pub struct PhpFpm {
+    _nginx: Running,
+    _fpm: Running,
+    _folder: TempDir,
+    address: SocketAddr,
+}
+
+impl PhpFpm {
+    /// Serves a document root; `ini` is stronger than php.ini, `env` is all of the environment, and scripts see it.
+    pub fn start(document_root: &Path, ini: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let place = folder.path().display();
+        let root = document_root.display();
+        let values: String = ini
+            .iter()
+            .map(|(name, value)| format!("php_admin_value[{name}] = {value}\n"))
+            .collect();
+        let fpm_conf = format!(
+            "[global]\nerror_log = {place}/fpm.log\ndaemonize = no\n\
+             [www]\nlisten = {place}/fpm.sock\npm = static\npm.max_children = 2\nuser = {user}\ngroup = {user}\n\
+             catch_workers_output = yes\nclear_env = no\n{values}",
+            user = if rustix::process::getuid().is_root() { "root" } else { "nobody" },
+        );
+        fs::write(folder.path().join("fpm.conf"), fpm_conf).expect("our own folder is writable");
+        let fpm = Running::start(
+            Command::new("/usr/sbin/php-fpm8.2")
+                .args(["--nodaemonize", "--allow-to-run-as-root", "--fpm-config"])
+                .arg(folder.path().join("fpm.conf"))
+                .env_clear()
+                .envs(env.iter().copied()),
+        );
+        eventually("php-fpm listens", Duration::from_secs(10), || {
+            folder.path().join("fpm.sock").exists()
+        });
+
+        // The port may be taken between the look and nginx's bind: then another one.
+        let (nginx, address) = (0..5)
+            .find_map(|_| {
+                let address = free_address();
+                let conf = format!(
+                    "daemon off;\nmaster_process off;\npid {place}/nginx.pid;\nerror_log {place}/nginx.log;\n\
+                     events {{}}\nhttp {{\n access_log off;\n client_max_body_size 0;\n\
+                     client_body_temp_path {place}/body;\n proxy_temp_path {place}/proxy;\n\
+                     fastcgi_temp_path {place}/fastcgi;\n uwsgi_temp_path {place}/uwsgi;\n scgi_temp_path {place}/scgi;\n\
+                     server {{\n  listen {address};\n  server_name example.org;\n  root {root};\n  index index.php;\n\
+                     location / {{ try_files $uri $uri/ /index.php$is_args$args; }}\n\
+                     location ~ [^/]\\.php(/|$) {{\n\
+                     fastcgi_split_path_info ^(.+?\\.php)(/.*)$;\n   try_files $fastcgi_script_name =404;\n\
+                     set $path_info $fastcgi_path_info;\n   fastcgi_param PATH_INFO $path_info;\n\
+                     include /etc/nginx/fastcgi.conf;\n   fastcgi_pass unix:{place}/fpm.sock;\n  }}\n }}\n}}\n"
+                );
+                fs::write(folder.path().join("nginx.conf"), conf).expect("our own folder is writable");
+                let mut nginx = Running::start(
+                    Command::new("/usr/sbin/nginx")
+                        .arg("-c")
+                        .arg(folder.path().join("nginx.conf"))
+                        .arg("-e")
+                        .arg(folder.path().join("nginx.log")),
+                );
+                eventually("nginx listens or ends", Duration::from_secs(10), || {
+                    nginx.has_ended() || TcpStream::connect(address).is_ok()
+                });
+                (!nginx.has_ended()).then_some((nginx, address))
+            })
+            .unwrap_or_else(|| {
+                let log = fs::read_to_string(folder.path().join("nginx.log")).unwrap_or_default();
+                panic!("nginx does not start: {log}")
+            });
+        Self { _nginx: nginx, _fpm: fpm, _folder: folder, address }
+    }
+
+    /// Where nginx listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let probe = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    probe.local_addr().expect("a bound socket has an address")
+}

@@ -1,0 +1,201 @@
+//! A program that a test starts: its output is kept and can be waited on, and it never outlives the test.
+//!
+//! Invariants
+//! - Every wait has a limit; running into it fails the test and shows what the program had printed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running program; killed when it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    log: Log,
+    ended: Option<ExitStatus>,
+}
+
+impl Running {
+    /// Starts it without standard input; what it prints goes to [`Running::log`].
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let log = Log::default();
+        log.follow(child.stdout.take().expect("it is piped"));
+        log.follow(child.stderr.take().expect("it is piped"));
+        Self { child, log, ended: None }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Sends it a signal, unless it has ended.
+    pub fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let pid = Pid::from_child(&self.child);
+            kill_process(pid, signal).expect("a child that nobody has waited for can be signalled");
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.ended {
+                return status;
+            }
+            self.ended = self.child.try_wait().expect("our own child can be waited for");
+            if self.ended.is_none() {
+                assert!(
+                    Instant::now() < deadline,
+                    "not ended within {limit:?}; it printed:\n{}",
+                    self.log.text()
+                );
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("our own child can be waited for");
+        }
+        self.ended.is_some()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
+}
+
+/// Lines that a program has printed, on either stream.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<(Mutex<Lines>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    lines: Vec<String>,
+    open: usize,
+}
+
+impl Log {
+    fn follow(&self, stream: impl Read + Send + 'static) {
+        let log = self.clone();
+        self.lock().open += 1;
+        std::thread::spawn(move || {
+            for line in BufReader::new(stream).split(b'\n') {
+                let Ok(line) = line else { break };
+                log.lock().lines.push(String::from_utf8_lossy(&line).into_owned());
+                log.0.1.notify_all();
+            }
+            log.lock().open -= 1;
+            log.0.1.notify_all();
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Lines> {
+        self.0.0.lock().expect("no holder panics")
+    }
+
+    /// All lines so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.lock().lines.clone()
+    }
+
+    /// All of it so far.
+    pub fn text(&self) -> String {
+        self.lock().lines.join("\n")
+    }
+
+    /// Waits for the first line, printed already or not, of which `find` makes something. `None`: the time is over, or the
+    /// program has closed its output without such a line.
+    pub fn find<T>(&self, limit: Duration, mut find: impl FnMut(&str) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + limit;
+        let mut seen = 0;
+        let mut state = self.lock();
+        loop {
+            let found = state.lines.iter().skip(seen).find_map(|line| find(line));
+            if found.is_some() {
+                return found;
+            }
+            seen = state.lines.len();
+            let left = deadline.checked_duration_since(Instant::now())?;
+            if state.open == 0 {
+                return None;
+            }
+            state = self.0.1.wait_timeout(state, left).expect("no holder panics").0;
+        }
+    }
+
+    /// Waits for a line that holds `part`, and returns it.
+    pub fn wait_for(&self, part: &str) -> String {
+        let limit = Duration::from_secs(20);
+        self.find(limit, |line| line.contains(part).then(|| line.to_owned()))
+            .unwrap_or_else(|| panic!("no line with {part:?} came; printed:\n{}", self.text()))
+    }
+}
+
+/// Waits until `happened` says so; fails the test after `limit` with `what`.
+pub fn eventually(what: &str, limit: Duration, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !happened() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the system knows about a process (proc(5)).
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessFacts {
+    /// Its parent's id.
+    pub parent: u32,
+    /// Resident memory in bytes.
+    pub resident: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+}
+
+impl ProcessFacts {
+    /// Looks at a process. `None` when it is gone, or only its parent has not noticed its end yet.
+    pub fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        if fields.next()? == "Z" {
+            return None;
+        }
+        let parent = fields.next()?.parse().ok()?;
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+        Some(Self { parent, resident: pages * rustix::param::page_size() as u64, descriptors })
+    }
+
+    /// The living children of a process.
+    pub fn children(pid: u32) -> Vec<u32> {
+        let entries = std::fs::read_dir("/proc").expect("proc is mounted");
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|child: &u32| Self::of(*child).is_some_and(|facts| facts.parent == pid))
+            .collect()
+    }
+}
