@@ -10,7 +10,7 @@ from harness.processes import Server
 
 from . import App, Missing, Peer, ini_environment
 
-WORKERS = 2
+WORKERS = int(os.environ.get("WORKERS", "2"))
 MODELS = ("request", "worker")
 
 

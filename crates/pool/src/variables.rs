@@ -72,11 +72,11 @@ pub(crate) fn write_request(
     frame.pair(b"GATEWAY_INTERFACE", b"CGI/1.1");
     frame.pair(b"SERVER_SOFTWARE", SOFTWARE.as_bytes());
     let mut number = Number { place: [0; 48] };
-    pair_ip(&mut frame, &mut number, b"REMOTE_ADDR", context.remote.ip());
-    frame.pair(b"REMOTE_PORT", number.of(context.remote.port()));
+    frame.pair(b"REMOTE_ADDR", number.of_ip(context.remote.ip().to_canonical()));
+    frame.pair(b"REMOTE_PORT", number.of_port(context.remote.port()));
     frame.pair(b"REMOTE_USER", context.remote_user.as_deref().unwrap_or("").as_bytes());
-    pair_ip(&mut frame, &mut number, b"SERVER_ADDR", context.local.ip());
-    frame.pair(b"SERVER_PORT", number.of(context.server_port));
+    frame.pair(b"SERVER_ADDR", number.of_ip(context.local.ip().to_canonical()));
+    frame.pair(b"SERVER_PORT", number.of_port(context.server_port));
     frame.pair(b"SERVER_NAME", context.server_name.as_bytes());
     frame.pair(b"REDIRECT_STATUS", b"200");
     frame.pair(b"HEARTH_REQUEST_ID", context.id.0.as_bytes());
@@ -118,22 +118,59 @@ fn write_joined(frame: &mut RequestWriter<'_>, variable: &[u8], parts: &Parts, n
     frame.pair(variable, &joined);
 }
 
-fn pair_ip(frame: &mut RequestWriter<'_>, number: &mut Number, name: &[u8], ip: IpAddr) {
-    frame.pair(name, number.of(ip.to_canonical()));
-}
-
-/// Formats small things without allocating.
+/// Formats addresses and numbers without allocating. `core::fmt` would cost a tenth of all that the server does for a request.
 struct Number {
     place: [u8; 48],
 }
 
 impl Number {
-    fn of(&mut self, value: impl std::fmt::Display) -> &[u8] {
-        let mut rest = &mut self.place[..];
-        let fits = write!(rest, "{value}").is_ok();
-        debug_assert!(fits, "addresses and ports fit 48 bytes");
-        let left = rest.len();
-        self.place.get(..self.place.len() - left).unwrap_or_default()
+    /// An IPv4 address by hand, an IPv6 address as RFC 5952 writes it.
+    fn of_ip(&mut self, ip: IpAddr) -> &[u8] {
+        let length = match ip {
+            IpAddr::V4(ip) => {
+                let mut at = 0;
+                for (index, octet) in ip.octets().into_iter().enumerate() {
+                    if index > 0 {
+                        self.put(&mut at, b'.');
+                    }
+                    self.digits(&mut at, octet.into());
+                }
+                at
+            }
+            IpAddr::V6(ip) => {
+                let mut rest = &mut self.place[..];
+                let fits = write!(rest, "{ip}").is_ok();
+                debug_assert!(fits, "an address has at most 45 characters");
+                let left = rest.len();
+                self.place.len() - left
+            }
+        };
+        self.place.get(..length).unwrap_or_default()
+    }
+
+    fn of_port(&mut self, port: u16) -> &[u8] {
+        let mut at = 0;
+        self.digits(&mut at, port);
+        self.place.get(..at).unwrap_or_default()
+    }
+
+    fn digits(&mut self, at: &mut usize, number: u16) {
+        let mut divisor = 10_000;
+        while divisor > 1 && number < divisor {
+            divisor /= 10;
+        }
+        while divisor > 0 {
+            let digit = u8::try_from(number / divisor % 10).unwrap_or(0);
+            self.put(at, b'0' + digit);
+            divisor /= 10;
+        }
+    }
+
+    fn put(&mut self, at: &mut usize, byte: u8) {
+        if let Some(place) = self.place.get_mut(*at) {
+            *place = byte;
+        }
+        *at += 1;
     }
 }
 
@@ -204,6 +241,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn numbers_are_written_as_core_writes_them(ip in any::<IpAddr>(), port in any::<u16>()) {
+            let mut number = Number { place: [0; 48] };
+            prop_assert_eq!(String::from_utf8_lossy(number.of_ip(ip)), ip.to_string());
+            prop_assert_eq!(String::from_utf8_lossy(number.of_port(port)), port.to_string());
+        }
+
         #[test]
         fn fields_become_http_variables_and_nothing_else(
             fields in proptest::collection::vec(("[!#$%&'*+.^_`|~0-9a-z-]{1,20}", "[ -~]{0,20}"), 0..30)
