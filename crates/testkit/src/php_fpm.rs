@@ -14,8 +14,8 @@ use crate::process::{Running, eventually};
 /// php-fpm and nginx, both of this test alone; ended when dropped.
 #[derive(Debug)]
 pub struct PhpFpm {
-    _nginx: Running,
-    _fpm: Running,
+    nginx: Running,
+    fpm: Running,
     _folder: TempDir,
     address: SocketAddr,
 }
@@ -86,12 +86,20 @@ impl PhpFpm {
                 let log = fs::read_to_string(folder.path().join("nginx.log")).unwrap_or_default();
                 panic!("nginx does not start: {log}")
             });
-        Self { _nginx: nginx, _fpm: fpm, _folder: folder, address }
+        Self { nginx, fpm, _folder: folder, address }
     }
 
     /// Where nginx listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+impl Drop for PhpFpm {
+    fn drop(&mut self) {
+        // php-fpm's children outlive a master that is killed.
+        self.nginx.terminate(Duration::from_secs(2));
+        self.fpm.terminate(Duration::from_secs(5));
     }
 }
 

@@ -74,6 +74,15 @@ impl Running {
         }
     }
 
+    /// Tells it to end, so that it can end its own children; after `patience` it is killed when dropped.
+    pub fn terminate(&mut self, patience: Duration) {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + patience;
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
