@@ -289,6 +289,26 @@ fn workers_are_replaced_after_max_requests_and_no_request_notices() {
 }
 
 #[test]
+fn a_worker_above_its_memory_cap_is_replaced_and_its_request_answered() {
+    const KEEPS: &str = "<?php $kept = []; while (hearth_handle_request(function () use (&$kept) {
+        $kept[] = str_repeat('x', (int) ($_GET['bytes'] ?? 0));
+        echo getmypid();
+    })) { }";
+    let site = Site::empty().with_file("public/worker.php", KEEPS);
+    let hearth = Serve::new(site.public().join("worker.php"))
+        .args(&["--model", "worker"])
+        .workers(1)
+        .ini("memory_limit", "-1")
+        .set("HEARTH_PHP_MEMORY_LIMIT", "64MiB")
+        .start();
+    let first = hearth.get("/").text();
+    assert_eq!(hearth.get("/?bytes=100000000").text(), first, "the request itself is answered");
+    eventually("another worker answers", LIMIT, || hearth.get("/").text() != first);
+    eventually("the first has ended", LIMIT, || hearth.status()["pool"]["recycled"] == 1);
+    assert_eq!(hearth.status()["pool"]["crashes"], 0);
+}
+
+#[test]
 fn a_worker_script_that_boots_no_longer_is_tried_again_until_it_does() {
     const GOOD: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
     let site = Site::empty().with_file("public/worker.php", GOOD);
