@@ -69,6 +69,8 @@ pub struct RequestWriter<'b> {
     buffer: &'b mut Vec<u8>,
     start: usize,
     pairs: usize,
+    /// A length did not fit its field: there will be no frame.
+    overlong: bool,
 }
 
 impl<'b> RequestWriter<'b> {
@@ -78,7 +80,7 @@ impl<'b> RequestWriter<'b> {
         let start = begin(buffer);
         buffer.extend_from_slice(&[protocol, 0, 0, 0]);
         buffer.extend_from_slice(&content_length.to_le_bytes());
-        Self { buffer, start, pairs: 0 }
+        Self { buffer, start, pairs: 0, overlong: false }
     }
 
     /// Adds a variable. What holds a NUL cannot be a CGI variable and is cut there, as C would read it.
@@ -89,8 +91,10 @@ impl<'b> RequestWriter<'b> {
     /// Adds a variable whose value of exactly `len` bytes is written by `value` straight into the frame.
     pub fn pair_from(&mut self, name: &[u8], len: usize, value: impl FnOnce(&mut Vec<u8>)) {
         self.pairs += 1;
-        let name_len = u16::try_from(name.len()).unwrap_or(u16::MAX);
-        let value_len = u32::try_from(len).unwrap_or(u32::MAX);
+        let (Ok(name_len), Ok(value_len)) = (u16::try_from(name.len()), u32::try_from(len)) else {
+            self.overlong = true;
+            return;
+        };
         self.buffer.reserve(name.len() + len + 8);
         self.buffer.extend_from_slice(&name_len.to_le_bytes());
         self.buffer.extend_from_slice(&value_len.to_le_bytes());
@@ -104,6 +108,10 @@ impl<'b> RequestWriter<'b> {
 
     /// Ends the frame; `last`: no body follows. On an error the buffer is as it was before [`RequestWriter::new`].
     pub fn finish(self, last: bool) -> Result<(), TooLarge> {
+        if self.overlong {
+            self.buffer.truncate(self.start);
+            return Err(TooLarge { bytes: usize::MAX, pairs: self.pairs });
+        }
         let count_at = self.start + crate::HEADER_LEN + 2;
         let flags = if last { Kind::LAST } else { 0 };
         finish_head(self.buffer, self.start, count_at, self.pairs, Kind::Request, flags)
