@@ -91,7 +91,7 @@ fn a_head_over_the_limits_is_refused_and_leaves_the_buffer_alone() {
     assert_eq!(bytes, b"before");
 
     let mut writer = RequestWriter::new(&mut bytes, 11, 0);
-    writer.pair(&[b'A'; 65_536], b"");
+    writer.pair(&vec![b'A'; 65_536], b"");
     assert!(writer.finish(true).is_err(), "the length of a name has sixteen bits");
     assert_eq!(bytes, b"before");
 
