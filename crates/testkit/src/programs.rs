@@ -20,15 +20,18 @@ pub fn fake_worker() -> PathBuf {
         .clone()
 }
 
-/// The real worker for PHP `version`, e.g. `8.2`: in the folder that `HEARTH_WORKER_DIR` named when the tests were built, else
-/// `target/release`. `None` when `make build` has not built it.
-pub fn php_worker(version: &str) -> Option<PathBuf> {
+/// The real worker, of the newest PHP it was built for, as `hearth` chooses it: in the folder that `HEARTH_WORKER_DIR` named when
+/// the tests were built, else `target/release`. `None` when `make build` has not built it.
+pub fn php_worker() -> Option<PathBuf> {
     let folder = option_env!("HEARTH_WORKER_DIR").map_or_else(
         || build_folder().parent().expect("a profile's folder has a parent").join("release"),
         PathBuf::from,
     );
-    let program = folder.join(format!("hearth-worker-{version}"));
-    program.is_file().then_some(program)
+    let minor = |path: &PathBuf| -> Option<u32> {
+        path.file_name()?.to_str()?.strip_prefix("hearth-worker-8.")?.parse().ok()
+    };
+    let programs = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    programs.filter(|path| minor(path).is_some()).max_by_key(minor)
 }
 
 /// `target/debug` or its like: tests run from `deps` below it.
