@@ -1,4 +1,5 @@
 /* The PHP functions of the `hearth` extension: they check arguments and ask the host (host.h). hearth.stub.php is their manual. */
+#include "header_line.h"
 #include "host.h"
 
 #include <SAPI.h>
@@ -53,23 +54,9 @@ PHP_FUNCTION(hearth_request_headers) {
 }
 
 static void add_response_header(void *element, void *arg) {
-    const sapi_header_struct *header = element;
-    const char *colon = memchr(header->header, ':', header->header_len);
-    if (colon == NULL || colon == header->header) {
-        return;
-    }
-    const char *end = header->header + header->header_len;
-    const char *value = colon + 1;
-    while (value < end && (*value == ' ' || *value == '\t')) {
-        value++;
-    }
-    const char *name_end = colon;
-    while (name_end > header->header && (name_end[-1] == ' ' || name_end[-1] == '\t')) {
-        name_end--;
-    }
-    if (name_end > header->header) {
-        add_assoc_stringl_ex(arg, header->header, (size_t)(name_end - header->header),
-            (char *)value, (size_t)(end - value));
+    struct header_line line;
+    if (header_line_split(element, &line) && line.name_len > 0) {
+        add_assoc_stringl_ex(arg, line.name, line.name_len, (char *)line.value, line.value_len);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "channel.h"
+#include "ext/header_line.h"
 #include "log.h"
 #include "request.h"
 #include "wire/frame.h"
@@ -68,22 +69,12 @@ static void add_pairs(struct frame_head *frame, sapi_headers_struct *headers, un
     zend_llist_position position;
     for (sapi_header_struct *header = zend_llist_get_first_ex(&headers->headers, &position);
          header != NULL; header = zend_llist_get_next_ex(&headers->headers, &position)) {
-        const char *colon = memchr(header->header, ':', header->header_len);
-        if (colon == NULL || colon == header->header || is_name(header, "Status", 6) ||
+        struct header_line line;
+        if (!header_line_split(header, &line) || is_name(header, "Status", 6) ||
             (status == 304 && is_name(header, "Content-Type", 12))) {
             continue;
         }
-        const char *end = header->header + header->header_len;
-        const char *value = colon + 1;
-        while (value < end && (*value == ' ' || *value == '\t')) {
-            value++;
-        }
-        const char *name_end = colon;
-        while (name_end > header->header && (name_end[-1] == ' ' || name_end[-1] == '\t')) {
-            name_end--;
-        }
-        frame_add_pair(frame, header->header, (size_t)(name_end - header->header), value,
-            (size_t)(end - value));
+        frame_add_pair(frame, line.name, line.name_len, line.value, line.value_len);
     }
 }
 

@@ -112,6 +112,12 @@ impl Value for PathBuf {
     }
 }
 
+/// A value whose own `FromStr` knows its form.
+fn parsed<T: std::str::FromStr>(raw: &Raw) -> Result<T, Wrong> {
+    let text = raw.text()?;
+    text.parse().map_err(|_malformed| Wrong::quoted(text))
+}
+
 impl Value for usize {
     const PLACEHOLDER: &'static str = "COUNT";
 
@@ -120,8 +126,7 @@ impl Value for usize {
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        text.parse().map_err(|_malformed| Wrong::quoted(text))
+        parsed(raw)
     }
 }
 
@@ -133,8 +138,7 @@ impl Value for NonZeroUsize {
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        text.parse().map_err(|_malformed| Wrong::quoted(text))
+        parsed(raw)
     }
 }
 
@@ -146,8 +150,7 @@ impl Value for NonZeroU64 {
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        text.parse().map_err(|_malformed| Wrong::quoted(text))
+        parsed(raw)
     }
 }
 
@@ -405,8 +408,7 @@ impl Value for Cidr {
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
-        let text = raw.text()?;
-        text.parse().map_err(|_malformed| Wrong::quoted(text))
+        parsed(raw)
     }
 }
 

@@ -33,6 +33,18 @@ impl Site {
         site
     }
 
+    /// The scripts of `tests/php`, and a worker script that includes whichever a request names; with what to serve in `model`.
+    pub(crate) fn of_scripts_in(model: &str) -> (Self, PathBuf) {
+        let site = Self::of_scripts().with_file(
+            "worker.php",
+            "<?php while (hearth_handle_request(function () {\n\
+             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
+        );
+        let path = site.path().to_owned();
+        let served = if model == "worker" { path.join("worker.php") } else { path };
+        (site, served)
+    }
+
     /// `public/` and nothing in it.
     pub(crate) fn empty() -> Self {
         let site = Self { folder: tempfile::tempdir().unwrap() };

@@ -11,13 +11,7 @@ use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, signal};
 #[test]
 fn a_crash_is_answered_with_502_and_the_worker_replaced() {
     for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_file(
-            "worker.php",
-            "<?php while (hearth_handle_request(function () {\n\
-             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
-        );
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
         let first = hearth.get("/pid.php").text();
         let answer = hearth.get("/crash.php?signal=11");
@@ -63,13 +57,7 @@ fn a_worker_that_ends_itself_while_idle_is_replaced_before_anyone_notices() {
 #[test]
 fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
     for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_file(
-            "worker.php",
-            "<?php while (hearth_handle_request(function () {\n\
-             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
-        );
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path)
             .args(&["--model", model, "--request-timeout", "500ms"])
             .workers(1)

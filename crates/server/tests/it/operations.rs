@@ -12,13 +12,7 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version};
 #[test]
 fn everything_php_writes_becomes_a_log_line_with_the_requests_id() {
     for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_file(
-            "worker.php",
-            "<?php while (hearth_handle_request(function () {\n\
-             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
-        );
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+        let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
         hearth.get("/hello.php");
         let answer = hearth.get("/logs.php");
