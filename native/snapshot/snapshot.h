@@ -1,0 +1,103 @@
+/* Page-level snapshot and restore of the process that calls it. Knows no Zend, no HTTP, no frames, no databases.
+ *
+ * Promises
+ * - After a restore every byte of private writable memory is what it was at the snapshot, except kept memory (snapshot_keep()), the
+ *   ranges that the caller called dead, and what lies below the stack pointer. So are mappings, brk, descriptors, file offsets, signal
+ *   dispositions and mask, timers, current directory and umask. Children that ended are reaped.
+ * - What cannot be put back ends the process with SNAPSHOT_EXIT_RETIRED: never a restore that is almost right.
+ * - The restore itself calls neither malloc nor libc: it runs on a stack of its own with raw system calls.
+ *
+ * One thread. x86-64 Linux; elsewhere snapshot_probe() says no and everything else is inert.
+ * The technique: "Groundhog: Efficient Request Isolation in FaaS" (EuroSys '23), moved into the process; docs/internals/snapshot.md.
+ */
+#ifndef HEARTH_SNAPSHOT_H
+#define HEARTH_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* EX_TEMPFAIL: the process could not be put back; another takes its place. */
+enum { SNAPSHOT_EXIT_RETIRED = 75 };
+
+/* How written pages are found. */
+enum snapshot_tracker {
+    SNAPSHOT_TRACKER_NONE,
+    SNAPSHOT_TRACKER_SOFT_DIRTY,  /* pagemap bit 55: Documentation/admin-guide/mm/soft-dirty.rst */
+    SNAPSHOT_TRACKER_USERFAULTFD, /* UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, Linux 6.7: Documentation/admin-guide/mm/pagemap.rst */
+};
+
+/* What this machine lets this process use: tried, not guessed. HEARTH_SNAPSHOT_TRACKER=userfaultfd|soft-dirty|none in the environment
+ * forces one (and gives NONE when that one does not work). `why` says what stands in the way of the better ones, empty when nothing does.
+ * Static: *why. Callable without snapshot_arrange(). */
+enum snapshot_tracker snapshot_probe(const char **why);
+/* `userfaultfd`, `soft-dirty`, `none`. Static. */
+const char *snapshot_tracker_name(enum snapshot_tracker tracker);
+
+/* To be called first in main() by a process that will take a snapshot, or whose forks will: executes the program again with symbols
+ * bound at once and without rseq, then sets up the address space (the engine's region, the arena, brk-only malloc, no huge pages).
+ * Returns in the second life only; environment and arguments are as the first life found them. */
+void snapshot_arrange(char **argv);
+
+/* Zeroed memory, aligned to 64, that no restore touches; for buffers and for whatever must outlive a request. Never freed; pages that are
+ * not touched cost nothing. Works in any process, arranged or not. Ends the process when there is none. */
+void *snapshot_keep(size_t len);
+
+/* From now on anonymous mappings of 1 MB and more that are asked for by the library that holds `address` come from the arena, so that
+ * chunks come and go without a system call. That library must not rely on their being zeroed. Static: address. */
+void snapshot_serve_arena(const void *address);
+
+struct snapshot_range {
+    uintptr_t start, end;
+};
+
+struct snapshot_options {
+    /* Bytes that will be written before they are read: whole pages in here are never put back. Borrowed. */
+    const struct snapshot_range *dead;
+    size_t dead_count;
+    /* Attributes that can be changed behind the back of the interposed calls (raw system calls: FFI) are put back after every request,
+     * not only when a call was seen and at the complete check. Costs about 10 µs. */
+    bool strict;
+    /* Compares bytes instead of hashes: no probability is left, about 6 % slower. */
+    bool exact;
+    /* After each restore compares every page with the snapshot, reports the first differences through `say` and aborts. For tests. */
+    bool oracle;
+    /* A complete check at the latest after this many restores; 0: 1024. */
+    uint32_t check_every;
+    /* Told in a sentence why the process retires, or what the oracle found, just before it ends. Runs on the engine's stack: no malloc, no
+     * locks, nothing that needs more than 64 KB of stack. May be NULL. */
+    void (*say)(const char *what);
+};
+
+/* Takes the snapshot, then returns true; returns once more with false after each restore, with everything as it was.
+ * Like setjmp(): the frame that called it must still be there. Called once in a process, after every fork(). When it cannot be taken `say`
+ * is told why and the process ends with SNAPSHOT_EXIT_RETIRED. */
+bool snapshot_take(const struct snapshot_options *options);
+
+/* Puts everything back and returns from snapshot_take(). `complete`: looks at everything even if nothing suspicious was seen. */
+_Noreturn void snapshot_restore(bool complete);
+
+/* A complete check would be welcome when there is time: the caller is idle. Cheap. */
+bool snapshot_wants_check(void);
+
+/* From now on the process may only end, not be restored: the request did what cannot be undone. Static: why. */
+void snapshot_retire_later(const char *why);
+
+struct snapshot_statistics {
+    uint64_t restores;
+    uint64_t gated;     /* no fault: nothing scanned */
+    uint64_t hot_scans; /* every fault explained by a page of a hot region */
+    uint64_t full_scans;
+    uint64_t faults;       /* seen by the gate */
+    uint64_t known_pages;  /* put back each time, now */
+    uint64_t hash_misses;  /* pages that needed an exact compare */
+    uint64_t snapshot_pages; /* with a copy in the store */
+    uint64_t oracle_pages; /* compared by the oracle, all restores together */
+    /* Nanoseconds of the restores' phases, median of the last 4096: attributes, gate, scan, copy, all. */
+    uint32_t phase_ns[5];
+};
+
+/* Copies the statistics; the medians are computed now. */
+void snapshot_statistics(struct snapshot_statistics *statistics);
+
+#endif
