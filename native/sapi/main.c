@@ -23,6 +23,7 @@
 #include "info.h"
 #include "log.h"
 #include "options.h"
+#include "randomness.h"
 #include "request_model.h"
 #include "sapi_module.h"
 #include "worker_model.h"
@@ -174,6 +175,7 @@ int main(int argc, char **argv) {
     case ACTION_INFO:
         return info_print();
     default:
+        randomness_prepare();
         zygote_run(SERVER);
         serve_as_worker(&options);
     }
