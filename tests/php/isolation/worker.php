@@ -1,0 +1,5 @@
+<?php
+
+$handle = require __DIR__ . '/suite.php';
+while (hearth_handle_request($handle)) {
+}
