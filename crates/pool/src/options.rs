@@ -4,6 +4,8 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::Model;
+
 /// How the pool runs PHP.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -11,7 +13,7 @@ pub struct Options {
     pub program: PathBuf,
     /// How a request meets PHP.
     pub model: Model,
-    /// The worker script, absolute; used by [`Model::Worker`] only.
+    /// The worker script, absolute; used by models that run one ([`Model::runs_worker_script`]).
     pub worker_script: Option<PathBuf>,
     /// The directory that PHP starts in: the application's folder.
     pub directory: PathBuf,
@@ -38,13 +40,3 @@ pub struct Options {
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
-
-/// How a request meets PHP (docs: execution models).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Model {
-    /// PHP's own request start-up and shutdown, in one process (letter G).
-    Request,
-    /// A loop in one process, state shared between requests (letter A).
-    Worker,
-}

@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use wire::Sender;
 
 use crate::info::WorkerInfo;
-use crate::options::{Model, Options};
+use crate::options::Options;
 use crate::worker::{Board, Event, FrameReader, Gone};
 use crate::{StartError, output, sys};
 
@@ -197,14 +197,8 @@ fn receiver(end: OwnedFd) -> std::io::Result<tokio::net::unix::pipe::Receiver> {
 }
 
 fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
-    let mut arguments: Vec<std::ffi::OsString> = vec!["--model".into()];
-    arguments.push(
-        match options.model {
-            Model::Request => "request",
-            Model::Worker => "worker",
-        }
-        .into(),
-    );
+    let mut arguments: Vec<std::ffi::OsString> =
+        vec!["--model".into(), options.model.name().into()];
     if let Some(script) = &options.worker_script {
         arguments.push("--script".into());
         arguments.push(script.into());
