@@ -11,39 +11,52 @@ declare(strict_types=1);
 /** One thing that can be damaged. A look must not damage, and must give the same value each time nobody damaged anything. */
 final class Row
 {
+    /** The part of the manual's table that rows belong to from now on. */
+    public static string $current = '';
     /** @var array<string, self> */
     private static array $all = [];
 
     private function __construct(
+        public readonly string $part,
         public readonly string $title,
         public readonly Closure $damage,
         public readonly Closure $look,
         public readonly int $status,
+        public readonly bool $silent,
+        public readonly bool $able,
     ) {
     }
 
     /**
-     * @param string $title   what the manual calls it
-     * @param int    $status  what a request with this damage is answered with
-     * @param string $needs   a function or class without which there is no such row
+     * @param string $title  what the manual calls it
+     * @param int    $status what a request with this damage is answered with
+     * @param bool   $silent a look takes away what it finds, so there must be none in the request that does the damage
+     * @param bool   $able   this PHP can do it
      */
     public static function add(
         string $title,
         Closure $damage,
         Closure $look,
         int $status = 200,
-        string $needs = '',
+        bool $silent = false,
+        bool $able = true,
     ): void {
-        if ($needs === '' || function_exists($needs) || class_exists($needs)) {
-            self::$all[trim(preg_replace('/[^a-z0-9]+/', '-', strtolower($title)), '-')]
-                = new self($title, $damage, $look, $status);
-        }
+        self::$all[trim(preg_replace('/[^a-z0-9]+/', '-', strtolower($title)), '-')]
+            = new self(self::$current, $title, $damage, $look, $status, $silent, $able);
     }
 
     /** @return array<string, self> */
     public static function all(): array
     {
         return self::$all;
+    }
+
+    /** @return array<string, mixed> */
+    public function describe(): array
+    {
+        return [
+            'part' => $this->part, 'title' => $this->title, 'status' => $this->status, 'silent' => $this->silent, 'able' => $this->able,
+        ];
     }
 }
 
@@ -60,22 +73,23 @@ final class Kept
     public static array $things = [];
 }
 
-foreach (['language', 'engine', 'process', 'streams', 'libraries', 'request', 'ends'] as $file) {
+foreach (['language', 'engine', 'request', 'libraries', 'process', 'streams', 'ends'] as $file) {
     require __DIR__ . "/rows/$file.php";
 }
 
 return static function (): void {
+    $rows = Row::all();
+    $answer = [];
     if (isset($_GET['rows'])) {
-        $answer = array_map(
-            static fn (Row $row): array => ['title' => $row->title, 'status' => $row->status],
-            Row::all()
-        );
+        foreach ($rows as $name => $row) {
+            $answer[] = ['name' => $name] + $row->describe();
+        }
     } else {
-        $answer = [];
-        $rows = Row::all();
+        $rows = array_filter($rows, static fn (Row $row): bool => $row->able);
         if (isset($_GET['do'])) {
-            ($rows[$_GET['do']]->damage)();
-            $rows = isset($_GET['look']) ? $rows : [$_GET['do'] => $rows[$_GET['do']]];
+            $row = $rows[$_GET['do']];
+            ($row->damage)();
+            $rows = $row->silent ? [] : [$_GET['do'] => $row];
         }
         foreach ($rows as $name => $row) {
             $answer[$name] = ($row->look)();

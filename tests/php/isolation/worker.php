@@ -1,5 +1,6 @@
 <?php
 
 $handle = require __DIR__ . '/suite.php';
-while (hearth_handle_request($handle)) {
+// ?boot: the script ends, and is booted anew where its process goes on
+while (hearth_handle_request($handle) && !isset($_GET['boot'])) {
 }

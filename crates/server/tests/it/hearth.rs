@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use pool::Model;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -55,6 +56,14 @@ impl Site {
     /// One script of `tests/php` as a file of `public/`.
     pub(crate) fn with_script(self, script: &str, name: &str) -> Self {
         fs::copy(scripts().join(script), self.public().join(name)).unwrap();
+        self
+    }
+
+    /// A folder of `tests/php`, as the application's own.
+    pub(crate) fn with_folder(self, name: &str) -> Self {
+        let from = scripts().join(name).join(".");
+        let copied = Command::new("cp").arg("-a").args([from.as_path(), self.path()]).status();
+        assert!(copied.unwrap().success());
         self
     }
 
@@ -163,6 +172,10 @@ impl Serve {
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.args(args);
         self
+    }
+
+    pub(crate) fn model(self, model: Model) -> Self {
+        self.args(&["--model", model.name()])
     }
 
     pub(crate) fn workers(self, count: usize) -> Self {

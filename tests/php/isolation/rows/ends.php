@@ -3,6 +3,7 @@
 declare(strict_types=1);
 
 // Requests that end early. Each leaves something behind first, and takes an object with it whose destructor is then due.
+Row::$current = 'Requests that end early';
 
 final class Ending
 {

@@ -3,6 +3,7 @@
 declare(strict_types=1);
 
 // What PHP itself keeps: settings, handlers, last errors.
+Row::$current = 'PHP';
 
 ini_set('precision', '9');
 Row::add('setting', function (): void {

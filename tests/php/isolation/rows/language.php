@@ -3,6 +3,7 @@
 declare(strict_types=1);
 
 // What a program keeps in PHP's own variables.
+Row::$current = 'The program';
 
 function counted(int $by): int
 {
@@ -141,16 +142,17 @@ Row::add('class declared', function (): void {
 Row::add('enum declared', fn () => enum_exists('Suit', false) || eval('enum Suit: string { case Hearts = "h"; }'), fn () => enum_exists('Suit', false));
 Row::add('class alias', fn () => class_exists('Alias', false) || class_alias(Counter::class, 'Alias'), fn () => class_exists('Alias', false));
 
-spl_autoload_register(static function (string $class): void {
+$autoloader = static function (string $class): void {
     if (is_file($file = place("late/$class.php"))) {
         require $file;
     }
-});
+};
+spl_autoload_register($autoloader);
 Row::add('class loaded by the autoloader', function (): void {
     (new Late())->visit();
 }, fn () => class_exists('Late', false) ? [Late::$count, count(class_implements('Late'))] : null);
 Row::add('autoloader', fn () => spl_autoload_register(static fn () => null), fn () => count(spl_autoload_functions()));
-Row::add('autoloader of the boot taken away', fn () => spl_autoload_unregister(spl_autoload_functions()[0]), fn () => class_exists('Late'));
+Row::add('autoloader of the boot taken away', fn () => spl_autoload_unregister($autoloader), fn () => in_array($autoloader, spl_autoload_functions(), true));
 Row::add('file included once', fn () => require_once place('late/included.php'), fn () => [count(get_included_files()), defined('INCLUDED')]);
 
 // The number of the next object: what is left behind would raise it.

@@ -3,6 +3,7 @@
 declare(strict_types=1);
 
 // What the system keeps for the process.
+Row::$current = 'The process';
 
 putenv('OF_BOOT=boot');
 Row::add('putenv()', fn () => putenv('LEFT_BEHIND=environment'), fn () => getenv('LEFT_BEHIND'));
@@ -14,17 +15,17 @@ Row::add('umask', fn () => umask(0077), fn () => umask());
 Row::add('resource limit', function (): void {
     $limit = posix_getrlimit();
     posix_setrlimit(POSIX_RLIMIT_NOFILE, $limit['soft openfiles'] - 1, $limit['hard openfiles']);
-}, fn () => posix_getrlimit()['soft openfiles'], needs: 'posix_setrlimit');
+}, fn () => posix_getrlimit()['soft openfiles'], able: function_exists('posix_setrlimit'));
 Row::add('priority', fn () => proc_nice(1), fn () => explode(' ', (string) strstr((string) file_get_contents('/proc/self/stat'), ') '))[17]);
 
-Row::add('signal handler', fn () => pcntl_signal(SIGUSR1, static fn () => null), fn () => signal_is('SigCgt', SIGUSR1), needs: 'pcntl_signal');
-Row::add('signal ignored', fn () => pcntl_signal(SIGUSR2, SIG_IGN), fn () => signal_is('SigIgn', SIGUSR2), needs: 'pcntl_signal');
-Row::add('signal blocked', fn () => pcntl_sigprocmask(SIG_BLOCK, [SIGUSR2]), fn () => signal_is('SigBlk', SIGUSR2), needs: 'pcntl_sigprocmask');
+Row::add('signal handler', fn () => pcntl_signal(SIGWINCH, static fn () => null), fn () => signal_is('SigCgt', SIGWINCH), able: function_exists('pcntl_signal'));
+Row::add('signal ignored', fn () => pcntl_signal(SIGURG, SIG_IGN), fn () => signal_is('SigIgn', SIGURG), able: function_exists('pcntl_signal'));
+Row::add('signal blocked', fn () => pcntl_sigprocmask(SIG_BLOCK, [SIGIO]), fn () => signal_is('SigBlk', SIGIO), able: function_exists('pcntl_sigprocmask'));
 Row::add('alarm', fn () => pcntl_alarm(1000), function (): bool {
     $left = pcntl_alarm(0);
     $left > 0 && pcntl_alarm($left);
     return $left > 0;
-}, needs: 'pcntl_alarm');
+}, able: function_exists('pcntl_alarm'));
 function signal_is(string $set, int $signal): bool
 {
     preg_match("/^$set:\s*([0-9a-f]+)/m", (string) file_get_contents('/proc/self/status'), $match);

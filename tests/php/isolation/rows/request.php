@@ -3,6 +3,7 @@
 declare(strict_types=1);
 
 // What belongs to the request by its nature.
+Row::$current = 'The request';
 
 foreach (['_GET', '_POST', '_COOKIE', '_FILES', '_REQUEST', '_SERVER', '_ENV'] as $name) {
     Row::add('$' . $name, fn () => $GLOBALS[$name]['left_behind'] = 'yes', fn () => $GLOBALS[$name]['left_behind'] ?? null);
@@ -32,15 +33,14 @@ Row::add('header fields', function (): void {
     setcookie('left', 'behind');
 }, fn () => array_values(preg_grep('/^X-Powered-By/', headers_list(), PREG_GREP_INVERT)));
 Row::add('status', fn () => http_response_code(202), fn () => http_response_code(), status: 202);
-Row::add('connection_status()', fn () => null, fn () => connection_status());
 Row::add('session', function (): void {
     session_start();
     $_SESSION['left'] = 'behind';
-}, fn () => [session_id() !== '', session_status(), $_SESSION ?? null], needs: 'session_start');
+}, fn () => [session_id() !== '', session_status(), $_SESSION ?? null], able: function_exists('session_start'));
 Row::add('settings of the session', function (): void {
     session_name('left');
     session_set_cookie_params(17, '/left');
     session_cache_limiter('public');
     session_module_name('files');
-}, fn () => [session_name(), session_get_cookie_params()['path'], session_cache_limiter()], needs: 'session_name');
-Row::add('session handler', fn () => session_set_save_handler(new SessionHandler(), true), fn () => [session_module_name(), ini_get('session.save_handler')], needs: 'session_set_save_handler');
+}, fn () => [session_name(), session_get_cookie_params()['path'], session_cache_limiter()], able: function_exists('session_name'));
+Row::add('session handler', fn () => session_set_save_handler(new SessionHandler(), true), fn () => [session_module_name(), ini_get('session.save_handler')], able: function_exists('session_set_save_handler'));

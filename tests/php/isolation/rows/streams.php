@@ -3,6 +3,7 @@
 declare(strict_types=1);
 
 // Files, streams, connections.
+Row::$current = 'Files and connections';
 
 file_put_contents(place('boot.txt'), implode('', range('a', 'z')));
 $file = fopen(place('boot.txt'), 'r');
@@ -57,7 +58,7 @@ function descriptors(): int
 }
 Row::add('file locked', function (): void {
     $file = fopen(place('locked'), 'c');
-    flock($file, LOCK_EX);
+    flock($file, LOCK_EX | LOCK_NB);
     Kept::$things['lock'] = $file;
 }, function (): bool {
     $file = fopen(place('locked'), 'c');
@@ -76,20 +77,23 @@ Row::add('stream wrapper taken away', fn () => in_array('ftp', stream_get_wrappe
 Row::add('default stream context', fn () => stream_context_set_default(['http' => ['user_agent' => 'left']]), fn () => stream_context_get_options(stream_context_get_default()));
 Row::add('stream filter', fn () => @stream_filter_register('left.*', php_user_filter::class), fn () => in_array('left.*', stream_get_filters(), true));
 
-$pdo = class_exists(PDO::class) && in_array('sqlite', PDO::getAvailableDrivers(), true) ? new PDO('sqlite:' . place('boot.sqlite')) : null;
-if ($pdo !== null) {
+$pdo = null;
+if (class_exists(PDO::class) && in_array('sqlite', PDO::getAvailableDrivers(), true)) {
+    $pdo = new PDO('sqlite:' . place('boot.sqlite'));
     $pdo->exec('CREATE TABLE IF NOT EXISTS visits (n)');
-    Row::add('setting of a connection of the boot', fn () => $pdo->setAttribute(PDO::ATTR_DEFAULT_FETCH_MODE, PDO::FETCH_NUM), fn () => $pdo->getAttribute(PDO::ATTR_DEFAULT_FETCH_MODE));
-    Row::add('transaction left open on a connection of the boot', function () use ($pdo): void {
-        $pdo->inTransaction() || $pdo->beginTransaction();
-        $pdo->exec('INSERT INTO visits VALUES (1)');
-    }, function () use ($pdo): array {
-        $statement = $pdo->query('SELECT count(*) FROM visits');
-        $count = (int) $statement->fetchColumn();
-        $statement = null;
-        return [$pdo->inTransaction(), $count, locks()];
-    });
 }
+Row::add('setting of a database connection of the boot', function () use ($pdo): void {
+    $pdo->setAttribute(PDO::ATTR_DEFAULT_FETCH_MODE, PDO::FETCH_NUM);
+}, fn () => $pdo->getAttribute(PDO::ATTR_DEFAULT_FETCH_MODE), able: $pdo !== null);
+Row::add('transaction left open on a database connection of the boot', function () use ($pdo): void {
+    $pdo->inTransaction() || $pdo->beginTransaction();
+    $pdo->exec('INSERT INTO visits VALUES (1)');
+}, function () use ($pdo): array {
+    $statement = $pdo->query('SELECT count(*) FROM visits');
+    $count = (int) $statement->fetchColumn();
+    $statement = null;
+    return [$pdo->inTransaction(), $count, locks()];
+}, able: $pdo !== null);
 /** Locks of fcntl(2), which belong to the process and not to a descriptor. */
 function locks(): int
 {
