@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "ext/host.h"
 #include "log.h"
+#include "prefault.h"
 #include "request.h"
 #include "request_leavings.h"
 #include "response.h"
@@ -117,6 +118,9 @@ static void fork_workers(void) {
             "the application started threads while it booted, and a process with threads cannot be forked");
         _exit(EXIT_UNFIT);
     }
+    if (options->model == MODEL_FORK) {
+        prefault_prepare();
+    }
     zygote_run(SERVER);
     is_worker = true;
     worker_begin();
@@ -158,6 +162,9 @@ static void end_life(void) {
     request_leavings_clear();
     request_release();
     if (options->model == MODEL_FORK || channel_is_left()) {
+        if (!channel_is_left()) {
+            prefault_learn();
+        }
         fflush(NULL);
         _exit(0);
     }
@@ -202,6 +209,7 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         }
         snapshot_model_wait();
     } else {
+        prefault_populate();
         send_ready();
     }
     if (!request_receive()) {
