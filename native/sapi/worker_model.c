@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "ext/host.h"
 #include "log.h"
+#include "prefault.h"
 #include "randomness.h"
 #include "request.h"
 #include "request_leavings.h"
@@ -124,6 +125,9 @@ static void fork_workers(void) {
             randomness_obstacle());
         _exit(EXIT_UNFIT);
     }
+    if (options->model == MODEL_FORK) {
+        prefault_prepare();
+    }
     zygote_run(SERVER);
     is_worker = true;
     worker_begin();
@@ -165,6 +169,9 @@ static void end_life(void) {
     request_leavings_clear();
     request_release();
     if (options->model == MODEL_FORK || channel_is_left()) {
+        if (!channel_is_left()) {
+            prefault_learn();
+        }
         fflush(NULL);
         _exit(0);
     }
@@ -209,6 +216,7 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         }
         snapshot_model_wait();
     } else {
+        prefault_populate();
         send_ready();
     }
     if (!request_receive()) {
