@@ -21,7 +21,11 @@ pub struct Options {
     pub ini: Vec<(String, String)>,
     /// Environment variables set for PHP on top of the server's own environment.
     pub env: Vec<(String, String)>,
-    /// How many workers.
+    /// Requests that the zygote answers for itself before any worker is forked, so that code and caches are warm; for models that
+    /// boot in the zygote. Each carries a [`crate::RequestContext`] in its extensions; PHP sees `$_SERVER['HEARTH_WARM_UP']`.
+    pub warm_up: Vec<http::Request<()>>,
+    /// How many requests run at once. That many workers, in resident models; one-shot models have up to twice as many processes:
+    /// those that run, and their successors that wait.
     pub workers: NonZeroUsize,
     /// How many requests may wait for a worker; one more gets [`crate::DispatchError::Overloaded`] at once.
     pub backlog: usize,
@@ -29,7 +33,7 @@ pub struct Options {
     pub backlog_timeout: Duration,
     /// How long a worker may take for one request, from its dispatch to the end of its answer; then it is killed.
     pub request_timeout: Option<Duration>,
-    /// How long PHP may take to start and a worker to boot its script.
+    /// How long PHP may take to start (where the zygote boots the application: that and the warm-up included), and a worker to boot.
     pub boot_timeout: Duration,
     /// A worker is recycled after this many requests (each worker adds up to a tenth at random, so that not all go at once).
     pub max_requests: Option<NonZeroU64>,
