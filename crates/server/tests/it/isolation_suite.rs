@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pool::Model;
 use serde_json::{Map, Value};
 
-use crate::hearth::{Hearth, Serve, Site};
+use crate::hearth::{Hearth, Serve, Site, isolating, root};
 
 /// Everything as it looks, by row.
 type Looks = Map<String, Value>;
@@ -113,8 +113,7 @@ impl Suite {
                 }
                 pid = now;
                 let mut differs = differences(&before, &seen);
-                if let Some(what) = differs.remove(&row.name) {
-                    println!("{}: {what}", row.name);
+                if differs.remove(&row.name).is_some() {
                     found.shared.insert(row.name.clone());
                 }
                 if self.model.isolates() && !differs.is_empty() {
@@ -147,12 +146,216 @@ struct Found {
     elsewhere: Vec<String>,
 }
 
-#[test]
-fn explore() {
-    let model = Model::named(&std::env::var("MODEL").unwrap()).unwrap();
+/// What the requests of one worker script share. Everything else is made fresh for each of them.
+const SHARED_IN_WORKER: &[&str] = &[
+    "alarm",
+    "assert-options-callback",
+    "autoloader",
+    "autoloader-of-the-boot-taken-away",
+    "child-process-left",
+    "class-alias",
+    "class-declared",
+    "class-loaded-by-the-autoloader",
+    "constant",
+    "curl-handle-of-the-boot",
+    "current-directory",
+    "cycles-for-the-collector",
+    "deep-recursion",
+    "default-stream-context",
+    "entity-loader-of-libxml",
+    "enum-declared",
+    "env",
+    "environment-of-child-processes",
+    "error-handler",
+    "error-handler-of-the-boot-taken-away",
+    "error-in-a-destructor",
+    "errors-of-libxml",
+    "errors-of-openssl",
+    "exception-handler",
+    "exit",
+    "exit-deep-in-a-callback",
+    "exit-in-a-fiber",
+    "exit-in-a-generator",
+    "fiber-left-suspended",
+    "fiber-of-the-boot",
+    "file-included-once",
+    "file-locked",
+    "file-opened-at-boot-and-closed",
+    "files-left-open",
+    "function-declared",
+    "generator-left-unfinished",
+    "generator-of-the-boot",
+    "global-array-of-the-boot",
+    "global-variable",
+    "huge-blocks-of-memory",
+    "intl-get-error-code",
+    "json-last-error",
+    "libxml-use-internal-errors",
+    "locale",
+    "mb-internal-encoding",
+    "mb-regex-encoding",
+    "mb-substitute-character-mb-language-mb-detect-order",
+    "mt-srand",
+    "numbers-of-objects",
+    "open-resources",
+    "php-memory-of-the-boot",
+    "position-in-a-file-opened-at-boot",
+    "position-in-a-folder-opened-at-boot",
+    "position-in-an-array-of-the-boot",
+    "preg-last-error",
+    "priority",
+    "property-added-to-an-object-of-the-boot",
+    "property-of-an-object-of-the-boot",
+    "putenv",
+    "putenv-over-a-variable-of-the-boot",
+    "putenv-that-takes-a-variable-away",
+    "random-engine-of-the-boot",
+    "reference-into-an-array-of-the-boot",
+    "resource-limit",
+    "result-of-stat",
+    "setting-of-a-database-connection-of-the-boot",
+    "signal-blocked",
+    "signal-handler",
+    "signal-ignored",
+    "sockets-left-open",
+    "spl-autoload-extensions",
+    "spl-structures-of-the-boot",
+    "splobjectstorage-of-the-boot",
+    "static-property",
+    "static-property-of-a-subclass",
+    "static-variable-of-a-closure",
+    "static-variable-of-a-function",
+    "static-variable-of-a-method",
+    "stream-filter",
+    "stream-wrapper",
+    "stream-wrapper-taken-away",
+    "textdomain",
+    "tick-function",
+    "time-zone",
+    "transaction-left-open-on-a-database-connection-of-the-boot",
+    "umask",
+    "variable-of-a-c-library",
+    "weakmap-of-the-boot",
+    "weakreference-of-a-request",
+];
+
+/// What PHP itself does not put back when a request shuts down, under php-fpm as here.
+const SHARED_IN_REQUEST: &[&str] = &[
+    "alarm",
+    "errors-of-openssl",
+    "priority",
+    "resource-limit",
+    "signal-blocked",
+    "signal-handler",
+    "textdomain",
+    "variable-of-a-c-library",
+];
+
+/// What is beyond a restore: the kernel lets nobody take it back.
+const SHARED_IN_SNAPSHOT: &[&str] = &[];
+
+/// What a restore cannot put back, so that the worker ends and another takes its place.
+const REPLACED_IN_SNAPSHOT: &[&str] = &["file-opened-at-boot-and-closed"];
+
+fn shared(model: Model) -> &'static [&'static str] {
+    match model {
+        Model::Worker => SHARED_IN_WORKER,
+        Model::Request => SHARED_IN_REQUEST,
+        Model::Snapshot => SHARED_IN_SNAPSHOT,
+        _ => &[],
+    }
+}
+
+/// Runs the suite and compares it with the lists above.
+fn shares_exactly_what_the_manual_says(model: Model) {
     let suite = Suite::start(model);
     let found = suite.run();
-    println!("{} rows", suite.rows.len());
-    println!("{found:#?}");
-    println!("{}", suite.hearth.log().text());
+    let able = |names: &[&str]| -> BTreeSet<String> {
+        let rows = suite.rows.iter().filter(|row| row.able && names.contains(&row.name.as_str()));
+        rows.map(|row| row.name.clone()).collect()
+    };
+    for name in shared(model).iter().chain(REPLACED_IN_SNAPSHOT) {
+        assert!(suite.rows.iter().any(|row| row.name == *name), "{name} is no row any more");
+    }
+    let replaced = if model == Model::Snapshot { REPLACED_IN_SNAPSHOT } else { &[] };
+    assert_eq!(found.elsewhere, Vec::<String>::new(), "rows that damage others");
+    assert_eq!(found.shared, able(shared(model)), "what the next request sees");
+    assert_eq!(found.replaced, able(replaced), "what costs the worker its life");
+    assert_eq!(suite.hearth.status()["pool"]["crashes"], 0);
+}
+
+#[test]
+fn the_model_worker_shares_exactly_what_the_manual_says() {
+    shares_exactly_what_the_manual_says(Model::Worker);
+}
+
+#[test]
+fn the_model_request_shares_exactly_what_the_manual_says() {
+    shares_exactly_what_the_manual_says(Model::Request);
+}
+
+#[test]
+fn the_model_spawn_shares_nothing() {
+    shares_exactly_what_the_manual_says(Model::Spawn);
+}
+
+#[test]
+fn the_model_prespawn_shares_nothing() {
+    shares_exactly_what_the_manual_says(Model::Prespawn);
+}
+
+#[test]
+fn the_model_fork_shares_nothing() {
+    shares_exactly_what_the_manual_says(Model::Fork);
+}
+
+#[test]
+fn the_model_snapshot_shares_exactly_what_the_manual_says() {
+    if isolating().contains(&Model::Snapshot) {
+        shares_exactly_what_the_manual_says(Model::Snapshot);
+    }
+}
+
+/// `UPDATE=1` writes the table anew.
+#[test]
+fn the_table_of_the_manual_is_what_the_tests_assert() {
+    let suite = Suite::start(Model::Request);
+    let mut table = String::new();
+    let mut part = "";
+    for row in &suite.rows {
+        if part != row.part {
+            part = &row.part;
+            table +=
+                &format!("\n| {part} | `worker` | `request` | `snapshot` |\n|---|---|---|---|\n");
+        }
+        let state =
+            |model| if shared(model).contains(&row.name.as_str()) { "**shared**" } else { "fresh" };
+        let [worker, request, snapshot] =
+            [Model::Worker, Model::Request, Model::Snapshot].map(state);
+        table += &format!("| {} | {worker} | {request} | {snapshot} |\n", marked(&row.title));
+    }
+    let path = root().join("docs/guide/isolation.md");
+    let manual = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = manual.split_once("<!-- table -->\n").unwrap();
+    let (_, after) = rest.split_once("\n<!-- end of table -->").unwrap();
+    let expected = format!("{before}<!-- table -->\n{table}\n<!-- end of table -->{after}");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+    } else {
+        assert_eq!(manual, expected, "UPDATE=1 writes it anew");
+    }
+}
+
+/// Names of PHP as code.
+fn marked(title: &str) -> String {
+    let words = title.split(' ').map(|word| {
+        let name = word.trim_end_matches(',');
+        let comma = &word[name.len()..];
+        let is_code = name.ends_with("()")
+            || name.contains("://")
+            || name.starts_with('$')
+            || name.contains('\\');
+        if is_code { format!("`{name}`{comma}") } else { word.to_owned() }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }

@@ -72,7 +72,7 @@ $end('error in a shutdown function', function (): void {
     exit();
 }, 500);
 $end('error in a destructor', function (): void {
-    Kept::$things['last'] = new class () {
+    Kept::$things['last'][] = new class () {
         public function __destruct()
         {
             throw new LogicException('from a destructor');

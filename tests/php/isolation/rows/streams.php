@@ -5,7 +5,6 @@ declare(strict_types=1);
 // Files, streams, connections.
 Row::$current = 'Files and connections';
 
-file_put_contents(place('boot.txt'), implode('', range('a', 'z')));
 $file = fopen(place('boot.txt'), 'r');
 Row::add('position in a file opened at boot', fn () => fread($file, 7), function () use ($file): int {
     $at = ftell($file);
@@ -24,9 +23,6 @@ final class Files
 }
 Files::$closed = fopen(place('boot.txt'), 'r');
 
-is_dir(place('folder')) || mkdir(place('folder'));
-touch(place('folder/one'));
-touch(place('folder/two'));
 $folder = opendir(place('folder'));
 Row::add('position in a folder opened at boot', function () use ($folder): void {
     while (readdir($folder) !== false) {
@@ -94,8 +90,9 @@ Row::add('transaction left open on a database connection of the boot', function 
     $statement = null;
     return [$pdo->inTransaction(), $count, locks()];
 }, able: $pdo !== null);
-/** Locks of fcntl(2), which belong to the process and not to a descriptor. */
+/** Locks of fcntl(2), which belong to the process and not to a descriptor: this process's on the database. */
 function locks(): int
 {
-    return preg_match_all('/ POSIX .* ' . getmypid() . ' /', (string) @file_get_contents('/proc/locks'));
+    $file = fileinode(place('boot.sqlite'));
+    return preg_match_all('/ POSIX .* ' . getmypid() . " [0-9a-f]+:[0-9a-f]+:$file /", (string) file_get_contents('/proc/locks'));
 }
