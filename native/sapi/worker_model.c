@@ -15,6 +15,7 @@
 #include "ext/host.h"
 #include "log.h"
 #include "prefault.h"
+#include "randomness.h"
 #include "request.h"
 #include "request_leavings.h"
 #include "response.h"
@@ -121,6 +122,12 @@ static void fork_workers(void) {
     if (!process_has_one_thread()) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER,
             "the application started threads while it booted, and a process with threads cannot be forked");
+        _exit(EXIT_UNFIT);
+    }
+    randomness_prepare(); /* libraries that the boot has loaded */
+    if (options->model == MODEL_SNAPSHOT && randomness_obstacle() != NULL) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER, "a snapshot would repeat random numbers: %s; the model fork would not",
+            randomness_obstacle());
         _exit(EXIT_UNFIT);
     }
     if (options->model == MODEL_FORK) {
