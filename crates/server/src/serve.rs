@@ -22,7 +22,7 @@ use crate::config::{self, Environment, Model, Settings};
 use crate::detect;
 use crate::failure::Failure;
 use crate::front;
-use crate::plan::{PhpPlan, Plan, WorkerScript, processors};
+use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript, processors};
 use crate::run_dir::RunDir;
 use crate::{log, notify};
 
@@ -157,6 +157,8 @@ fn own_script(
     let write = || {
         let run_dir =
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
+        let (included, its_text) = INCLUDED_BY_WORKERS;
+        run_dir.write(included, its_text)?;
         Ok(Some(OwnScript { path: run_dir.write(name, text)?, _run_dir: run_dir }))
     };
     write().map_err(|error: std::io::Error| {
@@ -172,6 +174,8 @@ fn pool_options(
     own_script: Option<&OwnScript>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
+    // Worker scripts do without what another model does for them.
+    env.push(("HEARTH_MODEL".into(), php.model.name().into()));
     let worker_script = match (&php.script, own_script) {
         (_, Some(own)) => {
             // It lies outside the application and finds it by this.
