@@ -36,15 +36,23 @@ use Symfony\Component\HttpFoundation\Response;
     ignore_user_abort(true);
 
     require $folder . '/vendor/autoload.php';
-    $app = require $folder . '/bootstrap/app.php';
-    $kernel = $app->make(Kernel::class);
+    try {
+        $app = require $folder . '/bootstrap/app.php';
+        $kernel = $app->make(Kernel::class);
 
-    // Service providers may ask for the request while they boot. There is none yet: they get what a command gets, one for APP_URL.
-    $app->instance('request', Request::create('http://localhost'));
-    $app->beforeBootstrapping(RegisterProviders::class, static function ($app): void {
-        (new SetRequestForConsole())->bootstrap($app);
-    });
-    $kernel->bootstrap();
+        // Service providers may ask for the request while they boot. There is none yet: they get a command's, made of APP_URL.
+        $app->instance('request', Request::create('http://localhost'));
+        $app->beforeBootstrapping(RegisterProviders::class, static function ($app): void {
+            (new SetRequestForConsole())->bootstrap($app);
+        });
+        $kernel->bootstrap();
+    } catch (Throwable $reason) {
+        // Laravel would render a page for it, and fail at that too, because views are among what is not there yet.
+        do {
+            error_log(sprintf('%s: %s in %s:%d', $reason::class, $reason->getMessage(), $reason->getFile(), $reason->getLine()));
+        } while ($reason = $reason->getPrevious());
+        exit(1);
+    }
 
     // Made once and free of request state, so each request finds them ready.
     $warm = [
