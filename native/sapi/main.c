@@ -20,6 +20,7 @@
 
 #include "boot_descriptors.h"
 #include "info.h"
+#include "opcache_guard.h"
 #include "options.h"
 #include "randomness.h"
 #include "request_model.h"
@@ -183,6 +184,7 @@ static _Noreturn void end(int code) {
 static _Noreturn void serve(const struct options *options) {
     if (model_boots_ahead(options->model)) {
         boot_descriptors_mark();
+        opcache_guard_install();
         end(worker_model_run(options));
     }
     zygote_run(SERVER);

@@ -17,7 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use pool::{Cut, DispatchError, Pool, ResponseBody};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Address, Model, Settings};
+use crate::config::{Address, Settings};
 use crate::failure::Failure;
 use crate::plan::Plan;
 
@@ -166,35 +166,31 @@ fn count(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// In the model `worker` one script answers everything that is no file; else scripts are files of their own.
+/// Where a worker script runs, it answers everything that is no file; else scripts are files of their own.
 fn routing(plan: &Plan) -> Result<Routing, Failure> {
     let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
-    match php.model {
-        Model::Request => {
-            let Some(script) = &plan.application.front_controller else {
-                return Ok(Routing::Files { front_controller: None });
-            };
-            let name = plan.script_name(script).ok_or_else(|| {
-                Failure::misused(
-                    format!(
-                        "{} is not in the document root {}",
-                        script.display(),
-                        plan.application.document_root.display()
-                    ),
-                    "correct `http.front_controller` or `http.document_root`, or use `--model worker` for a worker script",
-                )
-            })?;
-            Ok(Routing::Files { front_controller: Some(name) })
-        }
-        Model::Worker => {
-            let filename = plan.nominal_script();
-            let name = plan.script_name(&filename).unwrap_or_else(|| {
-                let name = filename.file_name().unwrap_or_default();
-                format!("/{}", name.to_string_lossy())
-            });
-            Ok(Routing::Script { filename, name })
-        }
+    if php.model.runs_worker_script() {
+        let filename = plan.nominal_script();
+        let name = plan.script_name(&filename).unwrap_or_else(|| {
+            let name = filename.file_name().unwrap_or_default();
+            format!("/{}", name.to_string_lossy())
+        });
+        return Ok(Routing::Script { filename, name });
     }
+    let Some(script) = &plan.application.front_controller else {
+        return Ok(Routing::Files { front_controller: None });
+    };
+    let name = plan.script_name(script).ok_or_else(|| {
+        Failure::misused(
+            format!(
+                "{} is not in the document root {}",
+                script.display(),
+                plan.application.document_root.display()
+            ),
+            "correct `http.front_controller` or `http.document_root`, or use `--model snapshot` for a worker script",
+        )
+    })?;
+    Ok(Routing::Files { front_controller: Some(name) })
 }
 
 fn hint(error: &BindError) -> String {

@@ -7,7 +7,9 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Environment, Model, Settings};
+use pool::Model;
+
+use crate::config::{Environment, Settings};
 use crate::detect::{Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
@@ -37,7 +39,7 @@ pub(crate) struct PhpPlan {
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
-    /// The worker script of [`Model::Worker`].
+    /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// How many processes.
     pub workers: NonZeroUsize,
@@ -84,9 +86,10 @@ impl Plan {
             };
         }
         let model = model(&application, settings);
-        let script = match model {
-            Model::Request => None,
-            Model::Worker => Some(worker_script(&application, settings)?),
+        let script = if model.runs_worker_script() {
+            Some(worker_script(&application, settings, model)?)
+        } else {
+            None
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
         let worker = php::select(settings, environment)?;
@@ -99,7 +102,7 @@ impl Plan {
         Some(format!("/{}", relative.to_str()?))
     }
 
-    /// What `SCRIPT_FILENAME` is in the model `worker`: the front controller, in whose place the worker script answers.
+    /// What `SCRIPT_FILENAME` is in models that run a worker script: the front controller, in whose place the worker script answers.
     pub(crate) fn nominal_script(&self) -> PathBuf {
         let own = &self.application.front_controller;
         own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))
@@ -185,7 +188,11 @@ fn model(application: &Application, settings: &Settings) -> Model {
     })
 }
 
-fn worker_script(application: &Application, settings: &Settings) -> Result<WorkerScript, Failure> {
+fn worker_script(
+    application: &Application,
+    settings: &Settings,
+    model: Model,
+) -> Result<WorkerScript, Failure> {
     match (&application.worker_script, application.kind) {
         (Some(script), kind) if kind != Kind::Laravel || settings.php.worker_script.0.is_some() => {
             Ok(WorkerScript::File(script.clone()))
@@ -199,7 +206,8 @@ fn worker_script(application: &Application, settings: &Settings) -> Result<Worke
         }
         _ => Err(Failure::misused(
             format!(
-                "the model `worker` needs a worker script, and {} has none",
+                "the model `{}` needs a worker script, and {} has none",
+                model.name(),
                 application.folder.display()
             ),
             "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, Serving, State};
 use crate::cli::Target;
-use crate::config::{self, Environment, Model, Settings};
+use crate::config::{self, Environment, Settings};
 use crate::detect;
 use crate::failure::Failure;
 use crate::front;
@@ -187,10 +187,7 @@ fn pool_options(
     };
     pool::Options {
         program: php.worker.program.clone(),
-        model: match php.model {
-            Model::Request => pool::Model::Request,
-            Model::Worker => pool::Model::Worker,
-        },
+        model: php.model,
         worker_script,
         directory: plan.application.folder.clone(),
         ini: settings.php.ini.0.clone(),

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use front_http::{AccessLogFormat, Cidr};
-use pool::ByteSize;
+use pool::{ByteSize, Model};
 
-use super::value::{Address, Auto, LogFormat, Model, Pairs, PhpVersion, Value};
+use super::value::{Address, Auto, LogFormat, Pairs, PhpVersion, Value};
 use super::{ConfigError, Sources};
 
 /// One row of the table.
