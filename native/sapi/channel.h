@@ -16,6 +16,14 @@
 #include "wire/frame.h"
 
 void channel_open(int fd);
+/* From now on what is sent goes nowhere. channel_open() ends that. */
+void channel_mute(void);
+/* Whether this process is a child that PHP code has forked: it has no conversation. */
+bool channel_is_left(void);
+/* Waits: does nothing come for so long? */
+bool channel_is_quiet(int milliseconds);
+/* A LOG frame without malloc and locks. Borrowed: message. */
+void channel_send_log(int level, const char *message, size_t len);
 
 /* Sends all bytes. False when the server is gone. Changes the vector. */
 bool channel_send(struct iovec *iov, size_t count);
