@@ -15,6 +15,7 @@ mod isolation;
 mod isolation_suite;
 mod losses;
 mod operations;
+mod randomness;
 mod steady;
 mod superglobals;
 mod uploads;
