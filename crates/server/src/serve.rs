@@ -221,7 +221,6 @@ fn pool_options(
         boot_timeout: settings.php.boot_timeout,
         max_requests: settings.php.max_requests,
         memory_limit: settings.php.memory_limit,
-        warm_up: Vec::new(),
     }
 }
 
