@@ -191,6 +191,7 @@ fn pool_options(
     own_script: Option<&OwnScript>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
+    env.extend(php.env.iter().cloned());
     // Worker scripts do without what another model does for them.
     env.push(("HEARTH_MODEL".into(), php.model.name().into()));
     let mut ini = settings.php.ini.0.clone();
