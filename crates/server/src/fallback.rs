@@ -112,7 +112,7 @@ impl Plan {
             StartError::Unfit { why } if front_controller => (
                 Model::Request,
                 why.clone(),
-                "find what leaves a thread or a TLS session behind at boot, or say that this is meant with `--model request`",
+                "find what leaves a thread running at boot, or say that this is meant with `--model request`",
             ),
             // Nobody asked for the boot, and the application may be one that only its front controller can start.
             StartError::Boot { output }

@@ -222,6 +222,7 @@ fn pool_options(
         boot_timeout: settings.php.boot_timeout,
         max_requests: settings.php.max_requests,
         memory_limit: settings.php.memory_limit,
+        warm_up: Vec::new(),
     }
 }
 
@@ -267,7 +268,7 @@ fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
             "`hearth check` looks at the PHP programs; `make build` builds them"
         }
         StartError::Unfit { .. } => {
-            "use `--model prespawn`, which boots it in each process, or find what leaves a thread or a TLS session behind at boot"
+            "use `--model prespawn`, which boots it in each process, or find what leaves a thread running at boot"
         }
         StartError::Zygote { .. } => "`hearth check` shows PHP's settings and extensions",
         StartError::Boot { .. } => {
