@@ -192,16 +192,15 @@ fn pool_options(
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
     env.extend(php.env.iter().cloned());
-    // Worker scripts do without what another model does for them.
-    env.push(("HEARTH_MODEL".into(), php.model.name().into()));
     let mut ini = settings.php.ini.0.clone();
     if php.model.boots_in_zygote() && !ini.iter().any(|(name, _)| name == RESTART_TIMEOUT) {
         ini.push((RESTART_TIMEOUT.into(), "0".into()));
     }
     let worker_script = match (&php.script, own_script) {
         (_, Some(own)) => {
-            // It lies outside the application and finds it by this.
+            // It lies outside the application and finds it by this; in most models it has nothing to put back after a request.
             env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
+            env.push(("HEARTH_MODEL".into(), php.model.name().into()));
             Some(own.path.clone())
         }
         (Some(WorkerScript::File(path)), None) => Some(path.clone()),
@@ -222,7 +221,6 @@ fn pool_options(
         boot_timeout: settings.php.boot_timeout,
         max_requests: settings.php.max_requests,
         memory_limit: settings.php.memory_limit,
-        warm_up: Vec::new(),
     }
 }
 
