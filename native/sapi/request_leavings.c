@@ -38,8 +38,9 @@ static void destroy_objects(void) {
     EG(flags) |= EG_FLAGS_OBJECT_STORE_NO_REUSE;
     for (uint32_t i = 1; i < store->top; i++) {
         zend_object *object = store->object_buckets[i];
-        if (!IS_OBJ_VALID(object) || (OBJ_FLAGS(object) & IS_OBJ_DESTRUCTOR_CALLED) != 0 ||
-            is_of_boot(i)) {
+        /* the boot's objects are not even looked at: they are many, and mostly cold */
+        if (!IS_OBJ_VALID(object) || is_of_boot(i) ||
+            (OBJ_FLAGS(object) & IS_OBJ_DESTRUCTOR_CALLED) != 0) {
             continue;
         }
         if (object->handlers->dtor_obj == zend_objects_destroy_object &&

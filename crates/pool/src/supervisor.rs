@@ -39,6 +39,8 @@ pub(crate) struct Supervisor {
     failures: u32,
     /// Workers in a row that retired without having answered anything.
     fruitless: u32,
+    /// Some worker has been ready.
+    was_ready: bool,
     /// The zygote to come. Starting one takes as long as the application boots, and time limits hold meanwhile.
     starting: JoinSet<Result<Zygote, StartError>>,
     /// No fork before this.
@@ -79,6 +81,7 @@ impl Supervisor {
             next_slot: 1,
             failures: 0,
             fruitless: 0,
+            was_ready: false,
             starting: JoinSet::new(),
             first: Some(first),
             jitter: Jitter::new(),
@@ -312,7 +315,14 @@ impl Supervisor {
         let usual = u32::try_from(self.options().workers.get()).unwrap_or(u32::MAX);
         if let Some(beyond) = self.fruitless.checked_sub(usual) {
             let pause = Self::pause_after(beyond);
-            warn!(workers = self.fruitless, ?pause, "workers retire before they answer anything");
+            // Before any worker was ready it is the start that fails, and says so.
+            if self.was_ready {
+                warn!(
+                    workers = self.fruitless,
+                    ?pause,
+                    "workers retire before they answer anything"
+                );
+            }
             self.pause_until = Instant::now() + pause;
         }
     }
@@ -333,6 +343,7 @@ impl Supervisor {
         let Some(info) = self.workers.get(&slot) else { return };
         let now = self.shared.now();
         info.booted_at.store(now, Ordering::Relaxed);
+        self.was_ready = true;
         self.failures = self.failures.saturating_sub(1);
         if let Some(first) = self.first.take()
             && first.send(Ok(())).is_err()

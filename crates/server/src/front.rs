@@ -43,6 +43,13 @@ impl Bound {
         self.front.addresses().iter().map(ToString::to_string).collect()
     }
 
+    /// Has requests go where another plan wants them.
+    pub(crate) fn route(&mut self, settings: &Settings, plan: &Plan) -> Result<(), Failure> {
+        let root = &plan.application.document_root;
+        self.front.route(root, &routing(plan)?, settings.http.static_files);
+        Ok(())
+    }
+
     /// Answers requests until `drain` is cancelled and what runs has finished.
     pub(crate) async fn serve(self, pool: Option<Pool>, drain: CancellationToken) {
         if let Some(pool) = pool {
@@ -171,10 +178,7 @@ fn routing(plan: &Plan) -> Result<Routing, Failure> {
     let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
     if php.model.runs_worker_script() {
         let filename = plan.nominal_script();
-        let name = plan.script_name(&filename).unwrap_or_else(|| {
-            let name = filename.file_name().unwrap_or_default();
-            format!("/{}", name.to_string_lossy())
-        });
+        let name = plan.url_of(&filename);
         return Ok(Routing::Script { filename, name });
     }
     let Some(script) = &plan.application.front_controller else {

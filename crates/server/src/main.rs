@@ -11,6 +11,7 @@ mod composer;
 mod config;
 mod detect;
 mod failure;
+mod fallback;
 mod front;
 mod log;
 mod notify;

@@ -7,10 +7,11 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use http::uri::PathAndQuery;
 use pool::Model;
 
 use crate::config::{Environment, Settings};
-use crate::detect::{Application, Kind};
+use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
 
@@ -18,6 +19,10 @@ use crate::php::{self, Worker};
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
 /// Hearth's worker script for Symfony.
 const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
+
+/// What both of them include: its file name, which has to be beside theirs, and its text.
+pub(crate) const INCLUDED_BY_WORKERS: (&str, &str) =
+    ("application_state.php", include_str!("workers/application_state.php"));
 
 /// What `hearth serve` does with an application.
 #[derive(Clone, Debug)]
@@ -35,6 +40,10 @@ pub(crate) struct PhpPlan {
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
+    /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
+    pub wished: Model,
+    /// Nobody named the model.
+    pub model_is_auto: bool,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// How many processes.
@@ -89,13 +98,40 @@ impl Plan {
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
         let worker = php::select(settings, environment)?;
-        Ok(Self { application, php: Some(PhpPlan { worker, model, script, workers }) })
+        let model_is_auto = settings.php.model.0.is_none();
+        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, workers };
+        Ok(Self { application, php: Some(php) })
+    }
+
+    /// What the booted application answers for itself before the first request, each of them once.
+    pub(crate) fn warm_up(&self, settings: &Settings) -> Vec<PathAndQuery> {
+        // PHP's caches for each place in the code that looks something up fill at the first request, some at the second.
+        const TIMES: usize = 3;
+        let Some(php) = self.php.as_ref().filter(|php| php.model.boots_in_zygote()) else {
+            return Vec::new();
+        };
+        let paths = match &settings.php.warm_up.0 {
+            Some(named) => named.iter().flatten().map(|path| path.0.clone()).collect(),
+            None if matches!(php.script, Some(WorkerScript::Ours { .. })) => {
+                vec![PathAndQuery::from_static("/")]
+            }
+            None => Vec::new(),
+        };
+        paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), TIMES)).collect()
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.
     pub(crate) fn script_name(&self, script: &Path) -> Option<String> {
         let relative = script.strip_prefix(&self.application.document_root).ok()?;
         Some(format!("/{}", relative.to_str()?))
+    }
+
+    /// `SCRIPT_NAME` of a script that runs wherever it lies.
+    pub(crate) fn url_of(&self, script: &Path) -> String {
+        self.script_name(script).unwrap_or_else(|| {
+            let name = script.file_name().unwrap_or_default();
+            format!("/{}", name.to_string_lossy())
+        })
     }
 
     /// What `SCRIPT_FILENAME` is in models that run a worker script: the front controller, in whose place the worker script answers.
@@ -113,7 +149,9 @@ impl Plan {
             line.push_str(&text);
         };
         if let Some(php) = &self.php {
-            add(format!("{} model", php.model.name()));
+            let place = format!(" in place of {}", php.wished.name());
+            let place = if php.model == php.wished { "" } else { &place };
+            add(format!("{} model{place}", php.model.name()));
             if let Some(script) = &php.script {
                 add(format!("worker script {script}"));
             }
@@ -174,14 +212,18 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
     Ok(application)
 }
 
+/// `snapshot` where something is there to boot ahead.
 fn model(application: &Application, settings: &Settings) -> Model {
-    let only_a_worker = application.kind == Kind::WorkerScript;
     let named = settings.php.worker_script.0.is_some();
-    settings.php.model.0.unwrap_or(if only_a_worker || named {
-        Model::Worker
-    } else {
-        Model::Request
-    })
+    let boots_ahead = match application.kind {
+        Kind::Laravel | Kind::Symfony | Kind::WorkerScript => true,
+        Kind::FrontController => {
+            named || application.worker_script.as_deref().is_some_and(detect::takes_requests)
+        }
+        Kind::StaticFiles => false,
+    };
+    let auto = if boots_ahead { Model::Snapshot } else { Model::Request };
+    settings.php.model.0.unwrap_or(auto)
 }
 
 fn worker_script(
@@ -189,11 +231,15 @@ fn worker_script(
     settings: &Settings,
     model: Model,
 ) -> Result<WorkerScript, Failure> {
+    let named = settings.php.worker_script.0.is_some();
+    let usable = |script: &Path| match application.kind {
+        // In a framework's project a `worker.php` may be anything, a queue's worker for one.
+        Kind::Laravel => detect::takes_requests(script) && !is_octane(script),
+        Kind::Symfony => detect::takes_requests(script),
+        _ => true,
+    };
     match (&application.worker_script, application.kind) {
-        (Some(script), kind) if kind != Kind::Laravel || settings.php.worker_script.0.is_some() => {
-            Ok(WorkerScript::File(script.clone()))
-        }
-        (Some(script), _) if !is_octane(script) => Ok(WorkerScript::File(script.clone())),
+        (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
         (_, Kind::Laravel) => {
             Ok(WorkerScript::Ours { name: "laravel-worker.php", text: LARAVEL_WORKER })
         }

@@ -197,8 +197,7 @@ async fn a_zygote_that_cannot_be_forked_is_told_from_one_whose_script_ends() {
         let StartError::Boot { output } = &error else { panic!("{error}") };
         assert_eq!(output, "fake-worker: the script took no request");
     }
-    // A zygote that boots nothing has no script that could end.
-    let error = Pool::start(misbehaving(Model::Spawn, 1, "end-early")).await.unwrap_err();
+    let error = Pool::start(misbehaving(Model::Fork, 1, "refuse-to-start")).await.unwrap_err();
     assert!(matches!(error, StartError::Zygote { .. }), "{error}");
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use front_http::{AccessLogFormat, Cidr};
+use http::uri::PathAndQuery;
 use pool::{ByteSize, Model};
 
 /// A value before it has a type.
@@ -487,6 +488,24 @@ impl Value for PhpVersion {
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
         Self::parse(text).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// The path of a URL, with a query if need be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UrlPath(pub PathAndQuery);
+
+impl Value for UrlPath {
+    const PLACEHOLDER: &'static str = "URL_PATH";
+
+    fn expected() -> String {
+        "the path of a URL such as `/` or `/news?page=2`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let path = text.starts_with('/').then(|| text.parse().ok()).flatten();
+        path.map(Self).ok_or_else(|| Wrong::quoted(text))
     }
 }
 

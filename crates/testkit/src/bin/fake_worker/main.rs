@@ -7,14 +7,21 @@
 //! | name | does |
 //! |---|---|
 //! | `refuse-to-start` | the zygote ends with 1 |
-//! | `end-early` | the zygote ends with 255, as one whose script took no request |
-//! | `unfit` | the zygote ends with 78, as one whose application cannot be forked |
+//! | `end-early` | a zygote that boots a script ends with 255, as one whose script took no request |
+//! | `unfit` | a zygote that boots a script ends with 78, as one whose application cannot be forked |
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
 //! | (`HEARTH_TEST_SLOW_BOOT` in the environment) | the zygote takes a second to start |
 //! | `refuse-to-boot` | workers end with 255 |
-//! | `retire-at-boot` | workers end with 75 before they are ready |
-//! | `retire-idle` | workers end with 75 when they have waited for 5 ms |
-#![expect(clippy::print_stderr, clippy::exit, reason = "a stand-in says why it ends")]
+//! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
+//! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
+//!
+//! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `userfaultfd`.
+#![expect(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::exit,
+    reason = "a stand-in says why it ends"
+)]
 
 mod sys;
 mod worker;
@@ -50,11 +57,21 @@ fn main() {
         let at = arguments.iter().position(|argument| argument == name)?;
         arguments.get(at + 1).cloned()
     };
-    if flag("end-early") {
+    if flag("--probe-snapshot") {
+        let forced = std::env::var_os("HEARTH_SNAPSHOT_TRACKER");
+        let tracker = forced.unwrap_or_else(|| "userfaultfd".into());
+        let tracker = tracker.into_string().expect("a tracker's name is plain text");
+        let why = if tracker == "userfaultfd" { "" } else { "told so" };
+        println!("{{\"tracker\":\"{tracker}\",\"why\":\"{why}\"}}");
+        return;
+    }
+    let model = value("--model").unwrap_or_default();
+    let boots = model == "fork" || model == "snapshot";
+    if boots && flag("end-early") {
         eprintln!("fake-worker: the script took no request");
         std::process::exit(255);
     }
-    if flag("unfit") {
+    if boots && flag("unfit") {
         eprintln!("fake-worker: a thread was left running");
         std::process::exit(78);
     }
@@ -71,12 +88,12 @@ fn main() {
     }
     let warm_up = value("--warm-up").and_then(|count| count.parse().ok()).unwrap_or(0);
     let warmed = worker::warm_up(&control, warm_up);
-    let one_shot = value("--model").is_some_and(|model| ONE_SHOT.contains(&&*model));
+    let snapshot = model == "snapshot";
     let manner = worker::Manner {
-        one_shot,
+        one_shot: ONE_SHOT.contains(&&*model),
         refuse: flag("refuse-to-boot"),
-        retire_at_boot: flag("retire-at-boot"),
-        retire_idle: flag("retire-idle"),
+        retire_at_boot: snapshot && flag("retire-at-boot"),
+        retire_idle: snapshot && flag("retire-idle"),
         warmed: warmed.into(),
     };
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));

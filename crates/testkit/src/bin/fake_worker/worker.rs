@@ -1,4 +1,4 @@
-//! One fake worker: answers by the path of the request.
+//! One fake worker: answers by the path of the request, with or without `.php` at its end.
 //!
 //! | path | does |
 //! |---|---|
@@ -220,7 +220,7 @@ impl Worker<'_> {
     fn answer(&mut self, request: &Request) -> Option<u32> {
         let pause = Duration::from_millis(request.number);
         let ready = self.ready;
-        match request.path.as_str() {
+        match request.path.trim_end_matches(".php") {
             "/request" => self.whole(&request.variables),
             "/echo" => {
                 self.send(|out| head(out, 200));
