@@ -9,7 +9,7 @@
  *   -u REQUEST                 asked for in turn; `[STATUS ][METHOD ]URL[ TYPE BODY]`, e.g. `201 POST /items application/json {"a":1}`
  *   -U URL                     a warm-up request of the zygote
  *   -r                         the requests come in random order, the same each run
- *   -k                         cookies of the first answers are sent from then on
+ *   -k                         the cookies of the first answer that sets some are sent from then on
  *   -e TEXT                    stands in each answer to the first request
  *   -x WORKERS                 in the end that many more are forked and serve 100 requests each: what memory does another one take?
  *   -d DOCUMENT_ROOT, -s FRONT_SCRIPT
@@ -545,14 +545,14 @@ static int run(char **command, int arguments) {
             fprintf(stderr, "loop: %s: status %u, %.*s\n", wanted[which].text, status,
                 (int)(answer_len < 500 ? answer_len : 500), answer);
         }
-        if (keep_cookies && i + warm + 1 == (long)wanted_count) {
-            keep_cookies = false; /* every page has been seen once */
+        if (keep_cookies && cookies[0] != '\0') {
+            keep_cookies = false;
             make_requests();
         }
         if (one_shot) {
             close(worker->fd);
         }
-        if (gap > 0) {
+        if (gap > 0 && i >= 0) {
             usleep((useconds_t)gap);
         }
     }
