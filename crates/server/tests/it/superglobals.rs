@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 use testkit::{Client, PhpFpm, head};
 
-use crate::hearth::{Hearth, Serve, Site, php_fpm};
+use crate::hearth::{Hearth, MODELS, Serve, Site, php_fpm, runs_worker_script};
 
 /// Where Hearth differs from php-fpm behind nginx: the variable or header field, the words in the name of the requests it may differ
 /// in (none: any), and why. Nothing else may differ, and each of these must.
@@ -67,7 +67,7 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("SERVER_NAME", "host by address", "what the client asked for; nginx has the configured name"),
 ];
 
-/// As [`DIFFERENT`], in the model `worker` alone.
+/// As [`DIFFERENT`], in models that run a worker script.
 const DIFFERENT_IN_WORKERS: &[(&str, &str, &str)] = &[
     ("HEARTH_WORKER", "", "tells a script that it runs in a loop"),
     ("FRANKENPHP_WORKER", "", "as HEARTH_WORKER, for scripts written for FrankenPHP"),
@@ -285,10 +285,13 @@ fn site() -> Site {
 fn a_script_sees_what_it_sees_under_php_fpm() {
     let site = site();
     let peer = php_fpm(&site.public(), &[]);
-    let hearth = Hearth::request(&site);
     let requests: Vec<Request> =
         front_controller_requests().into_iter().chain(script_requests()).collect();
-    compare(&hearth, &peer, &requests, &[DIFFERENT]);
+    for model in MODELS.iter().filter(|model| !runs_worker_script(model)) {
+        println!("model {model}");
+        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
+        compare(&hearth, &peer, &requests, &[DIFFERENT]);
+    }
 }
 
 #[test]
@@ -296,15 +299,18 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
     let site = site();
     let peer = php_fpm(&site.public(), &[]);
     let script = site.path().join("worker.php");
-    let hearth = Serve::new(site.path())
-        .args(&["--model", "worker", "--worker-script", script.to_str().unwrap()])
-        .workers(1)
-        .start();
     let requests: Vec<Request> = front_controller_requests()
         .into_iter()
         .chain([request("path info", "GET", "/index.php/users/7?a=1", &[], b"")])
         .collect();
-    compare(&hearth, &peer, &requests, &[DIFFERENT, DIFFERENT_IN_WORKERS]);
+    for model in MODELS.iter().filter(|model| runs_worker_script(model)) {
+        println!("model {model}");
+        let hearth = Serve::new(site.path())
+            .args(&["--model", model, "--worker-script", script.to_str().unwrap()])
+            .workers(1)
+            .start();
+        compare(&hearth, &peer, &requests, &[DIFFERENT, DIFFERENT_IN_WORKERS]);
+    }
 }
 
 #[test]
