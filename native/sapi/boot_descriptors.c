@@ -140,7 +140,7 @@ static void isolate(int fd) {
         if (is_conversation(fd)) {
             cut(fd);
         }
-    } else if (S_ISREG(entry.st_mode)) {
+    } else if (S_ISREG(entry.st_mode) || S_ISDIR(entry.st_mode)) {
         reopen(fd);
     }
 }

@@ -219,7 +219,6 @@ int main(int argc, char **argv) {
         fcntl(SERVER, F_SETFD, FD_CLOEXEC);
         /* the terminal's Ctrl-C is for the server, which then drains */
         setpgid(0, 0);
-        randomness_prepare();
     }
     module_start(&options);
     switch (action) {
@@ -230,6 +229,7 @@ int main(int argc, char **argv) {
     case ACTION_INFO:
         return info_print();
     default:
+        randomness_prepare();
         serve(&options);
     }
 }

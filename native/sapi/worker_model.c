@@ -15,6 +15,7 @@
 #include "ext/host.h"
 #include "log.h"
 #include "prefault.h"
+#include "randomness.h"
 #include "request.h"
 #include "request_leavings.h"
 #include "response.h"
@@ -89,11 +90,16 @@ static void settle_boot(void) {
     script_request_open_idle();
 }
 
-static void serve(zend_fcall_info *fci, zend_fcall_info_cache *fcc, uint8_t end_flags) {
+/* Whether the server may count on this process for the next request at once. */
+static uint8_t end_flags(void) {
+    return model_is_one_shot(options->model) ? 0 : FRAME_FLAG_READY;
+}
+
+static void serve(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     state = SERVING;
     script_request_begin();
     script_request_call(fci, fcc);
-    script_request_answer(end_flags);
+    script_request_answer(end_flags());
     state = IDLE;
 }
 
@@ -105,7 +111,7 @@ static bool serve_warm_up(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         _exit(0);
     }
     script_request_close();
-    serve(fci, fcc, FRAME_FLAG_READY);
+    serve(fci, fcc);
     clean_up();
     return true;
 }
@@ -116,6 +122,12 @@ static void fork_workers(void) {
     if (!process_has_one_thread()) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER,
             "the application started threads while it booted, and a process with threads cannot be forked");
+        _exit(EXIT_UNFIT);
+    }
+    randomness_prepare(); /* libraries that the boot has loaded */
+    if (options->model == MODEL_SNAPSHOT && randomness_obstacle() != NULL) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER, "a snapshot would repeat random numbers: %s; the model fork would not",
+            randomness_obstacle());
         _exit(EXIT_UNFIT);
     }
     if (options->model == MODEL_FORK) {
@@ -174,6 +186,22 @@ static void end_life(void) {
     snapshot_model_restore();
 }
 
+/* D and S: a fatal error, or an exception that nobody caught: what is left of the answer is sent. */
+static void end_after_bailout(void) {
+    module_complete_answer(end_flags(), false);
+    end_life();
+}
+
+/* D and S: the script has ended in a worker, by an exit in its loop. */
+static void end_script_of_fork(void) {
+    if (!request_present()) {
+        log_line(LOG_CRIT, LOG_SOURCE_WORKER,
+            "the worker script %s ended before it took its first request", options->script);
+        _exit(EXIT_BOOT);
+    }
+    end_after_bailout();
+}
+
 /* A and C: receives in a loop that runs on. */
 static bool serve_next(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
@@ -193,17 +221,15 @@ static bool serve_next(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     }
     script_request_close();
     served = options->model == MODEL_PRESPAWN;
-    serve(fci, fcc, served ? 0 : FRAME_FLAG_READY);
+    serve(fci, fcc);
     clean_up();
     return true;
 }
 
 /* D and S: the memory is as the boot left it, each time. */
 static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
-    uint8_t end_flags = 0;
     request_leavings_mark();
     if (options->model == MODEL_SNAPSHOT) {
-        end_flags = FRAME_FLAG_READY;
         if (snapshot_model_take()) {
             send_ready();
         }
@@ -217,7 +243,16 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         _exit(0);
     }
     served = true;
-    serve(fci, fcc, end_flags);
+    volatile bool whole = false;
+    zend_try {
+        serve(fci, fcc);
+        whole = true;
+    }
+    zend_end_try();
+    if (!whole) {
+        /* Caught here and not at the script's end, where the engine closes the script's own file, which belongs to the boot. */
+        end_after_bailout();
+    }
     return true;
 }
 
@@ -273,18 +308,6 @@ static struct hearth_host host = {
     .on_worker_start = on_worker_start,
     .runs_on = true,
 };
-
-/* D and S: the script has ended in a worker, by a fatal error or an exception that nobody caught in its handler, or by an exit in its
- * loop. */
-static void end_script_of_fork(void) {
-    if (!request_present()) {
-        log_line(LOG_CRIT, LOG_SOURCE_WORKER,
-            "the worker script %s ended before it took its first request", options->script);
-        _exit(EXIT_BOOT);
-    }
-    module_complete_answer(options->model == MODEL_SNAPSHOT ? FRAME_FLAG_READY : 0, false);
-    end_life();
-}
 
 /* One life of the script, from its first line to the engine's shutdown. */
 static void run_script(const char *script) {

@@ -20,6 +20,10 @@ const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
 /// Hearth's worker script for Symfony.
 const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
 
+/// What both of them include: its file name, which has to be beside theirs, and its text.
+pub(crate) const INCLUDED_BY_WORKERS: (&str, &str) =
+    ("application_state.php", include_str!("workers/application_state.php"));
+
 /// What `hearth serve` does with an application.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {

@@ -26,7 +26,7 @@ use crate::config::{self, Environment, Settings};
 use crate::detect;
 use crate::failure::Failure;
 use crate::front;
-use crate::plan::{PhpPlan, Plan, WorkerScript, processors};
+use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript, processors};
 use crate::run_dir::RunDir;
 use crate::{log, notify, php};
 
@@ -174,6 +174,8 @@ fn own_script(
     let write = || {
         let run_dir =
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
+        let (included, its_text) = INCLUDED_BY_WORKERS;
+        run_dir.write(included, its_text)?;
         Ok(Some(OwnScript { path: run_dir.write(name, text)?, _run_dir: run_dir }))
     };
     write().map_err(|error: std::io::Error| {
@@ -189,6 +191,8 @@ fn pool_options(
     own_script: Option<&OwnScript>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
+    // Worker scripts do without what another model does for them.
+    env.push(("HEARTH_MODEL".into(), php.model.name().into()));
     let mut ini = settings.php.ini.0.clone();
     if php.model.boots_in_zygote() && !ini.iter().any(|(name, _)| name == RESTART_TIMEOUT) {
         ini.push((RESTART_TIMEOUT.into(), "0".into()));

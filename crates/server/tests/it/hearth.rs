@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use pool::Model;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -87,6 +88,14 @@ impl Site {
         self
     }
 
+    /// A folder of `tests/php`, as the application's own.
+    pub(crate) fn with_folder(self, name: &str) -> Self {
+        let from = scripts().join(name).join(".");
+        let copied = Command::new("cp").arg("-a").args([from.as_path(), self.path()]).status();
+        assert!(copied.unwrap().success());
+        self
+    }
+
     /// A file, its path relative to the application's folder.
     pub(crate) fn with_file(self, path: &str, text: &str) -> Self {
         self.write(path, text);
@@ -130,6 +139,19 @@ pub(crate) fn worker_folder() -> PathBuf {
         folder.display()
     );
     folder
+}
+
+/// The models that promise isolation and that this machine can run.
+pub(crate) fn isolating() -> Vec<Model> {
+    let program = worker_folder().join(format!("hearth-worker-{}", php_version()));
+    let probe = Command::new(program).arg("--probe-snapshot").output().unwrap();
+    let probe: Value = serde_json::from_slice(&probe.stdout).unwrap();
+    let tracks = probe["tracker"] != "none";
+    if !tracks {
+        println!("no snapshots on this machine: {}", probe["why"]);
+    }
+    let models = Model::ALL.iter().copied();
+    models.filter(|model| model.isolates() && (tracks || *model != Model::Snapshot)).collect()
 }
 
 fn newest_php(folder: &Path) -> Option<String> {
@@ -192,6 +214,10 @@ impl Serve {
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.args(args);
         self
+    }
+
+    pub(crate) fn model(self, model: Model) -> Self {
+        self.args(&["--model", model.name()])
     }
 
     pub(crate) fn workers(self, count: usize) -> Self {
