@@ -201,7 +201,7 @@ fn pool_options(
     if php.model.boots_in_zygote() {
         default(RESTART_TIMEOUT, "0");
     }
-    if php.model == pool::Model::Snapshot {
+    if php.model == Model::Snapshot {
         // The counters that make a function hot are put back with everything else, so it would only compile what never gets hot.
         default("opcache.jit", "disable");
     }
