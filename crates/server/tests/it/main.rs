@@ -16,6 +16,7 @@ mod isolation_effects;
 mod isolation_suite;
 mod losses;
 mod operations;
+mod published_leaks;
 mod randomness;
 mod steady;
 mod superglobals;
