@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -242,7 +243,6 @@ static void replace_engine(unsigned n) {
 }
 static void rewind_engine(unsigned n) {
     each_of_engine((int)n, rewind_one);
-    each_of_engine((int)n, make_nonblocking);
 }
 /* One after the other: the engine must miss each of them. */
 static int nth, seen;
