@@ -220,8 +220,8 @@ static void judge(const struct test_case *c, int status) {
         check(c->outcome != EXACT, "retired: %s", board->last_said);
         check(board->said == 1 && board->last_said[0] != '\0',
             "a process that retires says why, once: %u times", board->said);
-        check(turn > 0 && damages(turn - 1), "an undamaged turn ended in retirement: %s",
-            board->last_said);
+        /* what may retire may do so at a later check, as long as nothing differs until then */
+        check(board->damaged > 0, "an undamaged turn ended in retirement: %s", board->last_said);
         check(c->outcome != RETIRES || board->damaged == 1, "retired only after %u damaged turns",
             board->damaged);
     } else {

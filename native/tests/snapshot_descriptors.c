@@ -228,8 +228,7 @@ static int close_one_raw(int fd) {
 static int rewind_one(int fd) {
     return (int)lseek(fd, 0, SEEK_SET);
 }
-static int make_nonblocking(int fd) {
-    return fcntl(fd, F_SETFL, O_NONBLOCK);
+return fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
 static void close_engine(unsigned n) {
