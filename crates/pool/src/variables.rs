@@ -28,6 +28,25 @@ pub(crate) fn write_request(
     context: &RequestContext,
     body: Option<u64>,
 ) -> Result<(), TooLarge> {
+    write_frame(buffer, parts, context, body, &[])
+}
+
+/// Appends the REQUEST frame of a request that no client sent: one for the zygote, to warm up.
+pub(crate) fn write_warm_up(
+    buffer: &mut Vec<u8>,
+    parts: &Parts,
+    context: &RequestContext,
+) -> Result<(), TooLarge> {
+    write_frame(buffer, parts, context, None, &[(b"HEARTH_WARM_UP", b"1")])
+}
+
+fn write_frame(
+    buffer: &mut Vec<u8>,
+    parts: &Parts,
+    context: &RequestContext,
+    body: Option<u64>,
+    more: &[(&[u8], &[u8])],
+) -> Result<(), TooLarge> {
     let (number, name) = match parts.version {
         Version::HTTP_10 | Version::HTTP_09 => (10, "HTTP/1.0"),
         Version::HTTP_2 => (20, "HTTP/2.0"),
@@ -80,6 +99,9 @@ pub(crate) fn write_request(
     frame.pair(b"SERVER_NAME", context.server_name.as_bytes());
     frame.pair(b"REDIRECT_STATUS", b"200");
     frame.pair(b"HEARTH_REQUEST_ID", context.id.0.as_bytes());
+    for (name, value) in more {
+        frame.pair(name, value);
+    }
     write_fields(&mut frame, parts);
     frame.finish(body.is_none())
 }

@@ -6,6 +6,7 @@
 
 mod application;
 mod machine;
+mod model;
 mod php;
 mod report;
 
@@ -48,7 +49,10 @@ pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report
         }
     };
     let (application, plan) = match plan {
-        Ok(plan) => (Some(plan.application.clone()), Some(plan)),
+        Ok(mut plan) => {
+            model::look(&mut report, &mut plan, &settings);
+            (Some(plan.application.clone()), Some(plan))
+        }
         Err(application) => (application, None),
     };
 

@@ -1,7 +1,7 @@
 //! The PHP versions at hand: worker programs, what they say about themselves, and the command line program.
 //!
 //! Invariants
-//! - A version is what a file name says; only `check` runs a worker program to ask it.
+//! - A version is what a file name says; a worker program is run to ask it only by `check`, and for the model `snapshot`.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
+use crate::fallback::Probe;
 
 /// A worker program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +131,25 @@ pub(crate) fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure
     serde_json::from_slice(&output.stdout).map_err(|error| {
         Failure::caused_by(format!("{program} --info-json printed something else"), &error, rebuild)
     })
+}
+
+/// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
+pub(crate) fn probe(worker: &Worker, settings: &Settings) -> Probe {
+    let none = |why: String| Probe { tracker: "none".to_owned(), why };
+    let program = worker.program.display();
+    let output = Command::new(&worker.program)
+        .envs(settings.php.env.0.iter().map(|(name, value)| (name, value)))
+        .arg("--probe-snapshot")
+        .output();
+    match output {
+        Err(error) => none(format!("cannot run {program}: {error}")),
+        Ok(output) if !output.status.success() => {
+            none(format!("{program} --probe-snapshot failed ({})", output.status))
+        }
+        Ok(output) => serde_json::from_slice(&output.stdout).unwrap_or_else(|_other| {
+            none(format!("{program} --probe-snapshot printed something else"))
+        }),
+    }
 }
 
 /// Becomes the PHP command line program. Returns only when that fails.

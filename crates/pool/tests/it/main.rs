@@ -4,6 +4,7 @@
 mod answers;
 mod lifecycle;
 mod losses;
+mod models;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -22,6 +23,7 @@ pub(crate) fn options(workers: usize) -> Options {
     Options {
         program: testkit::fake_worker(),
         model: Model::Request,
+        warm_up: Vec::new(),
         worker_script: None,
         directory: "/".into(),
         ini: Vec::new(),

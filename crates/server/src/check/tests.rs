@@ -5,7 +5,8 @@ use std::path::Path;
 use super::*;
 use crate::config::Raw;
 
-const WORKER: &str = "#!/bin/sh\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
+const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
+                      echo '{\"tracker\": \"'${TRACKER:-userfaultfd}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
                       \"extensions\": {\"Core\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
                       \"ini_file\": \"/etc/php/8.2/php.ini\", \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
 
@@ -83,6 +84,21 @@ fn a_symfony_application_in_debug_mode_is_told_so() {
     let report = report(&files, "true", &[]);
     assert!(report.is_fine(), "a warning is no problem");
     insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_model_that_cannot_run_here_is_told_with_what_runs_in_its_place() {
+    let script = ("worker.php", "");
+    let with = |tracker: &str| {
+        let settings = format!("[php.env]\nTRACKER = \"{tracker}\"\nWHY = \"refused\"\n");
+        let report = report(&[script, ("hearth.toml", &settings)], "true", &[]);
+        assert!(report.is_fine(), "a fallback is no problem");
+        let text = text(&report);
+        text.lines().filter(|line| line.contains("model")).collect::<Vec<_>>().join("\n")
+    };
+    let shared = text(&report(&[script], "true", &[("php.model", "worker")]));
+    let shared = shared.lines().find(|line| line.starts_with("! model")).unwrap().to_owned();
+    insta::assert_snapshot!([with("none"), with("soft-dirty"), shared].join("\n\n"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod files;
 mod hearth;
 mod http2;
 mod isolation;
+mod isolation_suite;
 mod losses;
 mod operations;
 mod steady;
