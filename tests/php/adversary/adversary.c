@@ -1,5 +1,6 @@
 /* A library that a PHP application would never want: through FFI it does to its own process what no request may leave behind.
- * adversary_boot() sets up state at the boot, adversary_do() damages it, adversary_look() describes it as text that must never change.
+ * adversary_boot() sets up state at the boot, adversary_start() in each worker, adversary_do() damages it, adversary_look() describes
+ * it as text that must never change.
  * Built by the test: gcc -shared -fPIC -o adversary.so adversary.c */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -72,6 +73,11 @@ int adversary_boot(void) {
     sigaction(SIGUSR2, &action, NULL);
     rounding_at_boot = fegetround();
     return 0;
+}
+
+/* What workers cannot share. */
+int adversary_start(void) {
+    return socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
 }
 
 static char text[65536];
@@ -149,9 +155,14 @@ static void look_at_attributes(void) {
         getrlimit(i, &limit);
         say("limit %d %lx %lx\n", i, limit.rlim_cur, limit.rlim_max);
     }
-    siginfo_t info = {0};
-    say("children %d\n",
-        waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0);
+}
+
+static void look_at_environment(void) {
+    uint64_t all = 0;
+    for (char **entry = environ; *entry != NULL; entry++) {
+        all = all * 31 + sum((const unsigned char *)*entry, strlen(*entry));
+    }
+    say("environment %lx\n", all);
 }
 
 static void look_at_mappings(void) {
@@ -180,6 +191,7 @@ const char *adversary_look(void) {
     look_at_mappings();
     look_at_descriptors();
     look_at_attributes();
+    look_at_environment();
     return text;
 }
 
@@ -468,52 +480,59 @@ static void change_limit(int n) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+#define OPERATION(name)                                                                            \
+    { #name, name }
 static const struct {
     const char *name;
     void (*run)(int n);
 } operations[] = {
-    {"cold_write", cold_write},
-    {"write_all", write_all},
-    {"kernel_writes", kernel_writes},
-    {"proc_mem", proc_mem},
-    {"process_vm", process_vm},
-    {"deep_stack", deep_stack},
-    {"allocate", allocate},
-    {"free_boot", free_boot},
-    {"grow_brk", grow_brk},
-    {"change_thread_state", change_thread_state},
-    {"share", share},
-    {"share_ignored", share_ignored},
-    {"threads", threads},
-    {"leave_thread", leave_thread},
-    {"fork_and_leave", fork_and_leave},
-    {"run_programs", run_programs},
-    {"discard", discard},
-    {"discard_raw", discard_raw},
-    {"discard_and_read", discard_and_read},
-    {"discard_heap", discard_heap},
-    {"leave_mappings", leave_mappings},
-    {"protect", protect},
-    {"protect_raw", protect_raw},
-    {"map_over", map_over},
-    {"map_over_raw", map_over_raw},
-    {"unmap_boot", unmap_boot},
-    {"open_descriptors", open_descriptors},
-    {"change_descriptors", change_descriptors},
-    {"change_descriptors_raw", change_descriptors_raw},
-    {"close_boot", close_boot},
-    {"replace_boot", replace_boot},
-    {"change_signals", change_signals},
-    {"change_signals_raw", change_signals_raw},
-    {"leave_pending", leave_pending},
-    {"leave_timers", leave_timers},
-    {"leave_timer_raw", leave_timer_raw},
-    {"change_process", change_process},
-    {"change_process_raw", change_process_raw},
-    {"change_library", change_library},
-    {"change_nice", change_nice},
-    {"change_limit", change_limit},
+    OPERATION(cold_write),
+    OPERATION(write_all),
+    OPERATION(kernel_writes),
+    OPERATION(proc_mem),
+    OPERATION(process_vm),
+    OPERATION(deep_stack),
+    OPERATION(allocate),
+    OPERATION(free_boot),
+    OPERATION(grow_brk),
+    OPERATION(change_thread_state),
+    OPERATION(share),
+    OPERATION(share_ignored),
+    OPERATION(threads),
+    OPERATION(leave_thread),
+    OPERATION(fork_and_leave),
+    OPERATION(run_programs),
+    OPERATION(discard),
+    OPERATION(discard_raw),
+    OPERATION(discard_and_read),
+    OPERATION(discard_heap),
+    OPERATION(leave_mappings),
+    OPERATION(protect),
+    OPERATION(protect_raw),
+    OPERATION(map_over),
+    OPERATION(map_over_raw),
+    OPERATION(unmap_boot),
+    OPERATION(open_descriptors),
+    OPERATION(change_descriptors),
+    OPERATION(change_descriptors_raw),
+    OPERATION(close_boot),
+    OPERATION(replace_boot),
+    OPERATION(change_signals),
+    OPERATION(change_signals_raw),
+    OPERATION(leave_pending),
+    OPERATION(leave_timers),
+    OPERATION(leave_timer_raw),
+    OPERATION(change_process),
+    OPERATION(change_process_raw),
+    OPERATION(change_library),
+    OPERATION(change_nice),
+    OPERATION(change_limit),
 };
+
+/* The name of the n-th, NULL behind the last. */
+const char *adversary_name(int n) {
+    return (size_t)n < sizeof operations / sizeof operations[0] ? operations[n].name : NULL;
+}
 
 /* -1: there is no such operation. */
 int adversary_do(const char *name, int n) {

@@ -1,17 +1,21 @@
 <?php
-// Requests that damage the booted application in every way that PHP and a C library know; `?look` describes it as text that must never
-// change. ADVERSARY_LIBRARY is the path of the library that adversary.c makes.
+// Requests that damage the booted application in every way that PHP and a C library know: `?do=NAME&n=0..3`; `?names` lists them; `?look`
+// describes the application and its process as text that must never change. The library beside this script is made of adversary.c.
 
 declare(strict_types=1);
 
 $library = FFI::cdef(
-    'int adversary_boot(void); int adversary_do(const char *, int); const char *adversary_look(void);',
-    (string)getenv('ADVERSARY_LIBRARY'),
+    'int adversary_boot(void); int adversary_start(void); int adversary_do(const char *, int);
+    const char *adversary_name(int); const char *adversary_look(void);',
+    __DIR__ . '/adversary.so',
 );
 if ($library->adversary_boot() !== 0) {
     fwrite(STDERR, "the adversary cannot boot\n");
     exit(1);
 }
+hearth_on_worker_start(static function () use ($library): void {
+    $library->adversary_start();
+});
 
 final class Boot
 {
@@ -44,7 +48,6 @@ $look = static function () use ($library, $boot, &$big, &$tree, $handle): string
         'handle' => is_resource($handle) ? ftell($handle) : 'closed',
         'globals' => array_keys($GLOBALS),
         'ini' => md5(serialize(ini_get_all(null, false))),
-        'environment' => md5(serialize(getenv())),
         'names' => [count(get_declared_classes()), count(get_defined_functions()['user']), count(get_defined_constants())],
         'autoloaders' => count(spl_autoload_functions()),
         'wrappers' => stream_get_wrappers(),
@@ -200,6 +203,14 @@ while (
     hearth_handle_request(static function () use ($library, $look, $damages): void {
         if (isset($_GET['look'])) {
             echo $look();
+            return;
+        }
+        if (isset($_GET['names'])) {
+            $names = array_keys($damages);
+            for ($i = 0; ($name = $library->adversary_name($i)) !== null; $i++) {
+                $names[] = is_string($name) ? $name : FFI::string($name);
+            }
+            echo json_encode($names);
             return;
         }
         $name = (string)$_GET['do'];
