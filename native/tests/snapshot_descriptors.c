@@ -225,10 +225,15 @@ static int replace_one(int fd) {
 static int close_one_raw(int fd) {
     return (int)raw(SYS_close, fd, 0, 0, 0, 0, 0);
 }
+/* Not of the test's own output, which a duplicate shares. */
 static int rewind_one(int fd) {
+    struct stat standard, other;
+    for (int i = 0; i < 3; i++) {
+        if (fstat(i, &standard) == 0 && fstat(fd, &other) == 0 && standard.st_ino == other.st_ino) {
+            return 0;
+        }
+    }
     return (int)lseek(fd, 0, SEEK_SET);
-}
-return fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
 static void close_engine(unsigned n) {
