@@ -43,8 +43,8 @@ pub(crate) struct PhpPlan {
     pub model: Model,
     /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
     pub wished: Model,
-    /// Nobody named the model.
-    pub model_is_auto: bool,
+    /// Nobody named the model or a worker script: that the application is booted ahead is our idea.
+    pub boot_is_our_idea: bool,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// What the worker script expects in its environment.
@@ -109,8 +109,9 @@ impl Plan {
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
         let worker = php::select(settings, environment)?;
-        let model_is_auto = settings.php.model.0.is_none();
-        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, env, workers };
+        let boot_is_our_idea =
+            settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
+        let php = PhpPlan { worker, model, wished: model, boot_is_our_idea, script, env, workers };
         Ok(Self { application, php: Some(php) })
     }
 
@@ -121,14 +122,18 @@ impl Plan {
         let Some(php) = self.php.as_ref().filter(|php| php.model.boots_in_zygote()) else {
             return Vec::new();
         };
+        debug_assert!(php.script.is_some(), "what is booted is a script");
         let paths = match &settings.php.warm_up.0 {
             Some(named) => named.iter().flatten().map(|path| path.0.clone()).collect(),
-            None if matches!(php.script, Some(WorkerScript::Ours { .. })) => {
-                vec![PathAndQuery::from_static("/")]
-            }
-            None => Vec::new(),
+            None => vec![PathAndQuery::from_static("/")],
         };
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), TIMES)).collect()
+    }
+
+    /// Whether nothing of the warm-up may stay: nobody asked for it, and the script may not put back what it leaves.
+    pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
+        let script = self.php.as_ref().and_then(|php| php.script.as_ref());
+        settings.php.warm_up.0.is_none() && matches!(script, Some(WorkerScript::File(_)))
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.

@@ -205,21 +205,26 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
 }
 
 #[test]
-fn only_hearths_own_scripts_warm_up_unasked() {
+fn what_nobody_asked_for_leaves_nothing_in_a_worker_script() {
     let warm_up = |machine: &Machine, flags: &[(&'static str, &str)]| -> Vec<String> {
         let paths = machine.plan(flags).unwrap().warm_up(&machine.settings(flags));
         paths.iter().map(ToString::to_string).collect()
     };
+    let rehearses =
+        |machine: &Machine| machine.plan(&[]).unwrap().rehearses(&machine.settings(&[]));
     let laravel = Machine::with(&LARAVEL);
     let script = Machine::with(&["worker.php"]);
     assert_eq!(warm_up(&laravel, &[]), ["/"; 3]);
+    assert!(!rehearses(&laravel), "its script puts back what a request leaves");
     assert_eq!(warm_up(&laravel, &[("php.model", "fork")]), ["/"; 3]);
     assert_eq!(warm_up(&laravel, &[("php.model", "prespawn")]), [""; 0]);
     laravel.write("hearth.toml", "[php]\nwarm_up = \"off\"\n");
     assert_eq!(warm_up(&laravel, &[]), [""; 0]);
-    assert_eq!(warm_up(&script, &[]), [""; 0]);
+    assert_eq!(warm_up(&script, &[]), ["/"; 3]);
+    assert!(rehearses(&script));
     script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
     assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
+    assert!(!rehearses(&script), "whoever names a path knows what it leaves");
 }
 
 #[test]

@@ -212,10 +212,11 @@ settings! {
         /// What the booted application answers for itself before the first request, so that code and caches are warm: URL paths. For
         /// the models `fork` and `snapshot`.
         ///
-        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. `auto`:
-        /// `/` where Hearth's own script for Laravel or Symfony runs, which puts back what a request leaves in the framework; nothing for
-        /// other worker scripts, because what such a request leaves in memory would be there in every request to come. Name
-        /// paths only if you know that theirs leave nothing.
+        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. What the
+        /// application keeps of such a request in memory is there in every request to come: name only paths of which you know that
+        /// they leave nothing. `auto`: `/`; Hearth's own scripts for Laravel and Symfony put back what it leaves, and for other worker
+        /// scripts a throwaway fork of the process is asked, of which nothing stays but OPcache's code and the names of the
+        /// classes to load.
         warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
         /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
         /// the models `worker`, `request` and `snapshot`.
