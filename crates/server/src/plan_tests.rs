@@ -205,7 +205,11 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn what_nobody_asked_for_leaves_nothing_in_a_worker_script() {
+=======
+fn only_hearths_own_scripts_warm_up_in_place_unasked() {
+>>>>>>> main
     let warm_up = |machine: &Machine, flags: &[(&'static str, &str)]| -> Vec<String> {
         let paths = machine.plan(flags).unwrap().warm_up(&machine.settings(flags));
         paths.iter().map(ToString::to_string).collect()
@@ -220,11 +224,21 @@ fn what_nobody_asked_for_leaves_nothing_in_a_worker_script() {
     assert_eq!(warm_up(&laravel, &[("php.model", "prespawn")]), [""; 0]);
     laravel.write("hearth.toml", "[php]\nwarm_up = \"off\"\n");
     assert_eq!(warm_up(&laravel, &[]), [""; 0]);
+<<<<<<< HEAD
     assert_eq!(warm_up(&script, &[]), ["/"; 3]);
     assert!(rehearses(&script));
     script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
     assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
     assert!(!rehearses(&script), "whoever names a path knows what it leaves");
+=======
+    let rehearses =
+        |machine: &Machine| machine.plan(&[]).unwrap().rehearses(&machine.settings(&[]));
+    assert_eq!(warm_up(&script, &[]), ["/"]);
+    assert!(rehearses(&script) && !rehearses(&laravel));
+    script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
+    assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
+    assert!(!rehearses(&script));
+>>>>>>> main
 }
 
 #[test]
