@@ -127,14 +127,6 @@ impl Plan {
             Some(named) => (named.iter().flatten().map(|path| path.0.clone()).collect(), TIMES),
             None => (vec![root], if self.rehearses(settings) { 1 } else { TIMES }),
         };
-<<<<<<< HEAD
-        debug_assert!(php.script.is_some(), "what is booted is a script");
-        let paths = match &settings.php.warm_up.0 {
-            Some(named) => named.iter().flatten().map(|path| path.0.clone()).collect(),
-            None => vec![PathAndQuery::from_static("/")],
-        };
-        paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), TIMES)).collect()
-=======
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
     }
 
@@ -142,13 +134,6 @@ impl Plan {
     pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
         let script = self.php.as_ref().and_then(|php| php.script.as_ref());
         settings.php.warm_up.0.is_none() && !matches!(script, Some(WorkerScript::Ours { .. }))
->>>>>>> main
-    }
-
-    /// Whether nothing of the warm-up may stay: nobody asked for it, and the script may not put back what it leaves.
-    pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
-        let script = self.php.as_ref().and_then(|php| php.script.as_ref());
-        settings.php.warm_up.0.is_none() && matches!(script, Some(WorkerScript::File(_)))
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.

@@ -205,32 +205,18 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
 }
 
 #[test]
-<<<<<<< HEAD
-fn what_nobody_asked_for_leaves_nothing_in_a_worker_script() {
-=======
 fn only_hearths_own_scripts_warm_up_in_place_unasked() {
->>>>>>> main
     let warm_up = |machine: &Machine, flags: &[(&'static str, &str)]| -> Vec<String> {
         let paths = machine.plan(flags).unwrap().warm_up(&machine.settings(flags));
         paths.iter().map(ToString::to_string).collect()
     };
-    let rehearses =
-        |machine: &Machine| machine.plan(&[]).unwrap().rehearses(&machine.settings(&[]));
     let laravel = Machine::with(&LARAVEL);
     let script = Machine::with(&["worker.php"]);
     assert_eq!(warm_up(&laravel, &[]), ["/"; 3]);
-    assert!(!rehearses(&laravel), "its script puts back what a request leaves");
     assert_eq!(warm_up(&laravel, &[("php.model", "fork")]), ["/"; 3]);
     assert_eq!(warm_up(&laravel, &[("php.model", "prespawn")]), [""; 0]);
     laravel.write("hearth.toml", "[php]\nwarm_up = \"off\"\n");
     assert_eq!(warm_up(&laravel, &[]), [""; 0]);
-<<<<<<< HEAD
-    assert_eq!(warm_up(&script, &[]), ["/"; 3]);
-    assert!(rehearses(&script));
-    script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
-    assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
-    assert!(!rehearses(&script), "whoever names a path knows what it leaves");
-=======
     let rehearses =
         |machine: &Machine| machine.plan(&[]).unwrap().rehearses(&machine.settings(&[]));
     assert_eq!(warm_up(&script, &[]), ["/"]);
@@ -238,7 +224,6 @@ fn only_hearths_own_scripts_warm_up_in_place_unasked() {
     script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
     assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
     assert!(!rehearses(&script));
->>>>>>> main
 }
 
 #[test]

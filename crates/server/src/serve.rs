@@ -222,7 +222,6 @@ fn pool_options(
         directory: plan.application.folder.clone(),
         ini,
         env,
-        rehearse: plan.rehearses(settings),
         warm_up: plan.warm_up(settings).into_iter().map(|path| warm_up(path, plan)).collect(),
         rehearse: plan.rehearses(settings),
         workers: php.workers,

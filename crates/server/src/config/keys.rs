@@ -212,19 +212,11 @@ settings! {
         /// What the booted application answers for itself before the first request, so that code and caches are warm: URL paths. For
         /// the models `fork` and `snapshot`.
         ///
-<<<<<<< HEAD
-        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. What the
-        /// application keeps of such a request in memory is there in every request to come: name only paths of which you know that
-        /// they leave nothing. `auto`: `/`; Hearth's own scripts for Laravel and Symfony put back what it leaves, and for other worker
-        /// scripts a throwaway fork of the process is asked, of which nothing stays but OPcache's code and the names of the
-        /// classes to load.
-=======
         /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. `auto`:
         /// `/`, in the booted application itself where Hearth's own script for Laravel or Symfony runs, which puts back what a request
         /// leaves in the framework. With other worker scripts a copy of it answers, is thrown away and tells which classes it has
         /// loaded: less is warm, but what a request leaves in memory would be there in every request to come. Paths that
         /// you name are always requested in place, which makes such scripts about twice as fast: name them if theirs leave nothing.
->>>>>>> main
         warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
         /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
         /// the models `worker`, `request` and `snapshot`.
