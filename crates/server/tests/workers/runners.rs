@@ -21,7 +21,7 @@ fn a_script_as_octanes_finds_what_it_expects() {
         for round in 1..4 {
             let answer = site.get("/look");
             let requests = if model == "worker" { round } else { 1 };
-            let sandbox = format!("{requests} {}", json!(["", "1", "1", 17, "stderr"]));
+            let sandbox = format!("{requests} {}", json!(["", "1", "1", 17]));
             let field = answer.lines().find_map(|line| line.strip_prefix("x-sandbox: "));
             assert_eq!(field, Some(sandbox.as_str()), "{model}: {answer}");
             assert!(answer.contains("\"name\":\"Fireside\""), "{model}: {answer}");

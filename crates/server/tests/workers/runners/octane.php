@@ -59,7 +59,7 @@ final class Sandboxes
         }
         $response->headers->set('X-Sandbox', "{$this->requests} " . json_encode([
             $output, $_SERVER['LARAVEL_OCTANE'] ?? null, $_SERVER['FRANKENPHP_WORKER'] ?? null,
-            (int) ini_get('max_execution_time'), ini_get('display_errors'),
+            (int) ini_get('max_execution_time'),
         ]));
         $response->send();
         $kernel->terminate($request, $response);
