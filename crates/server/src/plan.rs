@@ -246,7 +246,9 @@ fn worker_script(
     let named = settings.php.worker_script.0.is_some();
     let usable = |script: &Path| match application.kind {
         // In a framework's project a `worker.php` may be anything, a queue's worker for one.
-        Kind::Laravel | Kind::Symfony => detect::takes_requests(script) && !is_for_frankenphp(script),
+        Kind::Laravel | Kind::Symfony => {
+            detect::takes_requests(script) && !is_for_frankenphp(script)
+        }
         _ => true,
     };
     match (&application.worker_script, application.kind) {

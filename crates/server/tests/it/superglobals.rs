@@ -317,7 +317,12 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
             .args(&["--model", model, "--worker-script", script.to_str().unwrap()])
             .workers(1)
             .start();
-        compare(&hearth, &peer, &requests, &[DIFFERENT, different_from_this_nginx(), DIFFERENT_IN_WORKERS]);
+        compare(
+            &hearth,
+            &peer,
+            &requests,
+            &[DIFFERENT, different_from_this_nginx(), DIFFERENT_IN_WORKERS],
+        );
     }
 }
 

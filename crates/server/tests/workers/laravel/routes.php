@@ -88,6 +88,20 @@ final class Remembering
     }
 }
 
+final class Later
+{
+    public function handle(object $request, Closure $next): mixed
+    {
+        return $next($request);
+    }
+
+    public function terminate(): void
+    {
+        usleep(700_000);
+        file_put_contents(storage_path('later'), 'done');
+    }
+}
+
 app()->singleton(Memo::class);
 // Made while the application boots.
 app()->instance('early', new Memo());
@@ -100,6 +114,7 @@ Route::get('/traces-and-exit', static function (): void {
     echo json_encode((new Remembering())->leaveTraces());
     exit;
 });
+Route::get('/later-by-middleware', static fn (): string => 'now')->middleware(Later::class);
 Route::get('/later', static function (): string {
     app()->terminating(static function (): void {
         usleep(700_000);
