@@ -39,11 +39,11 @@ def _name(model: str) -> str:
 
 
 def start(name: str, app: App, work: Path, model: str, environment: dict[str, str] | None = None) -> Server:
-    """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run the worker script
-    that FrankenPHP runs too."""
-    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT else []
+    """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run Hearth's own script for
+    a framework, and for plain PHP the one that FrankenPHP runs too."""
+    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT and app.name == "echo" else []
     settings = [str(app.folder), "--model", model, *script, "--workers", str(WORKERS)]
-    environment = ini_environment(work) | (environment or {})
+    environment = ini_environment(work) | {"HEARTH_PHP_WARM_UP": app.path} | (environment or {})
     _must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
     server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn"], environment)

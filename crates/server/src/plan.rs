@@ -14,7 +14,7 @@ use crate::config::{Environment, Settings};
 use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
-use crate::runners::{is_octane, octane_environment, symfony_runtime};
+use crate::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
@@ -101,7 +101,7 @@ impl Plan {
         };
         let env = match &script {
             Some(WorkerScript::File(file))
-                if application.kind == Kind::Laravel && is_octane(file) =>
+                if application.kind == Kind::Laravel && is_for_frankenphp(file) =>
             {
                 octane_environment(&application, settings, environment)
             }
@@ -251,8 +251,9 @@ fn worker_script(
     let named = settings.php.worker_script.0.is_some();
     let usable = |script: &Path| match application.kind {
         // In a framework's project a `worker.php` may be anything, a queue's worker for one.
-        Kind::Laravel => detect::takes_requests(script) && !is_octane(script),
-        Kind::Symfony => detect::takes_requests(script),
+        Kind::Laravel | Kind::Symfony => {
+            detect::takes_requests(script) && !is_for_frankenphp(script)
+        }
         _ => true,
     };
     match (&application.worker_script, application.kind) {
