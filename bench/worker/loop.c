@@ -15,8 +15,8 @@
  *   -d DOCUMENT_ROOT, -s FRONT_SCRIPT
  *
  * PROGRAM is hearth-worker-8.x with its arguments (without --warm-up, which is added). Prints one line of JSON: requests per second,
- * latencies and CPU per request in microseconds, memory in KB, answers other than expected, workers that ended. One-shot models get a new worker
- * forked ahead while the last one answers. A worker that retires is replaced, and its request asked again. */
+ * latencies and CPU per request in microseconds, memory in KB, answers other than expected, workers that ended. One-shot models get a
+ * new worker forked ahead while the last one answers. A worker that retires is replaced, and its request asked again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
