@@ -24,6 +24,10 @@ static struct channel {
 
 static bool muted;
 
+/* Frames that are read in place of the socket's. */
+static const uint8_t *replay;
+static size_t replay_len;
+
 /* In a child that PHP code has forked (pcntl_fork): the conversation is its parent's. */
 static void leave_to_parent(void) {
     c->gone = c->closed = true;
@@ -38,9 +42,14 @@ void channel_open(int descriptor) {
     c->fd = descriptor;
     c->gone = c->closed = muted = false;
     c->in_start = c->in_end = 0;
+    replay_len = 0;
 }
 
-void channel_mute(void) {
+void channel_replay(const uint8_t *frames, size_t len) {
+    c->closed = false;
+    c->in_start = c->in_end = 0;
+    replay = frames;
+    replay_len = len;
     muted = true;
 }
 
@@ -112,6 +121,16 @@ static bool fill(int flags) {
     if (c->closed || c->in_end == sizeof c->in) {
         return false;
     }
+    if (muted) {
+        size_t room = sizeof c->in - c->in_end;
+        size_t len = replay_len < room ? replay_len : room;
+        memcpy(c->in + c->in_end, replay, len);
+        replay += len;
+        replay_len -= len;
+        c->in_end += len;
+        c->closed = len == 0;
+        return len > 0;
+    }
     for (;;) {
         ssize_t got = recv(c->fd, c->in + c->in_end, sizeof c->in - c->in_end, flags);
         if (got > 0) {
@@ -149,7 +168,7 @@ bool channel_next(struct frame_header *header) {
 size_t channel_read_some(void *to, size_t len) {
     if (c->in_start == c->in_end) {
         c->in_start = c->in_end = 0;
-        if (len >= sizeof c->in / 2 && !c->closed) {
+        if (len >= sizeof c->in / 2 && !c->closed && !muted) {
             /* large pieces go where they belong without a copy */
             ssize_t got;
             do {
@@ -184,6 +203,23 @@ bool channel_read(void *to, size_t len) {
         len -= got;
     }
     return true;
+}
+
+uint8_t *channel_collect(unsigned count, size_t *len) {
+    struct frame_buffer frames = {0};
+    for (unsigned i = 0; i < count; i++) {
+        struct frame_header header;
+        if (!channel_next(&header)) {
+            return NULL;
+        }
+        frame_put_header(
+            frame_buffer_extend(&frames, FRAME_HEADER), header.type, header.flags, header.length);
+        if (!channel_read(frame_buffer_extend(&frames, header.length), header.length)) {
+            return NULL;
+        }
+    }
+    *len = frames.len;
+    return frames.data;
 }
 
 bool channel_sees_abort(size_t skip) {

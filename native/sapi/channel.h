@@ -16,8 +16,10 @@
 #include "wire/frame.h"
 
 void channel_open(int fd);
-/* From now on what is sent goes nowhere. channel_open() ends that. */
-void channel_mute(void);
+/* Reads `count` frames as they are, to be replayed. NULL when the server has gone. Owned by the caller: the result. */
+uint8_t *channel_collect(unsigned count, size_t *len);
+/* From now on these frames are read, then the end of the conversation; what is sent goes nowhere. channel_open() ends that. Borrowed. */
+void channel_replay(const uint8_t *frames, size_t len);
 /* Whether this process is a child that PHP code has forked: it has no conversation. */
 bool channel_is_left(void);
 /* Waits: does nothing come for so long? */

@@ -43,7 +43,7 @@ static const char *const model_names[] = {
 };
 
 static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION) "." ZEND_TOSTR(
-    PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N]\n"
+    PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N [--rehearse]]\n"
                        "\n"
                        "Started by `hearth serve`, which talks to it on descriptor 3.\n"
                        "\n"
@@ -56,6 +56,7 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "  --script FILE       the worker script, an absolute path\n"
                        "  --ini KEY=VALUE     a PHP setting, stronger than php.ini\n"
                        "  --warm-up N         fork, snapshot: serves N requests first, for nobody\n"
+                       "  --rehearse          those are served by a throwaway fork that tells what it loaded\n"
                        "  --version           print PHP's version\n"
                        "  --info-json         print what this PHP is and has loaded\n"
                        "  --probe-snapshot    print how this machine can find written pages\n";
@@ -103,6 +104,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (strcmp(name, "--help") == 0) {
             action = ACTION_HELP;
+            continue;
+        }
+        if (strcmp(name, "--rehearse") == 0) {
+            options->rehearse = true;
             continue;
         }
         if (strcmp(name, "--probe-snapshot") == 0) {

@@ -16,6 +16,7 @@
 #include "log.h"
 #include "prefault.h"
 #include "randomness.h"
+#include "rehearsal.h"
 #include "request.h"
 #include "request_leavings.h"
 #include "response.h"
@@ -37,6 +38,9 @@ static const struct options *options;
 static bool is_worker; /* not the zygote of D and S */
 static bool announced; /* the first READY is out */
 static unsigned warm_ups_left;
+static uint8_t *warm_up_frames;
+static size_t warm_up_len;
+static bool rehearses; /* this is the throwaway fork that serves them */
 static bool served;    /* C, D, S: the request has been answered; its leavings are still here */
 
 static zval start_callbacks; /* array of hearth_on_worker_start() */
@@ -274,8 +278,16 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         return serve_next(fci, fcc);
     }
     if (!is_worker) {
+        if (options->rehearse && warm_ups_left > 0 && !rehearses) {
+            rehearses = rehearsal_begin();
+            warm_ups_left = rehearses ? warm_ups_left : 0;
+            channel_replay(warm_up_frames, warm_up_len);
+        }
         if (warm_ups_left > 0) {
             return serve_warm_up(fci, fcc);
+        }
+        if (rehearses) {
+            rehearsal_end();
         }
         if (!become_worker()) {
             return false;
@@ -331,6 +343,9 @@ static void run_script(const char *script) {
     if (is_worker && model_boots_ahead(options->model)) {
         end_script_of_fork();
     }
+    if (rehearses) {
+        rehearsal_end();
+    }
     boot_state_release();
     if (request_present()) {
         /* A fatal error or an uncaught exception in the handler. The script is booted anew: no request can be taken before that. */
@@ -348,17 +363,6 @@ static void run_script(const char *script) {
     }
 }
 
-/* The boot that has served a warm-up badly is not forked: the script boots once more, without. */
-static void skip_warm_ups(void) {
-    log_line(LOG_WARNING, LOG_SOURCE_WORKER,
-        "a warm-up request ended the worker script: it boots again and is not warmed up");
-    while (warm_ups_left > 0 && request_receive()) {
-        warm_ups_left--;
-        request_release();
-    }
-    warm_ups_left = 0;
-}
-
 int worker_model_run(const struct options *given) {
     options = given;
     host.keeps_state = options->model == MODEL_WORKER;
@@ -366,11 +370,12 @@ int worker_model_run(const struct options *given) {
     variables_set_script(options->script);
     is_worker = !model_boots_ahead(options->model);
     if (!is_worker && options->warm_up > 0) {
-        warm_ups_left = options->warm_up;
         channel_open(SERVER);
-        channel_mute();
         request_prepare();
         response_prepare();
+        warm_up_frames = channel_collect(options->warm_up, &warm_up_len);
+        warm_ups_left = warm_up_frames != NULL ? options->warm_up : 0;
+        channel_replay(warm_up_frames, warm_up_len);
     }
     for (;;) {
         struct stat entry;
@@ -389,7 +394,10 @@ int worker_model_run(const struct options *given) {
             return EXIT_BOOT;
         }
         if (!is_worker) {
-            skip_warm_ups();
+            /* a boot that has served a warm-up badly is not forked */
+            log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+                "a warm-up request ended the worker script: it boots again and is not warmed up");
+            warm_ups_left = 0;
         }
     }
 }

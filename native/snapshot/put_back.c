@@ -108,6 +108,7 @@ __attribute__((target(TARGET_128))) static inline void clnh_128(
     __m128i sums[4] = {_mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(),
         _mm_setzero_si128()};
     for (int at = 0; at < PAGE; at += 64) {
+#pragma GCC unroll 4 /* or the sums live in memory */
         for (int lane = 0; lane < 4; lane++) {
             __m128i mixed = _mm_xor_si128(_mm_load_si128((const __m128i *)(page + at) + lane),
                 _mm_load_si128((const __m128i *)(key + at) + lane));
@@ -123,6 +124,7 @@ __attribute__((target(TARGET_256))) static inline void clnh_256(
     __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
         _mm256_setzero_si256()};
     for (int at = 0; at < PAGE; at += 128) {
+#pragma GCC unroll 4 /* or the sums live in memory */
         for (int lane = 0; lane < 4; lane++) {
             __m256i mixed = _mm256_xor_si256(_mm256_load_si256((const __m256i *)(page + at) + lane),
                 _mm256_load_si256((const __m256i *)(key + at) + lane));
@@ -140,6 +142,7 @@ __attribute__((target(TARGET_512))) static inline void clnh_512(
     __m512i sums[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
         _mm512_setzero_si512()};
     for (int at = 0; at < PAGE; at += 256) {
+#pragma GCC unroll 4 /* or the sums live in memory */
         for (int lane = 0; lane < 4; lane++) {
             __m512i mixed = _mm512_xor_si512(_mm512_load_si512((const __m512i *)(page + at) + lane),
                 _mm512_load_si512((const __m512i *)(key + at) + lane));

@@ -5,4 +5,4 @@ SNAPSHOT_INTERPOSED := $(SNAPSHOT_DIR)/interposed.list
 # A restore runs while thread-local memory, where the canary is, changes.
 SNAPSHOT_CFLAGS     := -fno-stack-protector
 # Calls of the libraries that the program loads reach the interposed functions only if the program exports them.
-SNAPSHOT_LDFLAGS    := -Wl,--export-dynamic-symbol-list=$(SNAPSHOT_INTERPOSED) -ldl
+SNAPSHOT_LDFLAGS    := -Wl,--export-dynamic-symbol-list=$(SNAPSHOT_INTERPOSED)

@@ -2,6 +2,7 @@
  * usage: snapshot [PART OF A NAME] */
 #include <errno.h>
 #include <fenv.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -116,6 +117,12 @@ static void read_kernel_state(struct kernel_state *state) {
     state->facts[12] = __builtin_ia32_stmxcsr() & 0xffc0; /* without the flags */
 }
 
+/* malloc's free end, which the engine may treat as dead: it reads its header only. */
+static void find_malloc_top(void) {
+    uintptr_t end = (uintptr_t)sbrk(0);
+    board->malloc_top = (struct snapshot_range){end - mallinfo2().keepcost + 64, end};
+}
+
 static void compare_kernel_state(void) {
     static const char *const names[] = {"alternate stack", "alternate stack's size", "ITIMER_REAL",
         "ITIMER_VIRTUAL", "ITIMER_PROF", "dumpable", "keepcaps", "signal at the parent's death",
@@ -136,9 +143,9 @@ static void compare_kernel_state(void) {
 static const struct variant variants[] = {
     {.name = "default"},
     {.name = "strict", .options = {.strict = true}, .raw = true},
-    {.name = "exact", .options = {.exact = true}},
-    {.name = "oracle", .options = {.oracle = true}},
-    {.name = "checked", .options = {.check_every = 2}},
+    {.name = "exact", .options = {.exact = true}, .exact_only = true},
+    {.name = "oracle", .options = {.oracle = true}, .exact_only = true},
+    {.name = "checked", .options = {.check_every = 2}, .exact_only = true},
     {.name = "complete", .complete = true, .raw = true},
     {.name = "everything",
         .options = {.strict = true, .exact = true, .oracle = true, .check_every = 3},
@@ -172,6 +179,7 @@ static __attribute__((noinline)) _Noreturn void live(
     check(kept_errno, "errno");
     if (turn == 0) {
         read_kernel_state(&board->at_boot);
+        find_malloc_top();
     }
     compare_kernel_state();
     if (c->verify != NULL) {
@@ -302,8 +310,10 @@ void run_case(const struct test_case *c) {
         return;
     }
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
-        if ((c->flags & RAW) == 0 || variants[i].raw) {
-            run_variant(c, &variants[i]);
+        const struct variant *variant = &variants[i];
+        if ((variant->raw || (c->flags & RAW) == 0) &&
+            (c->outcome == EXACT || !variant->exact_only)) {
+            run_variant(c, variant);
         }
     }
 }

@@ -45,7 +45,7 @@ struct test_case {
     unsigned turns; /* 0: DEFAULT_TURNS */
 };
 
-enum { DEFAULT_TURNS = 11 };
+enum { DEFAULT_TURNS = 9 };
 
 enum { MAX_EXCLUDED = 8, MAX_CHUNKS = 8 };
 
@@ -68,6 +68,7 @@ struct board {
     uint32_t chunk_count;
     struct snapshot_range excluded[MAX_EXCLUDED]; /* dead: not compared */
     uint32_t excluded_count;
+    struct snapshot_range malloc_top; /* free, and malloc reads none of it */
     struct kernel_state {
         struct {
             void *handler;
@@ -161,6 +162,7 @@ struct variant {
     struct snapshot_options options;
     bool complete; /* every restore */
     bool raw;
+    bool exact_only; /* says nothing new about a case that may retire */
 };
 void run_variant(const struct test_case *c, const struct variant *variant);
 /* The life of the case's process, from the snapshot on. Does not return. */

@@ -139,6 +139,7 @@ static size_t add_descriptors(size_t len) {
     int fd = openat(it->proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *entry;
+    char standard[3][256] = {0};
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         if (entry->d_name[0] == '.') {
             continue;
@@ -146,14 +147,21 @@ static size_t add_descriptors(size_t len) {
         char target[256], name[300], info[4096];
         ssize_t got = readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1);
         target[got > 0 ? got : 0] = '\0';
+        int number = atoi(entry->d_name);
+        if (number < 3) {
+            strcpy(standard[number], target);
+        }
         snprintf(name, sizeof name, "fdinfo/%s", entry->d_name);
         read_file(name, info, sizeof info);
         long long position = 0;
         char flags[32] = "";
         sscanf(info, "pos: %lld flags: %31s", &position, flags);
         /* the first three are shared with the parent; those of /proc are the engine's, or move by themselves */
-        bool positioned = target[0] == '/' && strncmp(target, "/proc", 5) != 0 &&
-                          strncmp(target, "/dev", 4) != 0 && atoi(entry->d_name) > 2;
+        bool positioned =
+            target[0] == '/' && strncmp(target, "/proc", 5) != 0 && strncmp(target, "/dev", 4) != 0;
+        for (int i = 0; i < 3; i++) {
+            positioned = positioned && strcmp(target, standard[i]) != 0;
+        }
         const char *lock = strstr(info, "lock:");
         len = add(len, "descriptor %s %s %lld %s %.40s\n", entry->d_name, target,
             positioned ? position : 0, flags, lock != NULL ? lock : "");
@@ -233,10 +241,11 @@ static bool next_stretch(const struct mapping *m, uint64_t from, uint64_t *start
     if (strcmp(m->name, "[stack]") == 0 && s < board->frame) {
         s = board->frame;
     }
-    for (uint32_t i = 0; i < board->excluded_count; i++) {
-        /* whole pages of dead ranges */
-        uint64_t x = (board->excluded[i].start + PAGE - 1) / PAGE * PAGE;
-        uint64_t y = board->excluded[i].end / PAGE * PAGE;
+    for (uint32_t i = 0; i <= board->excluded_count; i++) {
+        const struct snapshot_range *range =
+            i < board->excluded_count ? &board->excluded[i] : &board->malloc_top;
+        uint64_t x = (range->start + PAGE - 1) / PAGE * PAGE; /* whole pages of them */
+        uint64_t y = range->end / PAGE * PAGE;
         if (y <= s || x >= e || x >= y) {
             continue;
         }
@@ -323,19 +332,28 @@ static bool all_zero(const uint8_t *at, size_t len) {
     return true;
 }
 
-/* Compares [start, end) of one page. */
-static bool compare_page(const struct mapping *m, uint64_t start, uint64_t end, uint64_t entry) {
+enum { SAME, EXPECTED_ZERO, TO_READ };
+
+/* What the pagemap entry alone tells of a page. */
+static int classify(const struct mapping *m, uint64_t entry) {
     bool present = (entry >> 62 & 3) != 0, is_file = (entry >> 61 & 1) != 0;
-    const uint8_t *expected = m->copy + (start - m->start);
     if (!present && !m->backed) {
-        if (!all_zero(expected, end - start)) {
-            check(false, "%" PRIx64 " of %s is no longer there", start, m->name);
-            return false;
-        }
-        return true;
+        return EXPECTED_ZERO;
     }
-    if (!m->writable && (is_file || !present)) {
-        return true; /* the file's page */
+    return !m->writable && (is_file || !present) ? SAME
+                                                 : TO_READ; /* read-only: still the file's page */
+}
+
+/* Compares [start, end), which lies in pages of one kind; at most as long as the lump. */
+static bool compare_stretch(const struct mapping *m, uint64_t start, uint64_t end, int kind) {
+    const uint8_t *expected = m->copy + (start - m->start);
+    if (kind == EXPECTED_ZERO) {
+        bool zero = all_zero(expected, end - start);
+        check(zero, "%" PRIx64 " of %s is no longer there", start, m->name);
+        return zero;
+    }
+    if (kind == SAME) {
+        return true;
     }
     if (pread(it->memory, it->lump, end - start, (off_t)start) != (ssize_t)(end - start)) {
         check(false, "%" PRIx64 " of %s cannot be read", start, m->name);
@@ -348,34 +366,43 @@ static bool compare_page(const struct mapping *m, uint64_t start, uint64_t end, 
     while (it->lump[i] == expected[i]) {
         i++;
     }
-    check(false, "%" PRIx64 " of %s%s was %02x, is %02x (page entry %" PRIx64 ")", start + i,
+    check(false, "%" PRIx64 " of %s%s was %02x, is %02x", start + i,
         m->name[0] != '\0' ? m->name : "anonymous memory", m->engine ? " (arena)" : "", expected[i],
-        it->lump[i], entry);
+        it->lump[i]);
     return false;
 }
 
+/* Pages of one kind are compared together. */
+static bool compare_pages(const struct mapping *m, uint64_t start, uint64_t end) {
+    uint64_t first = start / PAGE, count = (end - 1) / PAGE - first + 1;
+    size_t len = count * sizeof it->pages[0];
+    if (pread(it->pagemap, it->pages, len, (off_t)(first * 8)) != (ssize_t)len) {
+        check(false, "pagemap of %" PRIx64 ": %s", start, strerror(errno));
+        return false;
+    }
+    for (uint64_t k = 0; k < count;) {
+        int kind = classify(m, it->pages[k]);
+        uint64_t from = k++;
+        while (
+            k < count && k - from < sizeof it->lump / PAGE && classify(m, it->pages[k]) == kind) {
+            k++;
+        }
+        uint64_t x = (first + from) * PAGE, y = (first + k) * PAGE;
+        if (!compare_stretch(m, x > start ? x : start, y < end ? y : end, kind)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void compare_memory(void) {
-    int differences = 0;
-    for (size_t i = 0; i < it->baseline_count; i++) {
+    const uint64_t most = sizeof it->pages / sizeof it->pages[0] * PAGE;
+    for (size_t i = 0, differences = 0; i < it->baseline_count && differences < 4; i++) {
         const struct mapping *m = &it->baseline[i];
         uint64_t s, e, from = m->start;
         for (; m->copy != NULL && next_stretch(m, from, &s, &e); from = e) {
-            for (uint64_t at = s; at < e && differences < 4;) {
-                uint64_t first = at / PAGE, count = (e - 1) / PAGE - first + 1;
-                if (count > sizeof it->pages / sizeof it->pages[0]) {
-                    count = sizeof it->pages / sizeof it->pages[0];
-                }
-                if (pread(it->pagemap, it->pages, count * 8, (off_t)(first * 8)) !=
-                    (ssize_t)(count * 8)) {
-                    check(false, "pagemap of %" PRIx64 ": %s", at, strerror(errno));
-                    return;
-                }
-                for (uint64_t k = 0; k < count && differences < 4; k++) {
-                    uint64_t page = (first + k) * PAGE;
-                    uint64_t x = page > at ? page : at, y = page + PAGE < e ? page + PAGE : e;
-                    differences += !compare_page(m, x, y, it->pages[k]);
-                }
-                at = (first + count) * PAGE;
+            for (uint64_t at = s; at < e; at = (at + most) / PAGE * PAGE) {
+                differences += !compare_pages(m, at, at + most < e ? (at + most) / PAGE * PAGE : e);
             }
         }
     }

@@ -18,6 +18,7 @@ mod notify;
 mod php;
 mod plan;
 mod run_dir;
+mod runners;
 mod serve;
 
 use std::io::Write;

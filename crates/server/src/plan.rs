@@ -14,6 +14,7 @@ use crate::config::{Environment, Settings};
 use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
+use crate::runners::{is_octane, octane_environment, symfony_runtime};
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
@@ -46,6 +47,8 @@ pub(crate) struct PhpPlan {
     pub model_is_auto: bool,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
+    /// What the worker script expects in its environment.
+    pub env: Vec<(String, String)>,
     /// How many processes.
     pub workers: NonZeroUsize,
 }
@@ -92,14 +95,22 @@ impl Plan {
         }
         let model = model(&application, settings);
         let script = if model.runs_worker_script() {
-            Some(worker_script(&application, settings, model)?)
+            Some(worker_script(&application, settings, environment, model)?)
         } else {
             None
+        };
+        let env = match &script {
+            Some(WorkerScript::File(file))
+                if application.kind == Kind::Laravel && is_octane(file) =>
+            {
+                octane_environment(&application, settings, environment)
+            }
+            _ => Vec::new(),
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
         let worker = php::select(settings, environment)?;
         let model_is_auto = settings.php.model.0.is_none();
-        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, workers };
+        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, env, workers };
         Ok(Self { application, php: Some(php) })
     }
 
@@ -229,6 +240,7 @@ fn model(application: &Application, settings: &Settings) -> Model {
 fn worker_script(
     application: &Application,
     settings: &Settings,
+    environment: &Environment,
     model: Model,
 ) -> Result<WorkerScript, Failure> {
     let named = settings.php.worker_script.0.is_some();
@@ -243,9 +255,10 @@ fn worker_script(
         (_, Kind::Laravel) => {
             Ok(WorkerScript::Ours { name: "laravel-worker.php", text: LARAVEL_WORKER })
         }
-        (_, Kind::Symfony) => {
-            Ok(WorkerScript::Ours { name: "symfony-worker.php", text: SYMFONY_WORKER })
-        }
+        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment).map_or(
+            WorkerScript::Ours { name: "symfony-worker.php", text: SYMFONY_WORKER },
+            WorkerScript::File,
+        )),
         _ => Err(Failure::misused(
             format!(
                 "the model `{}` needs a worker script, and {} has none",
@@ -255,11 +268,6 @@ fn worker_script(
             "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",
         )),
     }
-}
-
-/// Octane's worker script wants to be started by `artisan octane:start`, which sets up the environment it reads.
-fn is_octane(script: &Path) -> bool {
-    script.ends_with("frankenphp-worker.php")
 }
 
 /// The processors that this process may use.

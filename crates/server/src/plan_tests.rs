@@ -221,3 +221,45 @@ fn only_hearths_own_scripts_warm_up_unasked() {
     script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
     assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
 }
+
+#[test]
+fn octanes_script_runs_when_it_is_named_and_finds_the_environment_it_reads() {
+    let machine =
+        Machine::with(&["artisan", "bootstrap/app.php", "public/index.php", OCTANE_SCRIPT]);
+    machine.write(OCTANE_SCRIPT, "<?php frankenphp_handle_request(fn () => 1);");
+    let ours = machine.plan(&[]).unwrap().php.unwrap();
+    assert!(matches!(ours.script, Some(WorkerScript::Ours { .. })), "it is not chosen unasked");
+    assert_eq!(ours.env, []);
+
+    let folder = machine.app.path().canonicalize().unwrap();
+    machine.write("hearth.toml", "[php.env]\nMAX_REQUESTS = \"500\"\n");
+    let script = folder.join(OCTANE_SCRIPT);
+    let named = machine.plan(&[("php.worker_script", script.to_str().unwrap())]).unwrap();
+    let php = named.php.unwrap();
+    assert_eq!(php.script, Some(WorkerScript::File(script)));
+    let wanted = [("APP_BASE_PATH", folder.to_str().unwrap()), ("LARAVEL_OCTANE", "1")];
+    let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(php.env, wanted, "what the settings say stays");
+}
+
+const OCTANE_SCRIPT: &str = "public/frankenphp-worker.php";
+
+#[test]
+fn a_symfony_runtime_for_frankenphp_runs_the_front_controller_as_worker_script() {
+    let machine = Machine::with(&["config/bundles.php", "public/index.php"]);
+    let script = || machine.plan(&[]).unwrap().php.unwrap().script.unwrap();
+    let index = machine.app.path().canonicalize().unwrap().join("public/index.php");
+    let composer = |class: &str| {
+        let composer = serde_json::json!({"extra": {"runtime": {"class": class}}});
+        machine.write("composer.json", &composer.to_string());
+    };
+
+    composer("Bref\\SymfonyRuntime");
+    assert!(matches!(script(), WorkerScript::Ours { .. }), "a runtime that runs no loop");
+    composer("Runtime\\FrankenPhpSymfony\\Runtime");
+    assert_eq!(script(), WorkerScript::File(index.clone()));
+    machine.write("hearth.toml", "[php.env]\nAPP_RUNTIME = \"App\\\\Runtime\"\n");
+    assert!(matches!(script(), WorkerScript::Ours { .. }), "APP_RUNTIME is stronger");
+    machine.write("hearth.toml", "[php.env]\nAPP_RUNTIME = \"App\\\\HearthRuntime\"\n");
+    assert_eq!(script(), WorkerScript::File(index));
+}

@@ -191,16 +191,16 @@ fn pool_options(
     own_script: Option<&OwnScript>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
-    // Worker scripts do without what another model does for them.
-    env.push(("HEARTH_MODEL".into(), php.model.name().into()));
+    env.extend(php.env.iter().cloned());
     let mut ini = settings.php.ini.0.clone();
     if php.model.boots_in_zygote() && !ini.iter().any(|(name, _)| name == RESTART_TIMEOUT) {
         ini.push((RESTART_TIMEOUT.into(), "0".into()));
     }
     let worker_script = match (&php.script, own_script) {
         (_, Some(own)) => {
-            // It lies outside the application and finds it by this.
+            // It lies outside the application and finds it by this; in most models it has nothing to put back after a request.
             env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
+            env.push(("HEARTH_MODEL".into(), php.model.name().into()));
             Some(own.path.clone())
         }
         (Some(WorkerScript::File(path)), None) => Some(path.clone()),

@@ -14,7 +14,7 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),
-    ("HEARTH_MODEL", "set by Hearth for PHP: the execution model"),
+    ("HEARTH_MODEL", "set by Hearth for its own worker scripts: the execution model"),
     ("HEARTH_REQUEST_ID", "set by Hearth for PHP: the id of the request"),
     ("HEARTH_SNAPSHOT_EXACT", "1: the model `snapshot` compares bytes instead of hashes"),
     (

@@ -219,7 +219,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("/fatal.php?where=callback", "undefined_function_in_callback"),
     ("/fatal.php?where=output", "undefined_function_in_output"),
     ("/fatal.php?where=compile", "syntax error"),
-    ("/fatal.php?where=redeclare", "Cannot redeclare strlen_twice"),
+    ("/fatal.php?where=redeclare", "strlen_twice() (previously declared"),
     ("/fatal.php?after=flush", "undefined function undefined_function()"),
     ("/exception.php", "nobody catches this"),
     ("/memory.php", "Allowed memory size of 8388608 bytes exhausted"),
