@@ -16,7 +16,7 @@
 #include "log.h"
 #include "randomness.h"
 
-enum { PATIENCE_S = 30 };
+enum { PATIENCE_S = 10 };
 
 static int report_fd;
 static uint32_t boot_classes; /* entries of the class table that the boot has used */

@@ -24,6 +24,9 @@ pub struct Options {
     /// Requests that the zygote answers for itself before any worker is forked, so that code and caches are warm; for models that
     /// boot in the zygote. Each carries a [`crate::RequestContext`] in its extensions; PHP sees `$_SERVER['HEARTH_WARM_UP']`.
     pub warm_up: Vec<http::Request<()>>,
+    /// They are answered by a fork of the zygote that is thrown away and tells which classes it has loaded: nothing of the requests stays
+    /// behind, and less is warm.
+    pub rehearse: bool,
     /// How many requests run at once. That many workers, in resident models; one-shot models have up to twice as many processes:
     /// those that run, and their successors that wait.
     pub workers: NonZeroUsize,

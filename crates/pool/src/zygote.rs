@@ -258,6 +258,9 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
     if options.model.boots_in_zygote() && !options.warm_up.is_empty() {
         arguments.push("--warm-up".into());
         arguments.push(options.warm_up.len().to_string().into());
+        if options.rehearse {
+            arguments.push("--rehearse".into());
+        }
     }
     for (name, value) in &options.ini {
         arguments.push("--ini".into());

@@ -118,17 +118,21 @@ impl Plan {
     pub(crate) fn warm_up(&self, settings: &Settings) -> Vec<PathAndQuery> {
         // PHP's caches for each place in the code that looks something up fill at the first request, some at the second.
         const TIMES: usize = 3;
-        let Some(php) = self.php.as_ref().filter(|php| php.model.boots_in_zygote()) else {
+        if !self.php.as_ref().is_some_and(|php| php.model.boots_in_zygote()) {
             return Vec::new();
+        }
+        let root = PathAndQuery::from_static("/");
+        let (paths, times) = match &settings.php.warm_up.0 {
+            Some(named) => (named.iter().flatten().map(|path| path.0.clone()).collect(), TIMES),
+            None => (vec![root], if self.rehearses(settings) { 1 } else { TIMES }),
         };
-        let paths = match &settings.php.warm_up.0 {
-            Some(named) => named.iter().flatten().map(|path| path.0.clone()).collect(),
-            None if matches!(php.script, Some(WorkerScript::Ours { .. })) => {
-                vec![PathAndQuery::from_static("/")]
-            }
-            None => Vec::new(),
-        };
-        paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), TIMES)).collect()
+        paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
+    }
+
+    /// Whether a process that is thrown away answers them: where nobody knows that the script puts back what they leave.
+    pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
+        let script = self.php.as_ref().and_then(|php| php.script.as_ref());
+        settings.php.warm_up.0.is_none() && !matches!(script, Some(WorkerScript::Ours { .. }))
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.

@@ -205,7 +205,7 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
 }
 
 #[test]
-fn only_hearths_own_scripts_warm_up_unasked() {
+fn only_hearths_own_scripts_warm_up_in_place_unasked() {
     let warm_up = |machine: &Machine, flags: &[(&'static str, &str)]| -> Vec<String> {
         let paths = machine.plan(flags).unwrap().warm_up(&machine.settings(flags));
         paths.iter().map(ToString::to_string).collect()
@@ -217,9 +217,13 @@ fn only_hearths_own_scripts_warm_up_unasked() {
     assert_eq!(warm_up(&laravel, &[("php.model", "prespawn")]), [""; 0]);
     laravel.write("hearth.toml", "[php]\nwarm_up = \"off\"\n");
     assert_eq!(warm_up(&laravel, &[]), [""; 0]);
-    assert_eq!(warm_up(&script, &[]), [""; 0]);
+    let rehearses =
+        |machine: &Machine| machine.plan(&[]).unwrap().rehearses(&machine.settings(&[]));
+    assert_eq!(warm_up(&script, &[]), ["/"]);
+    assert!(rehearses(&script) && !rehearses(&laravel));
     script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
     assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
+    assert!(!rehearses(&script));
 }
 
 #[test]

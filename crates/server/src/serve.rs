@@ -193,8 +193,17 @@ fn pool_options(
     let mut env = settings.php.env.0.clone();
     env.extend(php.env.iter().cloned());
     let mut ini = settings.php.ini.0.clone();
-    if php.model.boots_in_zygote() && !ini.iter().any(|(name, _)| name == RESTART_TIMEOUT) {
-        ini.push((RESTART_TIMEOUT.into(), "0".into()));
+    let mut default = |name: &str, value: &str| {
+        if !ini.iter().any(|(set, _)| set == name) {
+            ini.push((name.into(), value.into()));
+        }
+    };
+    if php.model.boots_in_zygote() {
+        default(RESTART_TIMEOUT, "0");
+    }
+    if php.model == Model::Snapshot {
+        // The counters that make a function hot are put back with everything else, so it would only compile what never gets hot.
+        default("opcache.jit", "disable");
     }
     let worker_script = match (&php.script, own_script) {
         (_, Some(own)) => {
@@ -214,6 +223,7 @@ fn pool_options(
         ini,
         env,
         warm_up: plan.warm_up(settings).into_iter().map(|path| warm_up(path, plan)).collect(),
+        rehearse: plan.rehearses(settings),
         workers: php.workers,
         backlog: settings.php.backlog,
         backlog_timeout: settings.php.backlog_timeout,

@@ -24,6 +24,7 @@ pub(crate) fn options(workers: usize) -> Options {
         program: testkit::fake_worker(),
         model: Model::Request,
         warm_up: Vec::new(),
+        rehearse: false,
         worker_script: None,
         directory: "/".into(),
         ini: Vec::new(),

@@ -213,9 +213,10 @@ settings! {
         /// the models `fork` and `snapshot`.
         ///
         /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. `auto`:
-        /// `/` where Hearth's own script for Laravel or Symfony runs, which puts back what a request leaves in the framework; nothing for
-        /// other worker scripts, because what such a request leaves in memory would be there in every request to come. Name
-        /// paths only if you know that theirs leave nothing.
+        /// `/`, in the booted application itself where Hearth's own script for Laravel or Symfony runs, which puts back what a request
+        /// leaves in the framework. With other worker scripts a copy of it answers, is thrown away and tells which classes it has
+        /// loaded: less is warm, but what a request leaves in memory would be there in every request to come. Paths that
+        /// you name are always requested in place, which makes such scripts about twice as fast: name them if theirs leave nothing.
         warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
         /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
         /// the models `worker`, `request` and `snapshot`.

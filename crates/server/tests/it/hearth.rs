@@ -15,6 +15,29 @@ use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
 /// How long anything may take that is not a matter of time; generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
+/// The models whose answers no client can tell apart.
+pub(crate) const MODELS: &[&str] = &["request", "worker", "spawn", "prespawn", "fork", "snapshot"];
+
+/// Its processes serve one request after the other.
+pub(crate) fn is_resident(model: &str) -> bool {
+    matches!(model, "request" | "worker" | "snapshot")
+}
+
+/// A worker script answers, not the script that the URL names.
+pub(crate) fn runs_worker_script(model: &str) -> bool {
+    matches!(model, "worker" | "prespawn" | "fork" | "snapshot")
+}
+
+/// Every model in turn with the scripts of `tests/php` and one worker. A test that fails has printed which it was.
+pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Hearth)> {
+    MODELS.iter().map(|model| {
+        println!("model {model}");
+        let (site, path) = Site::of_scripts_in(model);
+        let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
+        (*model, site, hearth)
+    })
+}
+
 /// An application's folder.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -39,11 +62,17 @@ impl Site {
         let site = Self::of_scripts().with_file(
             "worker.php",
             "<?php while (hearth_handle_request(function () {\n\
-             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
+             $file = __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH);\n\
+             require is_file($file) ? $file : __DIR__ . '/public/index.php'; })) { }",
         );
-        let path = site.path().to_owned();
-        let served = if model == "worker" { path.join("worker.php") } else { path };
+        let served = site.served_in(model, "worker.php");
         (site, served)
+    }
+
+    /// What to serve in `model`: the application's folder, or `script` of it where a worker script answers.
+    pub(crate) fn served_in(&self, model: &str, script: &str) -> PathBuf {
+        let folder = self.path().to_owned();
+        if runs_worker_script(model) { folder.join(script) } else { folder }
     }
 
     /// `public/` and nothing in it.
