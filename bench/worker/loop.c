@@ -657,5 +657,7 @@ int main(int argc, char **argv) {
             one_shot = strcmp(argv[i + 1], "fork") == 0 || strstr(argv[i + 1], "spawn") != NULL;
         }
     }
+    /* What this was started with is no part of the application: a snapshot would keep it. */
+    close_range(3, ~0U, 0);
     return run(argv + optind, argc - optind);
 }
