@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod adversary;
 mod answers;
 mod clients;
 mod drain;
