@@ -9,6 +9,7 @@ mod adversary;
 mod answers;
 mod clients;
 mod drain;
+mod endurance;
 mod files;
 mod hearth;
 mod http2;
