@@ -202,6 +202,7 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
         match options.model {
             Model::Request => "request",
             Model::Worker => "worker",
+            Model::Fpm | Model::Builtin | Model::Cgi => unreachable!("they have no zygote"),
         }
         .into(),
     );

@@ -170,7 +170,7 @@ fn count(bytes: u64) -> usize {
 fn routing(plan: &Plan) -> Result<Routing, Failure> {
     let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
     match php.model {
-        Model::Request => {
+        Model::Request | Model::Fpm | Model::Builtin | Model::Cgi => {
             let Some(script) = &plan.application.front_controller else {
                 return Ok(Routing::Files { front_controller: None });
             };

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Environment, PhpVersion, Settings};
+use crate::config::{Environment, Model, PhpVersion, Settings};
 use crate::failure::Failure;
 
 /// A worker program.
@@ -105,6 +105,59 @@ pub(crate) fn select(settings: &Settings, environment: &Environment) -> Result<W
                 ),
             )
         }
+    })
+}
+
+/// The program that runs PHP in a model.
+pub(crate) fn program(
+    model: Model,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Worker, Failure> {
+    let version = settings.php.version.0;
+    let (name, package) = match model {
+        Model::Request | Model::Worker => return select(settings, environment),
+        Model::Fpm => ("php-fpm", "fpm"),
+        Model::Cgi => ("php-cgi", "cgi"),
+        Model::Builtin => ("php", "cli"),
+    };
+    if model == Model::Builtin
+        && let Some(program) = &settings.php.cli.0
+    {
+        return Ok(Worker { version, program: program.clone() });
+    }
+    // Whom an ordinary user's PATH leaves out.
+    let mut folders = environment.search_path();
+    folders.extend(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
+    let find = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    let of_version = |version: PhpVersion| {
+        let program = find(&format!("{name}{version}"))?;
+        Some(Worker { version: Some(version), program })
+    };
+    // The version that the other models would run, else the highest there is.
+    let mut versions: Vec<PhpVersion> = match version {
+        Some(version) => vec![version],
+        None => (0..100).rev().filter_map(|minor| PhpVersion::parse(&format!("8.{minor}"))).collect(),
+    };
+    if version.is_none()
+        && let Some(newest) = workers(environment).first().and_then(|worker| worker.version)
+    {
+        versions.insert(0, newest);
+    }
+    let plain = || {
+        let program = find(name).filter(|_| version.is_none())?;
+        Some(Worker { version: None, program })
+    };
+    versions.into_iter().find_map(of_version).or_else(plain).ok_or_else(|| {
+        let what = version.map_or_else(|| name.to_owned(), |version| format!("{name}{version}"));
+        let debian = version.map_or_else(
+            || format!("php-{package}"),
+            |version| format!("php{version}-{package}"),
+        );
+        Failure::failed(
+            format!("no {what} found, which the model `{}` runs", model.name()),
+            format!("`apt-get install {debian}`, or choose another `--model`"),
+        )
     })
 }
 

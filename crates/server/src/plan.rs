@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 /// How PHP runs.
 #[derive(Clone, Debug)]
 pub(crate) struct PhpPlan {
-    /// The worker program.
+    /// The program that runs PHP: Hearth's own, or PHP's in the models of their names.
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
@@ -81,11 +81,11 @@ impl Plan {
         }
         let model = model(&application, settings);
         let script = match model {
-            Model::Request => None,
+            Model::Request | Model::Fpm | Model::Builtin | Model::Cgi => None,
             Model::Worker => Some(worker_script(&application, settings)?),
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
-        let worker = php::select(settings, environment)?;
+        let worker = php::program(model, settings, environment)?;
         Ok(Self { application, php: Some(PhpPlan { worker, model, script, workers }) })
     }
 

@@ -186,7 +186,8 @@ settings! {
     php: Php {
         /// The PHP version, of those that Hearth was built for. `auto`: the highest.
         version: Auto<PhpVersion> = "auto", flag "php";
-        /// How a request meets PHP: `request` (G: PHP starts and ends with it) or `worker` (A: one booted loop, state shared).
+        /// How a request meets PHP: `request` (G: PHP starts and ends with it), `worker` (A: one booted loop, state shared), or PHP's
+        /// own programs: `fpm` (E: php-fpm), `builtin` (F: `php -S`), `cgi` (H: php-cgi).
         ///
         /// `auto`: `worker` when a worker script is all there is, else `request`.
         model: Auto<Model> = "auto", flag "model";
@@ -212,7 +213,7 @@ settings! {
         env: Pairs = "";
         /// The worker program. `auto`: `hearth-worker-<version>` beside the program `hearth` or in `../lib/hearth`.
         worker_program: Auto<PathBuf> = "auto";
-        /// The program of `hearth php`. `auto`: `php<version>`, else `php`, found through PATH.
+        /// The program of `hearth php` and of the model `builtin`. `auto`: `php<version>`, else `php`, found through PATH.
         cli: Auto<PathBuf> = "auto";
     }
 

@@ -419,14 +419,28 @@ pub(crate) enum Model {
     Request,
     /// A loop in one process, state shared between requests (letter A).
     Worker,
+    /// A php-fpm of our own (letter E).
+    Fpm,
+    /// `php -S`, one for each worker (letter F).
+    Builtin,
+    /// A `php-cgi` for each request (letter H).
+    Cgi,
 }
 
 impl Model {
+    /// Whether PHP runs in a program of its own, not in Hearth's.
+    pub(crate) fn is_foreign(self) -> bool {
+        matches!(self, Self::Fpm | Self::Builtin | Self::Cgi)
+    }
+
     /// Its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
             Self::Worker => "worker",
+            Self::Fpm => "fpm",
+            Self::Builtin => "builtin",
+            Self::Cgi => "cgi",
         }
     }
 }
@@ -436,9 +450,6 @@ const OTHER_MODELS: &[(&str, &str)] = &[
     ("B", "spawn"),
     ("C", "prespawn"),
     ("D", "fork"),
-    ("E", "fpm"),
-    ("F", "builtin"),
-    ("H", "cgi"),
     ("S", "snapshot"),
 ];
 
@@ -446,11 +457,11 @@ impl Value for Model {
     const PLACEHOLDER: &'static str = "MODEL";
 
     fn expected() -> String {
-        "`request` (or `G`) or `worker` (or `A`)".into()
+        "`request` (or `G`), `worker` (`A`), `fpm` (`E`), `builtin` (`F`) or `cgi` (`H`)".into()
     }
 
     fn choices() -> &'static [&'static str] {
-        &["request", "worker"]
+        &["request", "worker", "fpm", "builtin", "cgi"]
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
@@ -458,6 +469,9 @@ impl Value for Model {
         match text {
             "request" | "G" => Ok(Self::Request),
             "worker" | "A" => Ok(Self::Worker),
+            "fpm" | "E" => Ok(Self::Fpm),
+            "builtin" | "F" => Ok(Self::Builtin),
+            "cgi" | "H" => Ok(Self::Cgi),
             other => Err(
                 match OTHER_MODELS.iter().find(|(letter, name)| *letter == other || *name == other)
                 {

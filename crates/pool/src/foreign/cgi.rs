@@ -1,0 +1,231 @@
+//! The model `cgi`: one `php-cgi` per request (RFC 3875), and so the slowest and the most isolated of all.
+//!
+//! Invariants
+//! - php-cgi gets no argument, ever: a query string without `=` would stand among them (RFC 3875 section 4.4; CVE-2012-1823). Settings
+//!   reach it as an ini file.
+//! - A variable of the server's own environment never passes for one of the request.
+//! - A process ends with its request: answered, or killed when the client leaves or the time is over.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tracing::{debug, info};
+
+use super::answer::Answer;
+use super::process::read_lines;
+use super::request::Request;
+use super::{Common, PrivateFile, both_ways, malformed};
+use crate::exchange::{BoxError, Failure};
+use crate::info::WorkerInfo;
+use crate::variables::Sink;
+
+/// Bytes asked for at once.
+const READ_AHEAD: usize = 16 * 1024;
+/// Variables of a request that it may not have; what the server itself was started with must not stand in for them.
+const NOT_INHERITED: &[&str] = &[
+    "AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "HTTPS", "HTTP_PROXY", "NOTIFY_SOCKET", "ORIG_PATH_INFO",
+    "PATH_INFO", "PATH_TRANSLATED", "REMOTE_HOST", "REMOTE_IDENT", "REMOTE_USER",
+];
+
+/// What all workers of a pool share.
+#[derive(Debug)]
+pub(super) struct Cgi {
+    common: Arc<Common>,
+    /// A folder with the settings as an ini file; `None` when there are none.
+    ini: Option<IniFolder>,
+}
+
+/// Its file goes first, then the folder itself.
+#[derive(Debug)]
+struct IniFolder {
+    _file: PrivateFile,
+    folder: std::path::PathBuf,
+}
+
+impl Drop for IniFolder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(self._file.path()));
+        if let Err(error) = std::fs::remove_dir(&self.folder) {
+            debug!(path = %self.folder.display(), %error, "folder not removed");
+        }
+    }
+}
+
+impl Cgi {
+    pub(super) fn new(common: Arc<Common>) -> std::io::Result<Self> {
+        let settings = &common.options.ini;
+        let ini = if settings.is_empty() {
+            None
+        } else {
+            let folder = common.place("ini");
+            std::fs::create_dir_all(&folder)?;
+            let lines: String = settings
+                .iter()
+                .filter(|(name, value)| !name.contains('\n') && !value.contains('\n'))
+                .map(|(name, value)| format!("{name}={value}\n"))
+                .collect();
+            Some(IniFolder { _file: PrivateFile::write(folder.join("hearth.ini"), &lines)?, folder })
+        };
+        Ok(Self { common, ini })
+    }
+}
+
+/// A place for a process.
+#[derive(Debug)]
+pub(super) struct Worker {
+    cgi: Arc<Cgi>,
+    child: Option<Child>,
+    info: Arc<WorkerInfo>,
+}
+
+impl Worker {
+    pub(super) fn new(cgi: Arc<Cgi>, slot: u32) -> Self {
+        Self { cgi, child: None, info: Arc::new(WorkerInfo::new(slot, u64::MAX)) }
+    }
+
+    pub(super) fn info(&self) -> &Arc<WorkerInfo> {
+        &self.info
+    }
+
+    pub(super) async fn exchange(
+        &mut self,
+        request: &mut Request,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        let cannot_start = |cause: &dyn std::fmt::Display| Failure::Died {
+            pid: 0,
+            how: format!("php-cgi cannot be started: {cause}"),
+        };
+        let command = self.command(request);
+        let mut child = self
+            .cgi
+            .common
+            .spawner
+            .spawn(command, Signal::KILL)
+            .await
+            .map_err(|cause| cannot_start(&cause))?;
+        self.info.pid.store(child.id().unwrap_or(0), Ordering::Relaxed);
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(cannot_start(&"it has no pipes"));
+        };
+        let (pid, id) = (self.info.pid(), request.context.id.clone());
+        let lines = read_lines(stderr, move |line| {
+            info!(target: "php", { worker.pid = pid, request.id = &*id.0, source = "stderr" }, "{line}");
+        });
+        let common = &self.cgi.common;
+        common.tasks.spawn_on(lines, &common.runtime);
+        let child = self.child.insert(child);
+        let (status, _) = both_ways(upload(stdin, request), download(stdout, child, answer)).await?;
+        self.child = None;
+        // Another status than 0 is PHP's word for an error that it has answered itself.
+        if status.signal().is_some() {
+            let how = crate::info::describe_exit(status.into_raw().cast_unsigned());
+            common.crashes.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(worker.pid = pid, request.id = &*request.context.id.0, how, "worker died");
+            return Err(Failure::Died { pid, how });
+        }
+        answer.end().await.map_err(|why| malformed(&why))
+    }
+
+    pub(super) async fn kill(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if let Err(error) = child.kill().await {
+            debug!(%error, "php-cgi had ended already");
+        }
+    }
+
+    fn command(&self, request: &Request) -> Command {
+        let options = &self.cgi.common.options;
+        let mut command = Command::new(&options.program);
+        NOT_INHERITED.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        command.envs(options.env.iter().map(|(name, value)| (name, value)));
+        if let Some(ini) = &self.cgi.ini {
+            // An empty part stands for the folder that PHP was built with.
+            let mut folders = OsString::from(":");
+            folders.push(&ini.folder);
+            command.env("PHP_INI_SCAN_DIR", folders);
+        }
+        let mut variables = Environment(&mut command);
+        request.write_variables(&mut variables);
+        command
+            .current_dir(&options.directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        command
+    }
+}
+
+/// Variables as those of a process.
+struct Environment<'a>(&'a mut Command);
+
+impl Sink for Environment<'_> {
+    fn pair_from(&mut self, name: &[u8], length: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut value = Vec::with_capacity(length);
+        write(&mut value);
+        self.0.env(OsString::from_vec(name.to_vec()), OsString::from_vec(value));
+    }
+}
+
+/// Writes the body as the script reads it. An error is the client's; a script that reads no more is met by the reader.
+async fn upload(mut stdin: ChildStdin, request: &mut Request) -> Result<(), BoxError> {
+    while let Some(piece) = request.body.next().await {
+        if stdin.write_all(&piece?).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the answer as the client takes it, up to the process's end.
+async fn download(
+    mut stdout: ChildStdout,
+    child: &mut Child,
+    answer: &mut Answer,
+) -> Result<ExitStatus, Failure> {
+    // How long output may still come from a process that the script has left running.
+    const LEFTOVERS: Duration = Duration::from_millis(100);
+    let mut arrived = BytesMut::new();
+    let mut ended = None;
+    loop {
+        arrived.reserve(READ_AHEAD);
+        let read = tokio::select! {
+            biased;
+            read = stdout.read_buf(&mut arrived) => read.unwrap_or(0),
+            status = child.wait(), if ended.is_none() => {
+                ended = status.ok();
+                continue;
+            }
+            () = tokio::time::sleep(LEFTOVERS), if ended.is_some() => 0,
+        };
+        if read == 0 {
+            break;
+        }
+        answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
+        // A short answer is written at once, by a process that ends then: waiting a moment for the end costs nothing, and a whole
+        // answer has a length.
+        if ended.is_none() && read < READ_AHEAD {
+            tokio::task::yield_now().await;
+        }
+        answer.flush().await;
+    }
+    match ended {
+        Some(status) => Ok(status),
+        None => child.wait().await.map_err(|error| malformed(&error)),
+    }
+}
