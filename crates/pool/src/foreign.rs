@@ -98,7 +98,7 @@ impl Worker {
         match self {
             Self::Fpm(worker) => worker.is_ready(),
             Self::Builtin(worker) => worker.is_ready(),
-            Self::Cgi(_) => true,
+            Self::Cgi(worker) => worker.is_ready(),
         }
     }
 
@@ -107,7 +107,10 @@ impl Worker {
         match self {
             Self::Fpm(worker) => worker.prepare().await,
             Self::Builtin(worker) => worker.prepare().await,
-            Self::Cgi(_) => Ok(()),
+            Self::Cgi(worker) => {
+                worker.prepare();
+                Ok(())
+            }
         }
     }
 
@@ -650,8 +653,11 @@ impl PrivateFile {
 
 impl Drop for PrivateFile {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            debug!(path = %self.0.display(), %error, "file was removed already");
+        match std::fs::remove_file(&self.0) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                warn!(path = %self.0.display(), %error, "file not removed");
+            }
+            _ => {}
         }
     }
 }

@@ -95,6 +95,9 @@ impl Answer {
 
     /// Sends what has come so far. Waits while the client has not taken what came before.
     pub(crate) async fn flush(&mut self) {
+        if self.reader.is_some() {
+            return;
+        }
         if let (Some(head), Some(tell)) = (self.head.take(), self.tell.take()) {
             // Nobody waits any more: the task hears of it by itself.
             drop(tell.send(Ok(Started { head, whole: None })));

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Every request runs Hearth's router script, which takes the variables from a header that only Hearth can write.
 //! - A connection counts only when its server was alive after it was made: then nobody else can have taken the port.
-//! - An answer ends where the connection does; the next connection, made then, proves that the server lives and the answer is whole.
+//! - An answer ends where the connection does, and is whole when the server did not close it by ending.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Stdio;
@@ -74,20 +74,16 @@ impl Builtin {
 struct Server {
     child: Child,
     address: SocketAddr,
-    /// Made ahead of the next request.
-    next: Option<TcpStream>,
 }
 
 impl Server {
-    /// Whether it runs, now.
-    fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     async fn connect(&mut self) -> Result<TcpStream, BoxError> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
-        if self.is_alive() { Ok(stream) } else { Err("the server has ended".into()) }
+        match self.child.try_wait()? {
+            None => Ok(stream),
+            Some(status) => Err(format!("the server has ended: {status}").into()),
+        }
     }
 }
 
@@ -152,8 +148,6 @@ impl Worker {
         };
         let mut command = Command::new(&common.options.program);
         command
-            // Not each request: Hearth has an access log.
-            .arg("-q")
             .args(common.ini_arguments())
             .arg("-S")
             .arg(address.to_string())
@@ -184,7 +178,7 @@ impl Worker {
                         {
                             debug!("nobody waits for the server any more");
                         }
-                    } else {
+                    } else if !is_access_log(line) {
                         log(&info, line);
                     }
                 })
@@ -199,7 +193,7 @@ impl Worker {
             let why = if words.is_empty() { format!("it ended with {status}") } else { words };
             return Ok(Some(why));
         }
-        self.server = Some(Server { child, address, next: None });
+        self.server = Some(Server { child, address });
         self.info = Some(info);
         Ok(None)
     }
@@ -217,7 +211,6 @@ impl Worker {
             let line = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
             return Err(format!("the router answered {line:?}").into());
         }
-        server.next = Some(server.connect().await?);
         Ok(())
     }
 
@@ -228,10 +221,7 @@ impl Worker {
     ) -> Result<(), Failure> {
         let mut head = Bytes::from(self.write_head(request)?);
         let Some(server) = &mut self.server else { return Err(Failure::NotSent) };
-        let mut stream = match server.next.take() {
-            Some(stream) => stream,
-            None => server.connect().await.map_err(|_gone| Failure::NotSent)?,
-        };
+        let mut stream = server.connect().await.map_err(|_gone| Failure::NotSent)?;
         match stream.try_write(&head) {
             Ok(written) => head.advance(written),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -245,11 +235,8 @@ impl Worker {
         if let Err(failure) = exchanged {
             return self.died(failure).await;
         }
-        // A process that ends closes its descriptors in their order (close_files() in the kernel): the listening socket first, the
-        // connection after it. So whoever has seen the connection end and can connect again has met a living server.
-        match server.connect().await {
-            Ok(next) => server.next = Some(next),
-            Err(_refused) => return self.died(Failure::Died { pid: 0, how: String::new() }).await,
+        if server.child.id().is_none_or(is_ending) {
+            return self.died(Failure::Died { pid: 0, how: String::new() }).await;
         }
         answer.end().await.map_err(|why| malformed(&why))
     }
@@ -269,11 +256,11 @@ impl Worker {
     }
 
     pub(super) async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
-        match &mut self.server {
-            Some(server) if whole && server.next.is_some() => Ok(()),
-            // Its connection is closed: it learns at its next output that nobody listens, and answers us when it has come to its end.
-            _ => self.probe().await,
+        if whole {
+            return Ok(());
         }
+        // Its connection is closed: it learns at its next output that nobody listens, and answers us when it has come to its end.
+        self.probe().await
     }
 
     pub(super) async fn kill(&mut self) {
@@ -353,6 +340,19 @@ fn base64(bytes: &[u8], to: &mut String) {
     }
 }
 
+/// Whether a process ends, or has ended. The kernel says so before it closes any of its descriptors: `PF_EXITING` is set by `do_exit()`
+/// (kernel/exit.c) ahead of `exit_files()`, and shown among the flags in `/proc/PID/stat` (proc(5)).
+fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    let flags = || -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name stands in parentheses and may hold anything; state, parent, group, session, terminal, its group, flags follow.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        rest.split(' ').nth(6)?.parse().ok()
+    };
+    flags().is_none_or(|flags| flags & PF_EXITING != 0)
+}
+
 /// Writes the rest of the request as the server takes it. An error is the client's; a server that takes no more is met by the reader.
 async fn upload(
     mut stream: WriteHalf<'_>,
@@ -402,6 +402,11 @@ fn try_read(stream: &mut ReadHalf<'_>, arrived: &mut BytesMut) -> Option<bool> {
     }
 }
 
+/// `[Sat Nov 21 03:34:40 2026] 127.0.0.1:33322 [200]: GET /`: Hearth has an access log of its own. (`-q` would take PHP's messages with it.)
+fn is_access_log(line: &str) -> bool {
+    line.split_once("] ").is_some_and(|(time, rest)| time.starts_with('[') && rest.starts_with("127.0.0.1:"))
+}
+
 /// Logs a line of its stderr, without its own time: `[Sat Nov 21 03:34:40 2026] PHP Warning:  …`.
 fn log(info: &WorkerInfo, line: &str) {
     let text = match line.split_once("] ") {
@@ -417,6 +422,18 @@ fn log(info: &WorkerInfo, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_ends_is_told_from_one_that_lives() {
+        assert!(!is_ending(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        while !is_ending(pid) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(is_ending(pid), "a process that is gone");
+    }
 
     #[test]
     fn base64_is_that_of_the_rfc() {

@@ -85,15 +85,25 @@ pub(super) struct Worker {
     cgi: Arc<Cgi>,
     child: Option<Child>,
     info: Arc<WorkerInfo>,
+    ready: bool,
 }
 
 impl Worker {
     pub(super) fn new(cgi: Arc<Cgi>, slot: u32) -> Self {
-        Self { cgi, child: None, info: Arc::new(WorkerInfo::new(slot, u64::MAX)) }
+        Self { cgi, child: None, info: Arc::new(WorkerInfo::new(slot, u64::MAX)), ready: false }
     }
 
     pub(super) fn info(&self) -> &Arc<WorkerInfo> {
         &self.info
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// There is nothing to prepare: each request starts its process.
+    pub(super) fn prepare(&mut self) {
+        self.ready = true;
     }
 
     pub(super) async fn exchange(
@@ -217,11 +227,6 @@ async fn download(
             break;
         }
         answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
-        // A short answer is written at once, by a process that ends then: waiting a moment for the end costs nothing, and a whole
-        // answer has a length.
-        if ended.is_none() && read < READ_AHEAD {
-            tokio::task::yield_now().await;
-        }
         answer.flush().await;
     }
     match ended {

@@ -22,7 +22,7 @@ use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use super::answer::Answer;
 use super::fastcgi::{self, Record, RequestWriter};
@@ -148,13 +148,16 @@ impl Fpm {
                 let id = request.as_ref().map(|id| &*id.0);
                 if let Some(info) = &info {
                     info.remember(text);
-                    // It is in the answer's STDERR too; only a process that dies does not come to send that.
-                    if text.contains(": PHP message: ") && info.busy_since.load(Ordering::Relaxed) != 0 {
-                        debug!(target: "php", { worker.pid = pid, request.id = id, source = "stderr" }, "{text}");
-                        return;
+                }
+                // `NOTICE: PHP message: …` is PHP's error log; all else the script has written itself.
+                match text.split_once(": PHP message: ") {
+                    Some((level, text)) if !level.contains(' ') => {
+                        info!(target: "php", { worker.pid = pid, request.id = id, source = "error_log" }, "{text}");
+                    }
+                    _ => {
+                        info!(target: "php", { worker.pid = pid, request.id = id, source = "stderr" }, "{text}");
                     }
                 }
-                info!(target: "php", { worker.pid = pid, request.id = id, source = "stderr" }, "{text}");
             }
             Line::Other { level: "WARNING", text } => warn!(target: "php_fpm", "{text}"),
             Line::Other { level: "ERROR" | "ALERT", text } => error!(target: "php_fpm", "{text}"),
@@ -201,7 +204,7 @@ impl<'a> Line<'a> {
         }
         let (_stream, text) = what.strip_prefix("said into ")?.split_once(": \"")?;
         let text = text.strip_suffix(", pipe is closed").unwrap_or(text);
-        Some(Self::Said { pid, text: text.trim_end_matches("...").trim_end_matches('"') })
+        Some(Self::Said { pid, text: text.strip_suffix('"').unwrap_or(text) })
     }
 }
 
@@ -395,7 +398,7 @@ impl Worker {
         loop {
             match fastcgi::decode(&mut connection.arrived)? {
                 Some(Record::Stdout(data)) => page.extend_from_slice(&data),
-                Some(Record::Stderr(data)) => debug!("{}", String::from_utf8_lossy(&data)),
+                Some(Record::Stderr(_)) => {}
                 Some(Record::End { .. }) => break,
                 None => {
                     if connection.stream.read_buf(&mut connection.arrived).await? == 0 {
@@ -438,10 +441,9 @@ impl Worker {
             Err(_gone) => return Err(Failure::NotSent),
         }
         connection.broken = true;
-        let info = self.child.as_ref().map(|(_, info)| Arc::clone(info));
         let (read, write) = connection.stream.split();
         let upload = upload(write, head, request);
-        let download = download(read, &mut connection.arrived, answer, info);
+        let download = download(read, &mut connection.arrived, answer);
         let ((), uploaded) = both_ways(upload, download).await?;
         // A script that ended its answer early may have left some of the body unread: then this connection is of no more use.
         connection.broken = !uploaded;
@@ -473,12 +475,13 @@ impl Worker {
     }
 
     pub(super) fn kill(&mut self) {
-        self.connection = None;
         if let Some((process, info)) = &self.child
             && info.exit().is_none()
         {
             process.kill();
         }
+        // Last: a child whose connection is closed takes another one, and that may be a neighbour's.
+        self.connection = None;
     }
 }
 
@@ -535,12 +538,12 @@ async fn download(
     mut stream: ReadHalf<'_>,
     arrived: &mut BytesMut,
     answer: &mut Answer,
-    info: Option<Arc<WorkerInfo>>,
 ) -> Result<(), Failure> {
     loop {
         match fastcgi::decode(arrived).map_err(|why| malformed(&why))? {
             Some(Record::Stdout(data)) => answer.push(data).map_err(|why| malformed(&why))?,
-            Some(Record::Stderr(data)) => log(info.as_deref(), &data),
+            // PHP's messages. They come on its stderr too, with all else that scripts write there: once is enough.
+            Some(Record::Stderr(data)) => trace!("STDERR: {}", String::from_utf8_lossy(&data)),
             Some(Record::End { protocol: 0, .. }) => {
                 return answer.end().await.map_err(|why| malformed(&why));
             }
@@ -559,17 +562,6 @@ async fn download(
     }
 }
 
-/// Logs what came in a STDERR record: PHP's messages, one per line.
-fn log(info: Option<&WorkerInfo>, data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    let request = info.and_then(WorkerInfo::current_request);
-    let (pid, id) = (info.map(WorkerInfo::pid), request.as_ref().map(|id| &*id.0));
-    for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-        let line = line.strip_prefix("PHP message: ").unwrap_or(line);
-        info!(target: "php", { worker.pid = pid, request.id = id, source = "error_log" }, "{line}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -584,7 +576,7 @@ mod tests {
         let line = format!("{at}WARNING: [pool hearth] child 9 exited with code 255 after 0.1 seconds from start");
         assert_eq!(parse(&line), Line::Exited { pid: 9, status: 255 << 8 });
         let line = format!("{at}WARNING: [pool hearth] child 7 said into stderr: \"NOTICE: PHP message: it's \"so\"\"");
-        assert_eq!(parse(&line), Line::Said { pid: 7, text: "NOTICE: PHP message: it's \"so" });
+        assert_eq!(parse(&line), Line::Said { pid: 7, text: "NOTICE: PHP message: it's \"so\"" });
         let line = format!("{at}NOTICE: [pool hearth] child 9674 started");
         assert_eq!(parse(&line), Line::Other { level: "NOTICE", text: "[pool hearth] child 9674 started" });
         assert_eq!(parse("odd"), Line::Other { level: "", text: "odd" });
