@@ -32,8 +32,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
-use self::answer::{Answer, Started, Waiting};
 pub(crate) use self::answer::Body;
+use self::answer::{Answer, Started, Waiting};
 use self::head::Dialect;
 use self::process::Spawner;
 use self::request::Request;
@@ -124,7 +124,11 @@ impl Worker {
     }
 
     /// Serves one request up to the end of its answer. Dropped half-way when nobody wants it any more.
-    async fn exchange(&mut self, request: &mut Request, answer: &mut Answer) -> Result<(), Failure> {
+    async fn exchange(
+        &mut self,
+        request: &mut Request,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
         match self {
             Self::Fpm(worker) => worker.exchange(request, answer).await,
             Self::Builtin(worker) => worker.exchange(request, answer).await,
@@ -214,7 +218,8 @@ impl Foreign {
             Model::Builtin => Dialect::Builtin,
             _ => Dialect::Cgi,
         };
-        let all = all.into_iter().zip(0..).map(|(worker, number)| Slot { number, worker }).collect();
+        let all =
+            all.into_iter().zip(0..).map(|(worker, number)| Slot { number, worker }).collect();
         let (backlog, patience) = (common.options.backlog, common.options.backlog_timeout);
         let slots = Arc::new(Slots::new(all, backlog, patience));
         let pool = Self { common, slots, dialect, fpm };
@@ -445,7 +450,12 @@ impl Common {
             info.timed_out.store(true, Ordering::Relaxed);
             let request = info.current_request();
             let id = request.as_ref().map(|id| &*id.0);
-            warn!(worker.pid = info.pid(), request.id = id, ?limit, "request over its time limit, worker killed");
+            warn!(
+                worker.pid = info.pid(),
+                request.id = id,
+                ?limit,
+                "request over its time limit, worker killed"
+            );
         }
         slot.worker.kill().await;
     }
@@ -588,7 +598,10 @@ impl Common {
 
     /// `-d name=value` for each setting: stronger than php.ini, weaker than `ini_set()`.
     fn ini_arguments(&self) -> impl Iterator<Item = String> {
-        self.options.ini.iter().flat_map(|(name, value)| ["-d".to_owned(), format!("{name}={value}")])
+        self.options
+            .ini
+            .iter()
+            .flat_map(|(name, value)| ["-d".to_owned(), format!("{name}={value}")])
     }
 
     /// A path in the run folder that no other server uses.

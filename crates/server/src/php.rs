@@ -129,7 +129,8 @@ pub(crate) fn program(
     // Whom an ordinary user's PATH leaves out.
     let mut folders = environment.search_path();
     folders.extend(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
-    let find = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    let find =
+        |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
     let of_version = |version: PhpVersion| {
         let program = find(&format!("{name}{version}"))?;
         Some(Worker { version: Some(version), program })
@@ -137,7 +138,9 @@ pub(crate) fn program(
     // The version that the other models would run, else the highest there is.
     let mut versions: Vec<PhpVersion> = match version {
         Some(version) => vec![version],
-        None => (0..100).rev().filter_map(|minor| PhpVersion::parse(&format!("8.{minor}"))).collect(),
+        None => {
+            (0..100).rev().filter_map(|minor| PhpVersion::parse(&format!("8.{minor}"))).collect()
+        }
     };
     if version.is_none()
         && let Some(newest) = workers(environment).first().and_then(|worker| worker.version)
@@ -150,10 +153,8 @@ pub(crate) fn program(
     };
     versions.into_iter().find_map(of_version).or_else(plain).ok_or_else(|| {
         let what = version.map_or_else(|| name.to_owned(), |version| format!("{name}{version}"));
-        let debian = version.map_or_else(
-            || format!("php-{package}"),
-            |version| format!("php{version}-{package}"),
-        );
+        let debian = version
+            .map_or_else(|| format!("php-{package}"), |version| format!("php{version}-{package}"));
         Failure::failed(
             format!("no {what} found, which the model `{}` runs", model.name()),
             format!("`apt-get install {debian}`, or choose another `--model`"),

@@ -208,7 +208,8 @@ impl Worker {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         if !answer.starts_with(b"HTTP/1.1 204 ") && !answer.starts_with(b"HTTP/1.0 204 ") {
-            let line = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
+            let line =
+                String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
             return Err(format!("the router answered {line:?}").into());
         }
         Ok(())
@@ -404,7 +405,8 @@ fn try_read(stream: &mut ReadHalf<'_>, arrived: &mut BytesMut) -> Option<bool> {
 
 /// `[Sat Nov 21 03:34:40 2026] 127.0.0.1:33322 [200]: GET /`: Hearth has an access log of its own. (`-q` would take PHP's messages with it.)
 fn is_access_log(line: &str) -> bool {
-    line.split_once("] ").is_some_and(|(time, rest)| time.starts_with('[') && rest.starts_with("127.0.0.1:"))
+    line.split_once("] ")
+        .is_some_and(|(time, rest)| time.starts_with('[') && rest.starts_with("127.0.0.1:"))
 }
 
 /// Logs a line of its stderr, without its own time: `[Sat Nov 21 03:34:40 2026] PHP Warning:  …`.

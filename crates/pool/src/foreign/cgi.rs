@@ -32,8 +32,18 @@ use crate::variables::Sink;
 const READ_AHEAD: usize = 16 * 1024;
 /// Variables of a request that it may not have; what the server itself was started with must not stand in for them.
 const NOT_INHERITED: &[&str] = &[
-    "AUTH_TYPE", "CONTENT_LENGTH", "CONTENT_TYPE", "HTTPS", "HTTP_PROXY", "NOTIFY_SOCKET", "ORIG_PATH_INFO",
-    "PATH_INFO", "PATH_TRANSLATED", "REMOTE_HOST", "REMOTE_IDENT", "REMOTE_USER",
+    "AUTH_TYPE",
+    "CONTENT_LENGTH",
+    "CONTENT_TYPE",
+    "HTTPS",
+    "HTTP_PROXY",
+    "NOTIFY_SOCKET",
+    "ORIG_PATH_INFO",
+    "PATH_INFO",
+    "PATH_TRANSLATED",
+    "REMOTE_HOST",
+    "REMOTE_IDENT",
+    "REMOTE_USER",
 ];
 
 /// What all workers of a pool share.
@@ -73,7 +83,10 @@ impl Cgi {
                 .filter(|(name, value)| !name.contains('\n') && !value.contains('\n'))
                 .map(|(name, value)| format!("{name}={value}\n"))
                 .collect();
-            Some(IniFolder { _file: PrivateFile::write(folder.join("hearth.ini"), &lines)?, folder })
+            Some(IniFolder {
+                _file: PrivateFile::write(folder.join("hearth.ini"), &lines)?,
+                folder,
+            })
         };
         Ok(Self { common, ini })
     }
@@ -136,13 +149,19 @@ impl Worker {
         let common = &self.cgi.common;
         common.tasks.spawn_on(lines, &common.runtime);
         let child = self.child.insert(child);
-        let (status, _) = both_ways(upload(stdin, request), download(stdout, child, answer)).await?;
+        let (status, _) =
+            both_ways(upload(stdin, request), download(stdout, child, answer)).await?;
         self.child = None;
         // Another status than 0 is PHP's word for an error that it has answered itself.
         if status.signal().is_some() {
             let how = crate::info::describe_exit(status.into_raw().cast_unsigned());
             common.crashes.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(worker.pid = pid, request.id = &*request.context.id.0, how, "worker died");
+            tracing::error!(
+                worker.pid = pid,
+                request.id = &*request.context.id.0,
+                how,
+                "worker died"
+            );
             return Err(Failure::Died { pid, how });
         }
         answer.end().await.map_err(|why| malformed(&why))

@@ -62,7 +62,10 @@ const fn header(kind: u8, length: u16) -> [u8; HEADER_LEN] {
 ///
 /// An empty one between two requests is skipped by whoever reads the next (`fcgi_read_request`, main/fastcgi.c).
 pub(crate) fn stdin_header(length: usize) -> [u8; HEADER_LEN] {
-    debug_assert!(length <= MAX_CONTENT, "the caller cuts a body into pieces of at most MAX_CONTENT");
+    debug_assert!(
+        length <= MAX_CONTENT,
+        "the caller cuts a body into pieces of at most MAX_CONTENT"
+    );
     header(STDIN, u16::try_from(length).unwrap_or(u16::MAX))
 }
 
@@ -188,7 +191,10 @@ mod tests {
             let rest = [bytes.get_u8(), bytes.get_u8(), bytes.get_u8()];
             u32::from_be_bytes([first & 0x7f, rest[0], rest[1], rest[2]]) as usize
         }
-        assert_eq!(bytes.split_off(..16).unwrap(), [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            bytes.split_off(..16).unwrap(),
+            [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+        );
         let mut pairs = Vec::new();
         loop {
             let head = bytes.split_off(..8).unwrap();

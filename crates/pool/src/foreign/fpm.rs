@@ -68,7 +68,8 @@ impl Fpm {
             return Err(std::io::Error::other(why).into());
         }
         let status = format!("/{}", secret()?);
-        let config = PrivateFile::write(common.place("fpm.conf"), &config(&common, &socket, &status)?)?;
+        let config =
+            PrivateFile::write(common.place("fpm.conf"), &config(&common, &socket, &status)?)?;
         let fpm = Arc::new(Self {
             common,
             socket,
@@ -101,7 +102,10 @@ impl Fpm {
                 () = master.process.ended() => {}
             }
             self.common.crashes.fetch_add(1, Ordering::Relaxed);
-            error!(pid = master.process.pid, "php-fpm died, and every worker with it; starting anew");
+            error!(
+                pid = master.process.pid,
+                "php-fpm died, and every worker with it; starting anew"
+            );
             master.kill().await;
             self.all_ended();
             let mut pause = Duration::from_millis(20);
@@ -171,10 +175,19 @@ impl Fpm {
 enum Line<'a> {
     Listens,
     /// A child has ended; the wait status.
-    Exited { pid: u32, status: u32 },
+    Exited {
+        pid: u32,
+        status: u32,
+    },
     /// A child has written to its stdout or stderr.
-    Said { pid: u32, text: &'a str },
-    Other { level: &'a str, text: &'a str },
+    Said {
+        pid: u32,
+        text: &'a str,
+    },
+    Other {
+        level: &'a str,
+        text: &'a str,
+    },
 }
 
 impl<'a> Line<'a> {
@@ -213,7 +226,10 @@ fn config(common: &Common, socket: &std::path::Path, status: &str) -> Result<Str
     let options = &common.options;
     let path = socket.to_str().filter(|path| !path.contains(['"', '\\', '$', '\n']));
     let path = path.ok_or_else(|| {
-        std::io::Error::other(format!("{} cannot stand in php-fpm's configuration", socket.display()))
+        std::io::Error::other(format!(
+            "{} cannot stand in php-fpm's configuration",
+            socket.display()
+        ))
     })?;
     let mut text = format!(
         "[global]\nerror_log = /proc/self/fd/2\nlog_limit = 8192\ndaemonize = no\n\
@@ -366,9 +382,10 @@ impl Worker {
 
     pub(super) fn is_ready(&self) -> bool {
         let alive = self.info().is_some_and(|info| info.exit().is_none());
-        let connected = self.connection.as_ref().is_some_and(|connection| {
-            !connection.broken && is_silent(&connection.stream)
-        });
+        let connected = self
+            .connection
+            .as_ref()
+            .is_some_and(|connection| !connection.broken && is_silent(&connection.stream));
         alive && connected
     }
 
@@ -571,14 +588,23 @@ mod tests {
         let parse = |line| Line::parse(line);
         let at = "[21-Nov-2026 03:34:44] ";
         assert_eq!(parse("[x] NOTICE: ready to handle connections"), Line::Listens);
-        let line = format!("{at}WARNING: [pool hearth] child 9528 exited on signal 11 (SIGSEGV) after 1.76 seconds from start");
+        let line = format!(
+            "{at}WARNING: [pool hearth] child 9528 exited on signal 11 (SIGSEGV) after 1.76 seconds from start"
+        );
         assert_eq!(parse(&line), Line::Exited { pid: 9528, status: 11 });
-        let line = format!("{at}WARNING: [pool hearth] child 9 exited with code 255 after 0.1 seconds from start");
+        let line = format!(
+            "{at}WARNING: [pool hearth] child 9 exited with code 255 after 0.1 seconds from start"
+        );
         assert_eq!(parse(&line), Line::Exited { pid: 9, status: 255 << 8 });
-        let line = format!("{at}WARNING: [pool hearth] child 7 said into stderr: \"NOTICE: PHP message: it's \"so\"\"");
+        let line = format!(
+            "{at}WARNING: [pool hearth] child 7 said into stderr: \"NOTICE: PHP message: it's \"so\"\""
+        );
         assert_eq!(parse(&line), Line::Said { pid: 7, text: "NOTICE: PHP message: it's \"so\"" });
         let line = format!("{at}NOTICE: [pool hearth] child 9674 started");
-        assert_eq!(parse(&line), Line::Other { level: "NOTICE", text: "[pool hearth] child 9674 started" });
+        assert_eq!(
+            parse(&line),
+            Line::Other { level: "NOTICE", text: "[pool hearth] child 9674 started" }
+        );
         assert_eq!(parse("odd"), Line::Other { level: "", text: "odd" });
     }
 

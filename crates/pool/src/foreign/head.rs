@@ -119,7 +119,8 @@ fn parse(dialect: Dialect, head: &Bytes) -> Result<Head, BadHead> {
             status = Some(parse_status(value, head)?);
             continue;
         }
-        if let Some(own) = servers_own.iter().position(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+        if let Some(own) =
+            servers_own.iter().position(|own| name.eq_ignore_ascii_case(own.as_bytes()))
         {
             servers_own.swap_remove(own);
             continue;

@@ -142,10 +142,8 @@ struct Place<'a>(&'a AtomicUsize);
 impl<'a> Place<'a> {
     fn take(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
         let one_more = |waiting: usize| (waiting < most).then_some(waiting + 1);
-        waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .is_ok()
-            .then_some(Self(waiting))
+        let taken = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.is_ok().then(|| Self(waiting))
     }
 }
 
@@ -173,7 +171,9 @@ mod tests {
         let refused = slots.lease().await.unwrap_err();
         assert!(matches!(refused, DispatchError::Overloaded { waited: Duration::ZERO }));
         let error = waiter.await.unwrap_err();
-        assert!(matches!(error, DispatchError::Overloaded { waited } if waited >= Duration::from_secs(1)));
+        assert!(
+            matches!(error, DispatchError::Overloaded { waited } if waited >= Duration::from_secs(1))
+        );
         assert_eq!(slots.backlog(), 0);
         drop(held);
         assert!(slots.lease().await.is_ok());

@@ -446,12 +446,8 @@ impl Model {
 }
 
 /// Models that Hearth's documentation names and this build cannot run.
-const OTHER_MODELS: &[(&str, &str)] = &[
-    ("B", "spawn"),
-    ("C", "prespawn"),
-    ("D", "fork"),
-    ("S", "snapshot"),
-];
+const OTHER_MODELS: &[(&str, &str)] =
+    &[("B", "spawn"), ("C", "prespawn"), ("D", "fork"), ("S", "snapshot")];
 
 impl Value for Model {
     const PLACEHOLDER: &'static str = "MODEL";
