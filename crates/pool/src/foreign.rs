@@ -308,6 +308,7 @@ impl Foreign {
 
     /// As [`crate::Pool::drain`].
     pub(crate) async fn drain(&self, patience: Duration) {
+        const LAST_WORDS: Duration = Duration::from_secs(2);
         let common = &self.common;
         self.slots.start_draining();
         common.draining.cancel();
@@ -329,7 +330,6 @@ impl Foreign {
             fpm.end().await;
         }
         common.tasks.close();
-        const LAST_WORDS: Duration = Duration::from_secs(2);
         if tokio::time::timeout(LAST_WORDS, common.tasks.wait()).await.is_err() {
             // A grandchild of PHP may hold its output open.
             debug!("output of an ended process is still open");

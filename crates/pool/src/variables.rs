@@ -128,9 +128,7 @@ fn write_fields(frame: &mut impl Sink, parts: &Parts) {
     }
     let mut variable = Vec::with_capacity(64);
     for name in parts.headers.keys() {
-        if name == "proxy"
-            || !name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        {
+        if !reaches_php(name) {
             continue;
         }
         variable.clear();
@@ -146,6 +144,12 @@ fn write_fields(frame: &mut impl Sink, parts: &Parts) {
         };
         frame.pair(&variable, first.as_bytes());
     }
+}
+
+/// Whether PHP may see a field: see the invariants above.
+pub(crate) fn reaches_php(name: &HeaderName) -> bool {
+    name != "proxy"
+        && name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn write_joined(frame: &mut impl Sink, variable: &[u8], parts: &Parts, name: &HeaderName) {

@@ -121,7 +121,9 @@ impl Answer {
                 [one] => std::mem::take(one),
                 several => {
                     let mut whole = BytesMut::new();
-                    several.iter().for_each(|piece| whole.extend_from_slice(piece));
+                    for piece in several {
+                        whole.extend_from_slice(piece);
+                    }
                     whole.freeze()
                 }
             };

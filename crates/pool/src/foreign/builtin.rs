@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,14 +27,14 @@ use super::request::Request;
 use super::{Common, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
-use crate::variables::Sink;
+use crate::variables::{Sink, reaches_php};
 
 const ROUTER: &str = include_str!("router.php");
 /// What its request head may have in bytes: `php_http_parser` refuses 80 KiB.
 const MAX_HEAD: usize = 76 * 1024;
 /// Bytes asked for at once.
 const READ_AHEAD: usize = 16 * 1024;
-/// Methods that `php -S` knows (sapi/cli/php_http_parser.c). Others go as PUT: the router names the real one.
+/// Methods that `php -S` knows (`sapi/cli/php_http_parser.c`). Others go as PUT: the router names the real one.
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
 /// Fields of one connection, and those that are written anew.
 const NOT_FORWARDED: &[&str] = &[
@@ -44,7 +44,6 @@ const NOT_FORWARDED: &[&str] = &[
     "hearth-variables",
     "host",
     "keep-alive",
-    "proxy",
     "proxy-connection",
     "te",
     "trailer",
@@ -295,14 +294,16 @@ impl Worker {
         let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
         let host = parts.headers.get(header::HOST).map(HeaderValue::as_bytes).or(authority);
         field(b"Host", host.unwrap_or_default());
-        for name in parts.headers.keys().filter(|name| !NOT_FORWARDED.contains(&name.as_str())) {
+        let forwarded =
+            |name: &&HeaderName| reaches_php(name) && !NOT_FORWARDED.contains(&name.as_str());
+        for name in parts.headers.keys().filter(forwarded) {
             let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
             let values: Vec<&[u8]> =
                 parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-            field(name.as_str().as_bytes(), &values.join(separator));
+            field(&title_case(name.as_str()), &values.join(separator));
         }
-        if let Some(length) = request.length {
-            field(b"Content-Length", length.to_string().as_bytes());
+        if let Some(length) = request.content_length() {
+            field(b"Content-Length", length.as_bytes());
         }
         let mut variables = Variables(Vec::with_capacity(2048));
         request.write_variables(&mut variables);
@@ -312,6 +313,16 @@ impl Worker {
         head.extend_from_slice(b"\r\n");
         if head.len() > MAX_HEAD { Err(Failure::TooLarge) } else { Ok(head) }
     }
+}
+
+/// `X-Forwarded-For`, as `getallheaders()` has it in PHP's other programs.
+fn title_case(name: &str) -> Vec<u8> {
+    let mut start = true;
+    let letter = |byte: u8| {
+        let first = std::mem::replace(&mut start, byte == b'-');
+        if first { byte.to_ascii_uppercase() } else { byte }
+    };
+    name.bytes().map(letter).collect()
 }
 
 /// Names and values, each followed by a NUL.
@@ -445,9 +456,16 @@ mod tests {
             out
         };
         // RFC 4648 section 10
-        let vectors = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
-        for (length, expected) in vectors.into_iter().enumerate() {
-            assert_eq!(encoded(&"foobar"[..length]), expected);
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ];
+        for (plain, expected) in vectors {
+            assert_eq!(encoded(plain), expected);
         }
         let mut all = String::new();
         base64(&[0xff, 0xfe, 0xfb], &mut all);

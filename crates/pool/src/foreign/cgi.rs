@@ -7,8 +7,9 @@
 //! - A process ends with its request: answered, or killed when the client leaves or the time is over.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,65 +31,92 @@ use crate::variables::Sink;
 
 /// Bytes asked for at once.
 const READ_AHEAD: usize = 16 * 1024;
-/// Variables of a request that it may not have; what the server itself was started with must not stand in for them.
+/// Variables of a request that it may not have, beside all that begin with `HTTP_`: what the server itself was started with must not
+/// stand in for them. The last would have PHP speak to the service manager in the server's name.
 const NOT_INHERITED: &[&str] = &[
     "AUTH_TYPE",
     "CONTENT_LENGTH",
     "CONTENT_TYPE",
     "HTTPS",
-    "HTTP_PROXY",
-    "NOTIFY_SOCKET",
     "ORIG_PATH_INFO",
+    "ORIG_PATH_TRANSLATED",
+    "ORIG_SCRIPT_FILENAME",
+    "ORIG_SCRIPT_NAME",
     "PATH_INFO",
     "PATH_TRANSLATED",
     "REMOTE_HOST",
     "REMOTE_IDENT",
     "REMOTE_USER",
+    "NOTIFY_SOCKET",
 ];
+/// Folders of ini files (php.net, "Scan directories"); an empty part is the one that PHP was built with.
+const INI_FOLDERS: &str = "PHP_INI_SCAN_DIR";
 
 /// What all workers of a pool share.
 #[derive(Debug)]
 pub(super) struct Cgi {
     common: Arc<Common>,
-    /// A folder with the settings as an ini file; `None` when there are none.
-    ini: Option<IniFolder>,
+    /// The settings as an ini file, and the value of [`INI_FOLDERS`]; `None` when there are none.
+    ini: Option<(IniFolder, OsString)>,
+    not_inherited: Vec<OsString>,
 }
 
-/// Its file goes first, then the folder itself.
+/// A folder with one file.
 #[derive(Debug)]
 struct IniFolder {
-    _file: PrivateFile,
-    folder: std::path::PathBuf,
+    file: PrivateFile,
+    folder: PathBuf,
 }
 
 impl Drop for IniFolder {
     fn drop(&mut self) {
-        drop(std::fs::remove_file(self._file.path()));
-        if let Err(error) = std::fs::remove_dir(&self.folder) {
-            debug!(path = %self.folder.display(), %error, "folder not removed");
+        for gone in [std::fs::remove_file(self.file.path()), std::fs::remove_dir(&self.folder)] {
+            if let Err(error) = gone {
+                debug!(path = %self.folder.display(), %error, "folder not removed");
+            }
         }
     }
 }
 
 impl Cgi {
     pub(super) fn new(common: Arc<Common>) -> std::io::Result<Self> {
-        let settings = &common.options.ini;
-        let ini = if settings.is_empty() {
+        let inherited: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let of_request = inherited.iter().filter(|(name, _)| name.as_bytes().starts_with(b"HTTP_"));
+        let not_inherited = NOT_INHERITED
+            .iter()
+            .map(Into::into)
+            .chain(of_request.map(|(name, _)| name.clone()))
+            .collect();
+        let options = &common.options;
+        let ini = if options.ini.is_empty() {
             None
         } else {
+            let mut lines = String::new();
+            for (name, value) in &options.ini {
+                if name.contains('\n') || value.contains('\n') {
+                    return Err(std::io::Error::other(format!(
+                        "the setting {name:?} has several lines"
+                    )));
+                }
+                lines.extend([name, "=", value, "\n"]);
+            }
             let folder = common.place("ini");
             std::fs::create_dir_all(&folder)?;
-            let lines: String = settings
-                .iter()
-                .filter(|(name, value)| !name.contains('\n') && !value.contains('\n'))
-                .map(|(name, value)| format!("{name}={value}\n"))
-                .collect();
-            Some(IniFolder {
-                _file: PrivateFile::write(folder.join("hearth.ini"), &lines)?,
-                folder,
-            })
+            let file = PrivateFile::write(folder.join("hearth.ini"), &lines)?;
+            let given = options.env.iter().find(|(name, _)| name == INI_FOLDERS);
+            let mut folders = match given {
+                Some((_, value)) => value.into(),
+                None => inherited
+                    .into_iter()
+                    .find(|(name, _)| name == INI_FOLDERS)
+                    .map(|(_, value)| value)
+                    .unwrap_or_default(),
+            };
+            folders.push(":");
+            folders.push(&folder);
+            Some((IniFolder { file, folder }, folders))
         };
-        Ok(Self { common, ini })
+        Ok(Self { common, ini, not_inherited })
     }
 }
 
@@ -152,6 +180,7 @@ impl Worker {
         let (status, _) =
             both_ways(upload(stdin, request), download(stdout, child, answer)).await?;
         self.child = None;
+        self.info.pid.store(0, Ordering::Relaxed);
         // Another status than 0 is PHP's word for an error that it has answered itself.
         if status.signal().is_some() {
             let how = crate::info::describe_exit(status.into_raw().cast_unsigned());
@@ -172,20 +201,18 @@ impl Worker {
         if let Err(error) = child.kill().await {
             debug!(%error, "php-cgi had ended already");
         }
+        self.info.pid.store(0, Ordering::Relaxed);
     }
 
     fn command(&self, request: &Request) -> Command {
         let options = &self.cgi.common.options;
         let mut command = Command::new(&options.program);
-        NOT_INHERITED.iter().for_each(|name| {
+        for name in &self.cgi.not_inherited {
             command.env_remove(name);
-        });
+        }
         command.envs(options.env.iter().map(|(name, value)| (name, value)));
-        if let Some(ini) = &self.cgi.ini {
-            // An empty part stands for the folder that PHP was built with.
-            let mut folders = OsString::from(":");
-            folders.push(&ini.folder);
-            command.env("PHP_INI_SCAN_DIR", folders);
+        if let Some((_, folders)) = &self.cgi.ini {
+            command.env(INI_FOLDERS, folders);
         }
         let mut variables = Environment(&mut command);
         request.write_variables(&mut variables);

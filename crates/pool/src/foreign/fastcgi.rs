@@ -69,7 +69,7 @@ pub(crate) fn stdin_header(length: usize) -> [u8; HEADER_LEN] {
     header(STDIN, u16::try_from(length).unwrap_or(u16::MAX))
 }
 
-/// Writes a request's head: BEGIN_REQUEST for a connection that stays open, then PARAMS.
+/// Writes a request's head: `BEGIN_REQUEST` for a connection that stays open, then PARAMS.
 #[derive(Debug)]
 pub(crate) struct RequestWriter<'a> {
     buffer: &'a mut Vec<u8>,
@@ -107,12 +107,11 @@ impl<'a> RequestWriter<'a> {
     }
 
     fn length(&mut self, length: usize) {
-        match u8::try_from(length) {
-            Ok(short @ 0..=127) => self.buffer.push(short),
-            _ => {
-                let long = u32::try_from(length).unwrap_or(u32::MAX) | 1 << 31;
-                self.buffer.extend_from_slice(&long.to_be_bytes());
-            }
+        if let Ok(short @ 0..=127) = u8::try_from(length) {
+            self.buffer.push(short);
+        } else {
+            let long = u32::try_from(length).unwrap_or(u32::MAX) | 1 << 31;
+            self.buffer.extend_from_slice(&long.to_be_bytes());
         }
     }
 }

@@ -141,9 +141,10 @@ impl Fpm {
             Line::Listens => self.listens.notify_waiters(),
             Line::Exited { pid, status } => {
                 let known = self.children.lock().expect("no holder panics").remove(&pid);
-                match known {
-                    Some(info) => self.common.ended(&info, status),
-                    None => debug!(worker.pid = pid, "a worker ended that had served nobody"),
+                if let Some(info) = known {
+                    self.common.ended(&info, status);
+                } else {
+                    debug!(worker.pid = pid, "a worker ended that had served nobody");
                 }
             }
             Line::Said { pid, text } => {
@@ -242,7 +243,8 @@ fn config(common: &Common, socket: &std::path::Path, status: &str) -> Result<Str
             .expect("a String takes all");
     }
     if let Some(limit) = options.request_timeout {
-        // Hearth ends a stuck request itself, and to the millisecond; this is for a Hearth that is stuck.
+        // Hearth ends a stuck child itself, and to the millisecond. This is for one whose connection it has closed and whose place
+        // another child took, and for a Hearth that is stuck.
         writeln!(text, "request_terminate_timeout = {}s", limit.as_secs() + 5)
             .expect("a String takes all");
     }

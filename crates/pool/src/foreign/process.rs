@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - `PR_SET_PDEATHSIG` fires when the thread that started a program ends, so one thread that lives as long as the pool starts them all.
-//! - A process that is not our child is signalled through a descriptor (pidfd_open(2)), never by a number that may be used again.
+//! - A process that is not our child is signalled through a descriptor (`pidfd_open(2)`), never by a number that may be used again.
 
 use std::io;
 use std::os::fd::OwnedFd;

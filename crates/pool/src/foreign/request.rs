@@ -4,10 +4,12 @@
 //! - A body of unknown length is read to its end first: small ones into memory, others into a file without a name.
 //! - What was taken of the body is never offered again: [`Body::is_whole`] says whether it still may be.
 
+use std::borrow::Cow;
 use std::io::SeekFrom;
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use rustix::fs::{Mode, OFlags};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
@@ -53,14 +55,16 @@ impl Request {
 
     /// The CGI variables.
     pub(crate) fn write_variables(&self, sink: &mut impl Sink) {
-        let length = self.length.map(|length| length.to_string()).unwrap_or_default();
-        // A client that sends no body may still have said so.
-        let said = self.parts.headers.get(http::header::CONTENT_LENGTH);
-        let length = match (said, self.length) {
-            (Some(said), None) => said.as_bytes(),
-            _ => length.as_bytes(),
-        };
-        variables::write_variables(sink, &self.parts, &self.context, length);
+        let length = self.content_length().unwrap_or_default();
+        variables::write_variables(sink, &self.parts, &self.context, length.as_bytes());
+    }
+
+    /// The text of `CONTENT_LENGTH`. A client that sends no body may still have said so.
+    pub(crate) fn content_length(&self) -> Option<Cow<'_, str>> {
+        match self.length {
+            Some(length) => Some(length.to_string().into()),
+            None => self.parts.headers.get(CONTENT_LENGTH)?.to_str().ok().map(Cow::from),
+        }
     }
 }
 

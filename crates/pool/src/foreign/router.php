@@ -10,10 +10,12 @@
         http_response_code(204);
         exit;
     }
-    $server = array_intersect_key($_SERVER, getenv());
+    // As in php-fpm, the environment is in $_SERVER and the variables are in getenv(). PHP takes them out of it when the request ends.
+    $server = getenv();
     $parts = explode("\0", base64_decode(substr($given, 32)));
     for ($i = 0; $i + 1 < count($parts); $i += 2) {
         $server[$parts[$i]] = $parts[$i + 1];
+        putenv("{$parts[$i]}={$parts[$i + 1]}");
     }
     $server['PHP_SELF'] = $server['SCRIPT_NAME'] . ($server['PATH_INFO'] ?? '');
     foreach (['PHP_AUTH_USER', 'PHP_AUTH_PW', 'PHP_AUTH_DIGEST', 'REQUEST_TIME_FLOAT', 'REQUEST_TIME', 'argv', 'argc'] as $name) {
