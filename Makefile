@@ -1,17 +1,20 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test build lint fmt fuzz bench setup clean
+.PHONY: help demo test test-matrix build lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## install what is missing, build, serve the Laravel example on http://127.0.0.1:8080
 	@scripts/demo
 
 test: ## install what is missing, build, run every test; the last line counts them
 	@scripts/test
+
+test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; SUITES=trixie: only that)
+	@scripts/test-matrix $(SUITES)
 
 build: ## hearth and a worker for each installed PHP, optimised, into target/release
 	@scripts/build --release

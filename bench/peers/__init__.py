@@ -34,6 +34,7 @@ class Peer:
     start: Callable[[App, Path], Server]
     note: str = ""
     expected: str | None = None  # what it answers in place of the application's page
+    slow: bool = False  # a process per request: short runs will do
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Missing:
 
     name: str
     why: str
+
+
+class Unavailable(RuntimeError):
+    """Said by `start`: this peer cannot run here, which is nobody's fault."""
 
 
 def free_port() -> int:

@@ -1,17 +1,22 @@
-"""Hearth itself, in each model that takes over a whole application."""
+"""Hearth itself, in each of its models."""
 
 import os
 import re
+import subprocess
 import time
 from pathlib import Path
 
 from harness.machine import first_line
 from harness.processes import Server
 
-from . import App, Missing, Peer, ini_environment
+from . import App, Missing, Peer, Unavailable, ini_environment
 
 WORKERS = int(os.environ.get("WORKERS", "2"))
-MODELS = ("request", "worker")
+# Name to letter, as in Bref's comparison.
+MODELS = {"worker": "A", "spawn": "B", "prespawn": "C", "fork": "D", "fpm": "E", "builtin": "F", "request": "G", "cgi": "H",
+          "snapshot": "S"}
+WITH_SCRIPT = ("worker", "prespawn", "fork", "snapshot")
+PROCESS_PER_REQUEST = ("spawn", "prespawn", "fork", "cgi")
 
 
 def program() -> Path:
@@ -24,7 +29,8 @@ def find() -> list[Peer | Missing]:
     if not program().exists():
         return [Missing("hearth", f"{program()} is not built: make build")]
     version = first_line([str(program()), "--version"])
-    return [Peer(_name(model), lambda app, work, model=model: start(_name(model), app, work, ["--model", model]), version)
+    return [Peer(_name(model), lambda app, work, model=model: start(_name(model), app, work, model), version,
+                 slow=model in PROCESS_PER_REQUEST)
             for model in MODELS]
 
 
@@ -32,12 +38,15 @@ def _name(model: str) -> str:
     return f"hearth {model} ({WORKERS})"
 
 
-def start(name: str, app: App, work: Path, flags: list[str], environment: dict[str, str] | None = None) -> Server:
-    """Starts `hearth serve` on a port of its choice and learns it from the ready line."""
+def start(name: str, app: App, work: Path, model: str, environment: dict[str, str] | None = None) -> Server:
+    """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run the worker script
+    that FrankenPHP runs too."""
+    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT else []
+    settings = [str(app.folder), "--model", model, *script, "--workers", str(WORKERS)]
+    environment = ini_environment(work) | (environment or {})
+    _must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
-    path = app.worker_script if "worker" in flags else app.folder
-    server.run([str(program()), "serve", str(path), "--listen", "127.0.0.1:0", "--workers", str(WORKERS),
-                "--log-level", "warn", *flags], ini_environment(work) | (environment or {}))
+    server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn"], environment)
     deadline = time.monotonic() + 30
     while not (ready := re.search(r"hearth: ready on (http://\S+)", server.log.read_text(errors="replace"))):
         if time.monotonic() > deadline or server.started[0].poll() is not None:
@@ -47,3 +56,15 @@ def start(name: str, app: App, work: Path, flags: list[str], environment: dict[s
         time.sleep(0.05)
     server.url = ready[1].rstrip("/") + app.path
     return server
+
+
+def _must_not_be_another_model(model: str, settings: list[str], environment: dict[str, str]) -> None:
+    """A model that this build does not have is misuse (exit 2), and one that this machine does not allow is replaced by a slower one;
+    a row must not carry another one's figures."""
+    done = subprocess.run([str(program()), "check", *settings], capture_output=True, text=True, check=False, timeout=60,
+                          env=os.environ | environment, errors="replace")
+    said = done.stdout + done.stderr
+    if done.returncode == 2:
+        raise Unavailable(next(iter(said.strip().splitlines()), "refused").removeprefix("error: "))
+    if replaced := re.search(rf"`(\w+)` runs in place of `{model}`: (.*)", said):
+        raise Unavailable(f"`{replaced[1]}` would run in its place: {replaced[2]}")

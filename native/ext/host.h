@@ -25,6 +25,8 @@ struct hearth_host {
     void (*log)(int level, zend_string *message, zend_string *context);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
     bool (*on_worker_start)(zval *callback);
+    /* Whether the script goes on after a handler: what ends a request must not end the script. */
+    bool runs_on;
     /* Whether what the script holds outlives a request. */
     bool keeps_state;
 };

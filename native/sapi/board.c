@@ -18,6 +18,9 @@ bool board_open(int fd) {
 }
 
 void board_count(void) {
+    if (taken == NULL) {
+        return; /* the zygote, warming up */
+    }
     /* the worker has one thread; a store that cannot be torn is enough */
     atomic_store_explicit(
         taken, atomic_load_explicit(taken, memory_order_relaxed) + 1, memory_order_release);

@@ -2,6 +2,8 @@
 #include "channel.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,23 +11,84 @@
 
 #include "log.h"
 #include "options.h"
+#include "snapshot/snapshot.h"
 
-static int fd = -1;
-static bool gone;   /* sending is pointless */
-static bool closed; /* the server sends no more */
-static uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
-static size_t in_start, in_end;
+/* Kept memory: what has been read of the next request must outlive the restore after this one. */
+static struct channel {
+    int fd;
+    bool gone;   /* sending is pointless */
+    bool closed; /* the server sends no more */
+    size_t in_start, in_end;
+    uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
+} *c;
+
+static bool muted;
+
+/* Frames that are read in place of the socket's. */
+static const uint8_t *replay;
+static size_t replay_len;
+
+/* In a child that PHP code has forked (pcntl_fork): the conversation is its parent's. */
+static void leave_to_parent(void) {
+    c->gone = c->closed = true;
+    c->fd = -1;
+}
 
 void channel_open(int descriptor) {
-    fd = descriptor;
+    if (c == NULL) {
+        c = snapshot_keep(sizeof *c);
+        pthread_atfork(NULL, NULL, leave_to_parent);
+    }
+    c->fd = descriptor;
+    c->gone = c->closed = muted = false;
+    c->in_start = c->in_end = 0;
+    replay_len = 0;
+}
+
+void channel_replay(const uint8_t *frames, size_t len) {
+    c->closed = false;
+    c->in_start = c->in_end = 0;
+    replay = frames;
+    replay_len = len;
+    muted = true;
+}
+
+bool channel_is_left(void) {
+    return c->fd < 0;
+}
+
+bool channel_is_quiet(int milliseconds) {
+    struct pollfd wait = {.fd = c->fd, .events = POLLIN};
+    return c->in_start == c->in_end && poll(&wait, 1, milliseconds) == 0;
+}
+
+void channel_send_log(int level, const char *message, size_t len) {
+    uint8_t head[FRAME_HEADER + 8];
+    uint8_t no_context[4] = {0};
+    frame_put_header(head, FRAME_LOG, 0, (uint32_t)(8 + len + sizeof no_context));
+    head[FRAME_HEADER] = (uint8_t)level;
+    head[FRAME_HEADER + 1] = LOG_SOURCE_WORKER;
+    head[FRAME_HEADER + 2] = head[FRAME_HEADER + 3] = 0;
+    for (size_t i = 0; i < 4; i++) {
+        head[FRAME_HEADER + 4 + i] = (uint8_t)(len >> (8 * i));
+    }
+    struct iovec iov[3] = {
+        {head, sizeof head},
+        {(char *)message, len},
+        {no_context, sizeof no_context},
+    };
+    channel_send(iov, 3);
 }
 
 bool channel_send(struct iovec *iov, size_t count) {
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = count};
-    while (!gone && message.msg_iovlen > 0) {
-        ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    if (muted) {
+        return true;
+    }
+    while (!c->gone && message.msg_iovlen > 0) {
+        ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL);
         if (sent < 0) {
-            gone = errno != EINTR;
+            c->gone = errno != EINTR;
             continue;
         }
         size_t left = (size_t)sent;
@@ -39,7 +102,7 @@ bool channel_send(struct iovec *iov, size_t count) {
             message.msg_iov->iov_len -= left;
         }
     }
-    return !gone;
+    return !c->gone;
 }
 
 bool channel_send_buffer(struct frame_buffer *buffer) {
@@ -50,59 +113,69 @@ bool channel_send_buffer(struct frame_buffer *buffer) {
 
 /* Reads more behind what is buffered. False: nothing came (end, error, or nothing there without waiting). */
 static bool fill(int flags) {
-    if (in_start > 0) {
-        memmove(in, in + in_start, in_end - in_start);
-        in_end -= in_start;
-        in_start = 0;
+    if (c->in_start > 0) {
+        memmove(c->in, c->in + c->in_start, c->in_end - c->in_start);
+        c->in_end -= c->in_start;
+        c->in_start = 0;
     }
-    if (closed || in_end == sizeof in) {
+    if (c->closed || c->in_end == sizeof c->in) {
         return false;
     }
+    if (muted) {
+        size_t room = sizeof c->in - c->in_end;
+        size_t len = replay_len < room ? replay_len : room;
+        memcpy(c->in + c->in_end, replay, len);
+        replay += len;
+        replay_len -= len;
+        c->in_end += len;
+        c->closed = len == 0;
+        return len > 0;
+    }
     for (;;) {
-        ssize_t got = recv(fd, in + in_end, sizeof in - in_end, flags);
+        ssize_t got = recv(c->fd, c->in + c->in_end, sizeof c->in - c->in_end, flags);
         if (got > 0) {
-            in_end += (size_t)got;
+            c->in_end += (size_t)got;
             return true;
         }
         if (got < 0 && errno == EINTR) {
             continue;
         }
         if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-            closed = true;
+            c->closed = true;
         }
         return false;
     }
 }
 
 bool channel_next(struct frame_header *header) {
-    while (in_end - in_start < FRAME_HEADER) {
+    while (c->in_end - c->in_start < FRAME_HEADER) {
         if (!fill(0)) {
-            if (in_end != in_start) {
+            if (c->in_end != c->in_start) {
                 channel_malformed("the stream ends inside a frame");
             }
             return false;
         }
     }
     enum frame_error error =
-        frame_read_header(FRAME_FROM_SERVER, in + in_start, FRAME_HEADER, header);
+        frame_read_header(FRAME_FROM_SERVER, c->in + c->in_start, FRAME_HEADER, header);
     if (error != FRAME_OK) {
         channel_malformed(frame_error_name(error));
     }
-    in_start += FRAME_HEADER;
+    c->in_start += FRAME_HEADER;
     return true;
 }
 
 size_t channel_read_some(void *to, size_t len) {
-    if (in_start == in_end) {
-        in_start = in_end = 0;
-        if (len >= sizeof in / 2 && !closed) {
+    if (c->in_start == c->in_end) {
+        c->in_start = c->in_end = 0;
+        if (len >= sizeof c->in / 2 && !c->closed && !muted) {
             /* large pieces go where they belong without a copy */
             ssize_t got;
             do {
-                got = recv(fd, to, len, 0);
+                got = recv(c->fd, to, len, 0);
             } while (got < 0 && errno == EINTR);
             if (got <= 0) {
-                closed = true;
+                c->closed = true;
                 return 0;
             }
             return (size_t)got;
@@ -111,12 +184,12 @@ size_t channel_read_some(void *to, size_t len) {
             return 0;
         }
     }
-    size_t have = in_end - in_start;
+    size_t have = c->in_end - c->in_start;
     if (len > have) {
         len = have;
     }
-    memcpy(to, in + in_start, len);
-    in_start += len;
+    memcpy(to, c->in + c->in_start, len);
+    c->in_start += len;
     return len;
 }
 
@@ -132,11 +205,28 @@ bool channel_read(void *to, size_t len) {
     return true;
 }
 
+uint8_t *channel_collect(unsigned count, size_t *len) {
+    struct frame_buffer frames = {0};
+    for (unsigned i = 0; i < count; i++) {
+        struct frame_header header;
+        if (!channel_next(&header)) {
+            return NULL;
+        }
+        frame_put_header(
+            frame_buffer_extend(&frames, FRAME_HEADER), header.type, header.flags, header.length);
+        if (!channel_read(frame_buffer_extend(&frames, header.length), header.length)) {
+            return NULL;
+        }
+    }
+    *len = frames.len;
+    return frames.data;
+}
+
 bool channel_sees_abort(size_t skip) {
     fill(MSG_DONTWAIT);
-    while (in_end - in_start >= skip + FRAME_HEADER) {
+    while (c->in_end - c->in_start >= skip + FRAME_HEADER) {
         struct frame_header header;
-        if (frame_read_header(FRAME_FROM_SERVER, in + in_start + skip, FRAME_HEADER, &header) !=
+        if (frame_read_header(FRAME_FROM_SERVER, c->in + c->in_start + skip, FRAME_HEADER, &header) !=
             FRAME_OK) {
             /* judged when its turn comes */
             return false;

@@ -16,6 +16,16 @@
 #include "wire/frame.h"
 
 void channel_open(int fd);
+/* Reads `count` frames as they are, to be replayed. NULL when the server has gone. Owned by the caller: the result. */
+uint8_t *channel_collect(unsigned count, size_t *len);
+/* From now on these frames are read, then the end of the conversation; what is sent goes nowhere. channel_open() ends that. Borrowed. */
+void channel_replay(const uint8_t *frames, size_t len);
+/* Whether this process is a child that PHP code has forked: it has no conversation. */
+bool channel_is_left(void);
+/* Waits: does nothing come for so long? */
+bool channel_is_quiet(int milliseconds);
+/* A LOG frame without malloc and locks. Borrowed: message. */
+void channel_send_log(int level, const char *message, size_t len);
 
 /* Sends all bytes. False when the server is gone. Changes the vector. */
 bool channel_send(struct iovec *iov, size_t count);

@@ -18,36 +18,71 @@
 #include <php.h>
 #include <php_main.h>
 
-#include "channel.h"
-#include "compat.h"
+#include "boot_descriptors.h"
 #include "info.h"
-#include "log.h"
+#include "opcache_guard.h"
 #include "options.h"
+#include "randomness.h"
 #include "request_model.h"
 #include "sapi_module.h"
+#include "snapshot_model.h"
+#include "snapshot/snapshot.h"
+#include "worker.h"
 #include "worker_model.h"
 #include "zygote.h"
 
-enum { SERVER = 3 };
+enum action { ACTION_SERVE, ACTION_VERSION, ACTION_INFO, ACTION_PROBE, ACTION_HELP };
 
-enum action { ACTION_SERVE, ACTION_VERSION, ACTION_INFO, ACTION_HELP };
+static const char *const model_names[] = {
+    [MODEL_REQUEST] = "request",
+    [MODEL_WORKER] = "worker",
+    [MODEL_SPAWN] = "spawn",
+    [MODEL_PRESPAWN] = "prespawn",
+    [MODEL_FORK] = "fork",
+    [MODEL_SNAPSHOT] = "snapshot",
+};
 
 static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION) "." ZEND_TOSTR(
-    PHP_MINOR_VERSION) " --model request|worker [--script FILE] [--ini KEY=VALUE]...\n"
+    PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N [--rehearse]]\n"
                        "\n"
                        "Started by `hearth serve`, which talks to it on descriptor 3.\n"
                        "\n"
                        "  --model request     PHP starts and shuts down for each request\n"
+                       "  --model spawn       the same, each request in a process of its own\n"
                        "  --model worker      FILE boots once and serves requests in a loop\n"
+                       "  --model prespawn    FILE boots, serves one request and ends\n"
+                       "  --model fork        FILE boots once; each request gets a fork of that\n"
+                       "  --model snapshot    FILE boots once; after each request memory is put back\n"
                        "  --script FILE       the worker script, an absolute path\n"
                        "  --ini KEY=VALUE     a PHP setting, stronger than php.ini\n"
+                       "  --warm-up N         fork, snapshot: serves N requests first, for nobody\n"
+                       "  --rehearse          those are served by a throwaway fork that tells what it loaded\n"
                        "  --version           print PHP's version\n"
-                       "  --info-json         print what this PHP is and has loaded\n";
+                       "  --info-json         print what this PHP is and has loaded\n"
+                       "  --probe-snapshot    print how this machine can find written pages\n";
 
 static _Noreturn void misuse(const char *what, const char *argument) {
     fprintf(stderr, "error: %s%s%s\n%s", what, argument != NULL ? ": " : "",
         argument != NULL ? argument : "", "hint: hearth-worker --help\n");
     exit(EXIT_MISUSE);
+}
+
+static enum model parse_model(const char *name) {
+    for (size_t i = 0; i < sizeof model_names / sizeof *model_names; i++) {
+        if (strcmp(name, model_names[i]) == 0) {
+            return (enum model)i;
+        }
+    }
+    misuse("no such model", name);
+}
+
+static unsigned parse_count(const char *text) {
+    char *end;
+    unsigned long count = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || count > 1000) {
+        misuse("--warm-up wants a number up to 1000", text);
+    }
+    return (unsigned)count;
 }
 
 static enum action parse(int argc, char **argv, struct options *options) {
@@ -71,9 +106,18 @@ static enum action parse(int argc, char **argv, struct options *options) {
             action = ACTION_HELP;
             continue;
         }
+        if (strcmp(name, "--rehearse") == 0) {
+            options->rehearse = true;
+            continue;
+        }
+        if (strcmp(name, "--probe-snapshot") == 0) {
+            action = ACTION_PROBE;
+            continue;
+        }
         bool model = strcmp(name, "--model") == 0;
         bool script = strcmp(name, "--script") == 0;
-        if (!model && !script && strcmp(name, "--ini") != 0) {
+        bool warm_up = strcmp(name, "--warm-up") == 0;
+        if (!model && !script && !warm_up && strcmp(name, "--ini") != 0) {
             misuse("unknown argument", name);
         }
         if (++i == argc) {
@@ -81,19 +125,15 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (script) {
             options->script = argv[i];
-        } else if (!model) {
-            if (strchr(argv[i], '=') == NULL || argv[i][0] == '=') {
-                misuse("--ini wants KEY=VALUE", argv[i]);
-            }
-            options->ini[options->ini_count++] = argv[i];
-        } else if (strcmp(argv[i], "request") == 0) {
+        } else if (model) {
             has_model = true;
-            options->model = MODEL_REQUEST;
-        } else if (strcmp(argv[i], "worker") == 0) {
-            has_model = true;
-            options->model = MODEL_WORKER;
+            options->model = parse_model(argv[i]);
+        } else if (warm_up) {
+            options->warm_up = parse_count(argv[i]);
+        } else if (strchr(argv[i], '=') == NULL || argv[i][0] == '=') {
+            misuse("--ini wants KEY=VALUE", argv[i]);
         } else {
-            misuse("no such model", argv[i]);
+            options->ini[options->ini_count++] = argv[i];
         }
     }
     if (action != ACTION_SERVE) {
@@ -102,11 +142,15 @@ static enum action parse(int argc, char **argv, struct options *options) {
     if (!has_model) {
         misuse("--model is missing", NULL);
     }
-    if (options->model == MODEL_WORKER && (options->script == NULL || options->script[0] != '/')) {
-        misuse("--model worker wants --script with an absolute path", options->script);
+    bool scripted = options->model != MODEL_REQUEST && options->model != MODEL_SPAWN;
+    if (scripted && (options->script == NULL || options->script[0] != '/')) {
+        misuse("this model wants --script with an absolute path", options->script);
     }
-    if (options->model == MODEL_REQUEST && options->script != NULL) {
-        misuse("--script belongs to --model worker", options->script);
+    if (!scripted && options->script != NULL) {
+        misuse("--script belongs to a model with a worker script", options->script);
+    }
+    if (options->warm_up > 0 && !model_boots_ahead(options->model)) {
+        misuse("--warm-up belongs to --model fork and snapshot", NULL);
     }
     int type;
     socklen_t len = sizeof type;
@@ -136,20 +180,29 @@ static void prepare_process(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void serve_as_worker(const struct options *options) {
-    channel_open(SERVER);
-    log_through(channel_send_buffer);
-    compat_child_init();
-    struct frame_buffer hello = {0};
-    const char *version = module_php_version();
-    frame_write_hello(&hello, (uint32_t)getpid(), version, strlen(version));
-    channel_send_buffer(&hello);
-    frame_buffer_free(&hello);
-    int code =
-        options->model == MODEL_WORKER ? worker_model_run(options->script) : request_model_run();
-    /* The engine's module shutdown would tear down what lives in shared memory for the others: php-fpm's children skip it too. */
+/* The engine's module shutdown would tear down what lives in shared memory for the others: php-fpm's children skip it too. */
+static _Noreturn void end(int code) {
     fflush(NULL);
     _exit(code);
+}
+
+static _Noreturn void serve(const struct options *options) {
+    if (model_boots_ahead(options->model)) {
+        boot_descriptors_mark();
+        opcache_guard_install();
+        end(worker_model_run(options));
+    }
+    zygote_run(SERVER);
+    worker_begin();
+    bool scripted = options->model == MODEL_WORKER || options->model == MODEL_PRESPAWN;
+    end(scripted ? worker_model_run(options) : request_model_run(options->model == MODEL_SPAWN));
+}
+
+static int probe(void) {
+    const char *why;
+    enum snapshot_tracker tracker = snapshot_probe(&why);
+    printf("{\"tracker\":\"%s\",\"why\":\"%s\"}\n", snapshot_tracker_name(tracker), why);
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -159,7 +212,14 @@ int main(int argc, char **argv) {
         fputs(usage, stdout);
         return 0;
     }
+    if (action == ACTION_PROBE) {
+        return probe();
+    }
     if (action == ACTION_SERVE) {
+        if (options.model == MODEL_SNAPSHOT) {
+            snapshot_arrange(argv);
+            snapshot_model_prepare();
+        }
         prepare_process();
         fcntl(SERVER, F_SETFD, FD_CLOEXEC);
         /* the terminal's Ctrl-C is for the server, which then drains */
@@ -174,7 +234,7 @@ int main(int argc, char **argv) {
     case ACTION_INFO:
         return info_print();
     default:
-        zygote_run(SERVER);
-        serve_as_worker(&options);
+        randomness_prepare();
+        serve(&options);
     }
 }

@@ -1,25 +1,29 @@
 /* See request.h. */
 #include "request.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "board.h"
 #include "channel.h"
+#include "snapshot/snapshot.h"
 
-/* A head larger than this gives its memory back after the request. */
-enum { HEAD_KEPT = 65536 };
-
-static struct frame_request head;
-static uint8_t *payload;
-static size_t payload_cap;
+/* Kept memory: not touched by a restore, so that a large head costs nothing there. */
+static struct head {
+    struct frame_request head;
+    uint8_t payload[FRAME_MAX_PAYLOAD];
+} *kept;
 static bool present;
 
 static size_t piece;  /* bytes of the current BODY frame that have not been read */
 static bool last;     /* that frame is the last one */
 static bool complete; /* no further BODY will come */
 static bool aborted;
+
+void request_prepare(void) {
+    if (kept == NULL) {
+        kept = snapshot_keep(sizeof *kept);
+    }
+}
 
 bool request_receive(void) {
     struct frame_header header;
@@ -32,21 +36,11 @@ bool request_receive(void) {
     if (header.type != FRAME_REQUEST) {
         channel_malformed("a body outside an exchange");
     }
-    if (header.length > payload_cap) {
-        size_t cap = header.length < HEAD_KEPT ? HEAD_KEPT : header.length;
-        free(payload);
-        payload = malloc(cap);
-        if (payload == NULL) {
-            fputs("hearth-worker: out of memory\n", stderr);
-            abort();
-        }
-        payload_cap = cap;
-    }
-    if (!channel_read(payload, header.length)) {
+    if (!channel_read(kept->payload, header.length)) {
         channel_malformed("the stream ends inside a frame");
     }
     last = complete = (header.flags & FRAME_FLAG_LAST) != 0;
-    enum frame_error error = frame_read_request(payload, header.length, last, &head);
+    enum frame_error error = frame_read_request(kept->payload, header.length, last, &kept->head);
     if (error != FRAME_OK) {
         channel_malformed(frame_error_name(error));
     }
@@ -107,11 +101,6 @@ void request_release(void) {
     char dropped[8192];
     while (request_read_body(dropped, sizeof dropped) > 0) {
     }
-    if (payload_cap > HEAD_KEPT) {
-        free(payload);
-        payload = NULL;
-        payload_cap = 0;
-    }
     present = false;
 }
 
@@ -129,8 +118,8 @@ bool request_aborted(void) {
 
 char *request_variable(const char *name, size_t name_len) {
     if (present) {
-        for (uint16_t i = 0; i < head.count; i++) {
-            const struct frame_pair *pair = &head.pairs[i];
+        for (uint16_t i = 0; i < kept->head.count; i++) {
+            const struct frame_pair *pair = &kept->head.pairs[i];
             if (pair->name_len == name_len && memcmp(pair->name, name, name_len) == 0) {
                 return (char *)pair->value;
             }
@@ -140,5 +129,5 @@ char *request_variable(const char *name, size_t name_len) {
 }
 
 const struct frame_request *request_head(void) {
-    return &head;
+    return &kept->head;
 }

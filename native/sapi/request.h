@@ -13,6 +13,8 @@
 
 #include "wire/frame.h"
 
+/* Once in a process, before anything else here. */
+void request_prepare(void);
 /* Waits for the next REQUEST. False when the server wants no more. */
 bool request_receive(void);
 /* Reads what is left of the body, up to its end, and forgets the request. */

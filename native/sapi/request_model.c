@@ -68,7 +68,7 @@ static void serve(void) {
     } else {
         SG(sapi_headers).http_response_code = 500;
     }
-    module_complete_answer(0);
+    module_complete_answer(0, true);
     /* the engine frees what it allocated, not what the request lent it */
     SG(request_info).path_translated = NULL;
     php_request_shutdown(NULL);
@@ -76,11 +76,14 @@ static void serve(void) {
     request_release();
 }
 
-int request_model_run(void) {
+int request_model_run(bool one_shot) {
     hearth_host = &host;
     send_ready();
     while (request_receive()) {
         serve();
+        if (one_shot) {
+            break;
+        }
         if (response_was_busy()) {
             send_ready();
         }

@@ -7,7 +7,9 @@
 #ifndef HEARTH_SAPI_REQUEST_MODEL_H
 #define HEARTH_SAPI_REQUEST_MODEL_H
 
-/* Serves until the server wants no more. Returns the exit code. */
-int request_model_run(void);
+#include <stdbool.h>
+
+/* Serves until the server wants no more, or one request only. Returns the exit code. */
+int request_model_run(bool one_shot);
 
 #endif

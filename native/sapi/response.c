@@ -9,19 +9,26 @@
 #include "ext/header_line.h"
 #include "log.h"
 #include "request.h"
+#include "snapshot/snapshot.h"
 #include "wire/frame.h"
 
 /* A head larger than this gives its memory back after the answer. */
 enum { HEAD_KEPT = 65536 };
 
 static struct frame_buffer head; /* the HEAD frame while it has not been sent */
-static uint8_t body[FRAME_MAX_BODY];
+static uint8_t *body;         /* kept memory, FRAME_MAX_BODY bytes: of no use to a restore */
 static size_t body_len;
 static bool has_head;
 static bool gone;    /* nobody takes the answer any more */
 static bool refused; /* the head was answered with 500: PHP's output goes nowhere */
 static bool ended;
 static bool busy; /* END said so: the server waits for READY */
+
+void response_prepare(void) {
+    if (body == NULL) {
+        body = snapshot_keep(FRAME_MAX_BODY);
+    }
+}
 
 void response_begin(void) {
     head.len = 0;
@@ -176,7 +183,7 @@ bool response_write(const char *data, size_t len) {
     if (refused) {
         return true;
     }
-    if (len <= sizeof body - body_len) {
+    if (len <= FRAME_MAX_BODY - body_len) {
         memcpy(body + body_len, data, len);
         body_len += len;
         return true;

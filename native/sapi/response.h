@@ -13,6 +13,8 @@
 
 #include <SAPI.h>
 
+/* Once in a process, before anything else here. */
+void response_prepare(void);
 void response_begin(void);
 /* Takes the headers as the final head. */
 void response_head(sapi_headers_struct *headers);

@@ -31,7 +31,7 @@ static int startup(sapi_module_struct *module) {
 /* Output that nobody takes. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
  * is kept, the handler is left as by exit() instead, so that the application need not boot again. */
 static void handle_gone_client(void) {
-    if (!hearth_host->keeps_state) {
+    if (!hearth_host->runs_on) {
         php_handle_aborted_connection();
         return;
     }
@@ -55,7 +55,7 @@ static size_t ub_write(const char *data, size_t len) {
         }
         return len;
     }
-    if (!response_write(data, len) && !(response_ended() && hearth_host->keeps_state)) {
+    if (!response_write(data, len) && !(response_ended() && hearth_host->runs_on)) {
         handle_gone_client();
     }
     return len;
@@ -100,7 +100,7 @@ static int activate(void) {
         SG(request_info).request_body != NULL) {
         php_stream_truncate_set_size(SG(request_info).request_body, 0);
     }
-    if (request_present() && !hearth_host->keeps_state) {
+    if (request_present() && !hearth_host->runs_on) {
         user_ini_activate(REQUEST_VARIABLE("SCRIPT_FILENAME"), REQUEST_VARIABLE("DOCUMENT_ROOT"),
             REQUEST_VARIABLE("SERVER_NAME"));
     }
@@ -195,7 +195,7 @@ static void try_head(void) {
     }
 }
 
-void module_complete_answer(uint8_t flags) {
+void module_complete_answer(uint8_t flags, bool destroy) {
     if (response_ended()) {
         return;
     }
@@ -209,7 +209,9 @@ void module_complete_answer(uint8_t flags) {
         php_call_shutdown_functions();
         php_free_shutdown_functions();
     }
-    zend_call_destructors();
+    if (destroy) {
+        zend_call_destructors();
+    }
     zend_try {
         php_output_end_all();
     }

@@ -21,8 +21,9 @@ void module_fill_request_info(void);
 void module_clear_request_info(void);
 
 /* What php_request_shutdown() of main/main.c does before the answer is complete: shutdown functions, destructors, output,
- * session. Then completes the answer. Called outside any PHP code; php_request_shutdown() follows. */
-void module_complete_answer(uint8_t flags);
+ * session. Then completes the answer. Called outside any PHP code; php_request_shutdown() follows. `destroy`: calls the destructors of
+ * all objects. */
+void module_complete_answer(uint8_t flags, bool destroy);
 
 /* fastcgi_finish_request() */
 bool module_finish_request(void);

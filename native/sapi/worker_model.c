@@ -2,24 +2,30 @@
 #include "worker_model.h"
 
 #include <SAPI.h>
-#include <ext/standard/head.h>
 #include <php.h>
-#include <php_output.h>
-#include <php_variables.h>
 #include <stdbool.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zend_exceptions.h>
 
+#include "boot_descriptors.h"
 #include "boot_state.h"
 #include "channel.h"
 #include "compat.h"
 #include "ext/host.h"
 #include "log.h"
-#include "options.h"
+#include "prefault.h"
+#include "randomness.h"
+#include "rehearsal.h"
 #include "request.h"
+#include "request_leavings.h"
 #include "response.h"
 #include "sapi_module.h"
+#include "script_request.h"
+#include "snapshot_model.h"
 #include "variables.h"
+#include "worker.h"
+#include "zygote.h"
 
 static enum {
     BOOTING, /* the script runs up to its first hearth_handle_request() */
@@ -28,182 +34,33 @@ static enum {
     CLOSED,  /* the server wants no more; the script may end */
 } state;
 
+static const struct options *options;
+static bool is_worker; /* not the zygote of D and S */
 static bool announced; /* the first READY is out */
+static unsigned warm_ups_left;
+static uint8_t *warm_up_frames;
+static size_t warm_up_len;
+static bool rehearses; /* this is the throwaway fork that serves them */
+static bool served;    /* C, D, S: the request has been answered; its leavings are still here */
 
 static zval start_callbacks; /* array of hearth_on_worker_start() */
 
-/* Puts SG() and the output layer into the state that a request begins with. php_request_startup(), main/main.c */
-static void open_context(void) {
-    php_output_activate();
-    PG(header_is_being_sent) = 0;
-    PG(connection_status) = PHP_CONNECTION_NORMAL;
-    sapi_activate();
-    SG(sapi_started) = 1;
+static void send_ready(void) {
+    struct frame_buffer ready = {0};
+    frame_write_empty(&ready, FRAME_READY);
+    channel_send_buffer(&ready);
+    frame_buffer_free(&ready);
 }
 
-/* Between requests: output goes to stdout, headers nowhere. */
-static void open_idle_context(void) {
-    module_clear_request_info();
-    open_context();
-    SG(request_info).no_headers = 1;
-}
-
-static void close_context(void) {
-    php_output_end_all();
-    php_output_deactivate();
-    sapi_deactivate();
-}
-
-/* The engine leaves a request's body and the php://input streams on it to the end of the script. A handle that the application
- * has kept is closed first, because it points into the body. */
-static void close_body(void) {
-    php_stream *body = SG(request_info).request_body;
-    if (body == NULL) {
-        return;
-    }
-    SG(request_info).request_body = NULL;
-    zend_resource *resource;
-    ZEND_HASH_FOREACH_PTR(&EG(regular_list), resource) {
-        if (resource->type == php_file_le_stream()) {
-            php_stream *stream = resource->ptr;
-            if (stream != NULL && stream->ops->label != NULL &&
-                strcmp(stream->ops->label, "Input") == 0) {
-                zend_list_close(resource);
-            }
-        }
-    }
-    ZEND_HASH_FOREACH_END();
-    php_stream_close(body);
-}
-
-/* Makes the superglobals those of the request. php_hash_environment(), main/php_variables.c, without its leak: the old arrays
- * are let go first. $_ENV stays as the boot made it. */
-static void import_superglobals(void) {
-    zval env;
-    ZVAL_COPY_VALUE(&env, &PG(http_globals)[TRACK_VARS_ENV]);
-    for (int i = 0; i < NUM_TRACK_VARS; i++) {
-        if (i != TRACK_VARS_ENV) {
-            zval_ptr_dtor_nogc(&PG(http_globals)[i]);
-        }
-    }
-    php_hash_environment();
-    ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_ENV], &env);
-
-    /* The engine makes these when it compiles a use of them, which has happened already (auto_globals_jit). */
-    zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
-    if (zend_hash_exists(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_REQUEST))) {
-        zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_REQUEST));
-    }
-    zend_auto_global *global =
-        zend_hash_find_ptr(CG(auto_globals), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
-    if (global != NULL && zend_hash_exists(&EG(symbol_table), global->name)) {
-        global->armed = 0;
-    }
-}
-
-static void start_output(void) {
-    if (PG(expose_php)) {
-        sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
-    }
-    if (PG(output_handler) != NULL && PG(output_handler)[0] != '\0') {
-        zval handler;
-        ZVAL_STRING(&handler, PG(output_handler));
-        php_output_start_user(&handler, 0, PHP_OUTPUT_HANDLER_STDFLAGS);
-        zval_ptr_dtor(&handler);
-    } else if (PG(output_buffering)) {
-        php_output_start_user(NULL, PG(output_buffering) > 1 ? (size_t)PG(output_buffering) : 0,
-            PHP_OUTPUT_HANDLER_STDFLAGS);
-    } else if (PG(implicit_flush)) {
-        php_output_set_implicit_flush(1);
-    }
-}
-
-static void begin_request(void) {
-    close_context();
-    module_clear_request_info();
-    response_begin();
-    module_fill_request_info();
-    state = SERVING;
-    /* counts CPU time, so it need not be stopped while the worker waits */
-    zend_set_timeout(EG(timeout_seconds), 0);
-    open_context();
-    start_output();
-    import_superglobals();
-    boot_state_begin_session();
-    zend_memory_reset_peak_usage();
-}
-
-static void forget_last_error(void) {
-    if (PG(last_error_message) != NULL) {
-        zend_string_release(PG(last_error_message));
-        PG(last_error_message) = NULL;
-    }
-    if (PG(last_error_file) != NULL) {
-        zend_string_release(PG(last_error_file));
-        PG(last_error_file) = NULL;
-    }
-    PG(last_error_type) = 0;
-    PG(last_error_lineno) = 0;
-}
-
-/* Deals with an exception that has left PHP code of the request. One that nobody caught is reported as the engine does at the
- * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
-static void settle_exception(void) {
-    if (EG(exception) == NULL) {
-        return;
-    }
-    bool exits = zend_is_unwind_exit(EG(exception)) || zend_is_graceful_exit(EG(exception));
-    if (exits && !CG(unclean_shutdown)) {
-        /* exit(): all frames up to here have been left in order, so the loop can go on */
-        zend_clear_exception();
-        return;
-    }
-    if (!exits) {
-        if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
-            zend_user_exception_handler();
-        }
-        if (EG(exception) != NULL && !zend_is_unwind_exit(EG(exception))) {
-            zend_exception_error(EG(exception), E_ERROR);
-        }
-    }
-    /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit) */
-    zend_bailout();
-}
-
-/* Whatever bails out in here ends in run_script(), which completes the answer. */
-static void end_request(void) {
-    boot_state_run_shutdown_functions();
-    settle_exception();
-    if (!response_ended()) {
-        php_output_end_all();
-        settle_exception();
-    }
-    boot_state_end_session();
-    settle_exception();
-    if (!response_ended()) {
-        if (!response_has_head()) {
-            php_header();
-            settle_exception();
-        }
-        response_end(FRAME_FLAG_READY, zend_memory_peak_usage(true));
-    }
-    state = IDLE;
-    close_body();
-    close_context();
+/* A: the engine's state between two requests. */
+static void clean_up(void) {
+    script_request_close_body();
+    script_request_close();
     boot_state_restore();
-    forget_last_error();
+    script_request_forget_last_error();
     EG(exit_status) = 0;
     request_release();
-    open_idle_context();
-}
-
-static void call_handler(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
-    zval result;
-    ZVAL_UNDEF(&result);
-    fci->retval = &result;
-    zend_call_function(fci, fcc);
-    zval_ptr_dtor(&result);
-    settle_exception();
+    script_request_open_idle();
 }
 
 static void run_start_callbacks(void) {
@@ -227,19 +84,180 @@ static void run_start_callbacks(void) {
 }
 
 /* The boot is over: its output is flushed, its session closed, its settings remembered. */
-static void end_boot(void) {
-    run_start_callbacks();
-    if (EG(exception) != NULL) {
-        return;
-    }
-    close_body();
+static void settle_boot(void) {
+    script_request_close_body();
     boot_state_remember();
     boot_state_end_session();
-    close_context();
+    script_request_close();
     boot_state_restore();
-    forget_last_error();
-    open_idle_context();
+    script_request_forget_last_error();
+    script_request_open_idle();
+}
+
+/* Whether the server may count on this process for the next request at once. */
+static uint8_t end_flags(void) {
+    return model_is_one_shot(options->model) ? 0 : FRAME_FLAG_READY;
+}
+
+static void serve(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    state = SERVING;
+    script_request_begin();
+    script_request_call(fci, fcc);
+    script_request_answer(end_flags());
     state = IDLE;
+}
+
+/* D and S, in the zygote: one of the server's synthetic requests, served as any other; its answer goes nowhere. The script's loop
+ * comes back for the next one, so what it does behind a handler is done as well. */
+static bool serve_warm_up(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    warm_ups_left--;
+    if (!request_receive()) {
+        _exit(0);
+    }
+    script_request_close();
+    serve(fci, fcc);
+    clean_up();
+    return true;
+}
+
+/* D and S, in the zygote: forks workers from here. Returns in one of them. */
+static void fork_workers(void) {
+    boot_descriptors_report();
+    if (!process_has_one_thread()) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER,
+            "the application started threads while it booted, and a process with threads cannot be forked");
+        _exit(EXIT_UNFIT);
+    }
+    randomness_prepare(); /* libraries that the boot has loaded */
+    if (options->model == MODEL_SNAPSHOT && randomness_obstacle() != NULL) {
+        log_line(LOG_ERR, LOG_SOURCE_WORKER, "a snapshot would repeat random numbers: %s; the model fork would not",
+            randomness_obstacle());
+        _exit(EXIT_UNFIT);
+    }
+    if (options->model == MODEL_FORK) {
+        prefault_prepare();
+    }
+    zygote_run(SERVER);
+    is_worker = true;
+    worker_begin();
+    boot_descriptors_isolate();
+}
+
+/* The script's first hearth_handle_request(). False: with an exception of the boot's own callbacks. */
+static bool end_boot(void) {
+    if (!model_boots_ahead(options->model)) {
+        run_start_callbacks();
+        if (EG(exception) != NULL) {
+            return false;
+        }
+    }
+    settle_boot();
+    state = IDLE;
+    return true;
+}
+
+/* D and S: the wait point. Returns in a worker. False: with an exception of the callbacks that a worker starts with. */
+static bool become_worker(void) {
+    state = BOOTING;
+    fork_workers();
+    run_start_callbacks();
+    if (EG(exception) != NULL) {
+        return false;
+    }
+    script_request_close_body();
+    script_request_close();
+    module_clear_request_info();
+    script_request_forget_superglobals();
+    script_request_forget_last_error();
+    state = IDLE;
+    return true;
+}
+
+/* C, D, S: what the request and the loop's code behind it have left outside the process's memory. */
+static void end_life(void) {
+    request_leavings_clear();
+    request_release();
+    if (options->model == MODEL_FORK || channel_is_left()) {
+        if (!channel_is_left()) {
+            prefault_learn();
+        }
+        fflush(NULL);
+        _exit(0);
+    }
+    if (response_was_busy()) {
+        send_ready();
+    }
+    snapshot_model_restore();
+}
+
+/* D and S: a fatal error, or an exception that nobody caught: what is left of the answer is sent. */
+static void end_after_bailout(void) {
+    module_complete_answer(end_flags(), false);
+    end_life();
+}
+
+/* D and S: the script has ended in a worker, by an exit in its loop. */
+static void end_script_of_fork(void) {
+    if (!request_present()) {
+        log_line(LOG_CRIT, LOG_SOURCE_WORKER,
+            "the worker script %s ended before it took its first request", options->script);
+        _exit(EXIT_BOOT);
+    }
+    end_after_bailout();
+}
+
+/* A and C: receives in a loop that runs on. */
+static bool serve_next(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
+    bool announce = !announced || response_was_busy();
+    if (served) {
+        state = CLOSED; /* C */
+        return false;
+    }
+    php_output_end_all();
+    if (announce) {
+        announced = true;
+        send_ready();
+    }
+    if (!request_receive()) {
+        state = CLOSED;
+        return false;
+    }
+    script_request_close();
+    served = options->model == MODEL_PRESPAWN;
+    serve(fci, fcc);
+    clean_up();
+    return true;
+}
+
+/* D and S: the memory is as the boot left it, each time. */
+static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+    request_leavings_mark();
+    if (options->model == MODEL_SNAPSHOT) {
+        if (snapshot_model_take()) {
+            send_ready();
+        }
+        snapshot_model_wait();
+    } else {
+        prefault_populate();
+        send_ready();
+    }
+    if (!request_receive()) {
+        snapshot_model_say_statistics();
+        _exit(0);
+    }
+    served = true;
+    volatile bool whole = false;
+    zend_try {
+        serve(fci, fcc);
+        whole = true;
+    }
+    zend_end_try();
+    if (!whole) {
+        /* Caught here and not at the script's end, where the engine closes the script's own file, which belongs to the boot. */
+        end_after_bailout();
+    }
+    return true;
 }
 
 static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
@@ -253,30 +271,32 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         zend_throw_unwind_exit();
         return false;
     }
-    /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
-    bool announce = !announced || response_was_busy();
-    if (state == BOOTING) {
-        end_boot();
-        if (EG(exception) != NULL) {
+    if (state == BOOTING && !end_boot()) {
+        return false;
+    }
+    if (!model_boots_ahead(options->model)) {
+        return serve_next(fci, fcc);
+    }
+    if (!is_worker) {
+        if (options->rehearse && warm_ups_left > 0 && !rehearses) {
+            rehearses = rehearsal_begin();
+            warm_ups_left = rehearses ? warm_ups_left : 0;
+            channel_replay(warm_up_frames, warm_up_len);
+        }
+        if (warm_ups_left > 0) {
+            return serve_warm_up(fci, fcc);
+        }
+        if (rehearses) {
+            rehearsal_end();
+        }
+        if (!become_worker()) {
             return false;
         }
     }
-    php_output_end_all();
-    if (announce) {
-        announced = true;
-        struct frame_buffer ready = {0};
-        frame_write_empty(&ready, FRAME_READY);
-        channel_send_buffer(&ready);
-        frame_buffer_free(&ready);
+    if (served) {
+        end_life();
     }
-    if (!request_receive()) {
-        state = CLOSED;
-        return false;
-    }
-    begin_request();
-    call_handler(fci, fcc);
-    end_request();
-    return true;
+    return serve_from_boot(fci, fcc);
 }
 
 static bool on_worker_start(zval *callback) {
@@ -291,14 +311,14 @@ static bool on_worker_start(zval *callback) {
     return true;
 }
 
-static const struct hearth_host host = {
+static struct hearth_host host = {
     .handle_request = handle_request,
     .finish_request = module_finish_request,
     .each_variable = module_each_variable,
     .inform = module_inform,
     .log = module_log,
     .on_worker_start = on_worker_start,
-    .keeps_state = true,
+    .runs_on = true,
 };
 
 /* One life of the script, from its first line to the engine's shutdown. */
@@ -320,11 +340,16 @@ static void run_script(const char *script) {
         }
         zend_end_try();
     }
+    if (is_worker && model_boots_ahead(options->model)) {
+        end_script_of_fork();
+    }
+    if (rehearses) {
+        rehearsal_end();
+    }
     boot_state_release();
     if (request_present()) {
-        /* a fatal error or an uncaught exception in the handler */
-        /* the script is booted anew: no request can be taken before that */
-        module_complete_answer(FRAME_FLAG_BUSY);
+        /* A fatal error or an uncaught exception in the handler. The script is booted anew: no request can be taken before that. */
+        module_complete_answer(model_is_one_shot(options->model) ? 0 : FRAME_FLAG_BUSY, true);
     }
     if (Z_TYPE(start_callbacks) == IS_ARRAY) {
         zval_ptr_dtor(&start_callbacks);
@@ -338,23 +363,41 @@ static void run_script(const char *script) {
     }
 }
 
-int worker_model_run(const char *script) {
+int worker_model_run(const struct options *given) {
+    options = given;
+    host.keeps_state = options->model == MODEL_WORKER;
     hearth_host = &host;
-    variables_set_script(script);
+    variables_set_script(options->script);
+    is_worker = !model_boots_ahead(options->model);
+    if (!is_worker && options->warm_up > 0) {
+        channel_open(SERVER);
+        request_prepare();
+        response_prepare();
+        warm_up_frames = channel_collect(options->warm_up, &warm_up_len);
+        warm_ups_left = warm_up_frames != NULL ? options->warm_up : 0;
+        channel_replay(warm_up_frames, warm_up_len);
+    }
     for (;;) {
         struct stat entry;
-        if (stat(script, &entry) != 0 || !S_ISREG(entry.st_mode)) {
-            log_line(LOG_CRIT, LOG_SOURCE_WORKER, "no such worker script: %s", script);
+        if (stat(options->script, &entry) != 0 || !S_ISREG(entry.st_mode)) {
+            log_line(LOG_CRIT, LOG_SOURCE_WORKER, "no such worker script: %s", options->script);
             return EXIT_BOOT;
         }
-        run_script(script);
-        if (state == CLOSED) {
+        run_script(options->script);
+        if (state == CLOSED || (is_worker && served)) {
             return 0;
         }
         if (state == BOOTING) {
             log_line(LOG_CRIT, LOG_SOURCE_WORKER,
-                "the worker script %s ended before it called hearth_handle_request()", script);
+                "the worker script %s ended before it called hearth_handle_request()",
+                options->script);
             return EXIT_BOOT;
+        }
+        if (!is_worker) {
+            /* a boot that has served a warm-up badly is not forked */
+            log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+                "a warm-up request ended the worker script: it boots again and is not warmed up");
+            warm_ups_left = 0;
         }
     }
 }

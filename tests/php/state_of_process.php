@@ -33,7 +33,7 @@ return static function (bool $change): void {
         });
         stream_wrapper_register('left', stdClass::class);
         stream_context_set_default(['http' => ['user_agent' => 'left']]);
-        assert_options(ASSERT_ACTIVE, 0);
+        @assert_options(ASSERT_ACTIVE, 0);
         libxml_use_internal_errors(true);
         mt_srand(1);
         ob_start();
@@ -48,6 +48,7 @@ return static function (bool $change): void {
     restore_exception_handler();
     $seen = [
         'pid' => getmypid(),
+        'error' => error_get_last()['message'] ?? null,
         'ini' => array_map(ini_get(...), [
             'memory_limit', 'precision', 'display_errors', 'include_path', 'error_reporting', 'max_execution_time',
             'ignore_user_abort', 'date.timezone', 'mbstring.internal_encoding',
@@ -69,12 +70,11 @@ return static function (bool $change): void {
         'autoloaders' => count(spl_autoload_functions()),
         'wrapper' => in_array('left', stream_get_wrappers(), true),
         'context' => stream_context_get_options(stream_context_get_default()),
-        'assert' => assert_options(ASSERT_ACTIVE),
+        'assert' => @assert_options(ASSERT_ACTIVE),
         'libxml' => libxml_use_internal_errors(),
         'seeded' => mt_rand() === 895547922,
         'buffers' => ob_get_level(),
         'fields' => headers_list(),
-        'error' => error_get_last()['message'] ?? null,
         'static' => Counter::$count,
         'global' => $GLOBALS['left_behind'] ?? null,
         'constant' => defined('LEFT_BEHIND'),

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::files::FileOptions;
 use crate::forwarded::Cidr;
 use crate::listener::{Bound, Listener};
 use crate::metrics::FrontMetrics;
-use crate::options::Options;
+use crate::options::{Options, Routing};
 use crate::request_id::RequestIds;
 use crate::route::Router;
 use crate::sendfile::Sendfile;
@@ -177,6 +178,12 @@ impl<A: Application> Front<A> {
             slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
         };
         Ok(Self { shared: Arc::new(shared), listeners, log_writer, patience: options.patience })
+    }
+
+    /// Changes which requests are files and which go to the application, as [`Options`] would have said it. Nothing is served yet.
+    pub fn route(&mut self, document_root: &Path, routing: &Routing, static_files: bool) {
+        let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it is served");
+        shared.router = Router::new(document_root, routing, static_files);
     }
 
     /// Where it listens, port 0 resolved.

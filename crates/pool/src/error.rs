@@ -23,11 +23,24 @@ pub enum StartError {
         /// The last lines of its stderr.
         output: String,
     },
-    /// No worker became ready in time, or the first one died while it booted; `output` is the end of what it printed.
+    /// The worker script ended before it took a request, or no worker became ready in time; `output` is the end of what was printed.
     #[error("the application did not boot: {output}")]
     Boot {
         /// The last log lines of the worker.
         output: String,
+    },
+    /// The application boots, but its process cannot be forked as it is then (a thread was left running, for one). Another model
+    /// can run it: one that boots it in each worker, or for each request.
+    #[error("the booted application cannot be forked: {why}")]
+    Unfit {
+        /// What the zygote said.
+        why: String,
+    },
+    /// The application boots and can be forked, but no worker could take its snapshot. [`crate::Model::Fork`] can run it.
+    #[error("no snapshot of the booted application can be taken: {why}")]
+    NoSnapshot {
+        /// What the worker said.
+        why: String,
     },
     /// The system refused a socket, a pipe or a directory.
     #[error("cannot set up the pool")]

@@ -266,6 +266,8 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
                 rest = Rest::Upload;
                 continue;
             }
+            // A one-shot worker says no READY: it ends when what ran on has ended.
+            Some(Err(Gone::Closed)) if rest == Rest::Ready && lease.shared().one_shot() => break,
             Some(Ok(_)) => Gone::Malformed(wire::Malformed::Payload("frame out of turn")),
             Some(Err(gone)) => gone,
         };

@@ -170,11 +170,6 @@ enum Outcome {
 }
 
 impl Foreign {
-    /// Whether this is one of our models.
-    pub(crate) fn has(model: Model) -> bool {
-        matches!(model, Model::Fpm | Model::Builtin | Model::Cgi)
-    }
-
     /// Starts the program and returns when the first worker is ready; the others follow.
     pub(crate) async fn start(options: Options) -> Result<Self, StartError> {
         let program = options.program.display().to_string();
@@ -301,6 +296,7 @@ impl Foreign {
             requests: count(&common.requests),
             crashes: count(&common.crashes),
             recycled: count(&common.recycled),
+            retired: 0,
             timeouts: count(&common.timeouts),
             workers: infos.iter().flatten().map(|info| info.status()).collect(),
         }

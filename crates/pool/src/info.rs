@@ -40,12 +40,19 @@ pub(crate) struct WorkerInfo {
     pub(crate) retire: AtomicBool,
     /// We had it ended, so its end is no crash.
     pub(crate) told_to_end: AtomicBool,
+    /// A one-shot worker that has been given its request.
+    pub(crate) spent: AtomicBool,
     /// The request it has, for its log lines.
     pub(crate) request: Mutex<Option<RequestId>>,
     /// The last lines it wrote, for the error when it does not boot.
     tail: Mutex<VecDeque<String>>,
+    /// What the worker program itself said last (LOG with source 2): why it retires.
+    own_word: Mutex<Option<String>>,
     exit: OnceLock<u32>,
     exited: Notify,
+    /// All that it sent has been read.
+    read_out: AtomicBool,
+    was_read_out: Notify,
 }
 
 impl WorkerInfo {
@@ -64,10 +71,14 @@ impl WorkerInfo {
             replacing: AtomicBool::new(false),
             retire: AtomicBool::new(false),
             told_to_end: AtomicBool::new(false),
+            spent: AtomicBool::new(false),
             request: Mutex::new(None),
             tail: Mutex::new(VecDeque::new()),
+            own_word: Mutex::new(None),
             exit: OnceLock::new(),
             exited: Notify::new(),
+            read_out: AtomicBool::new(false),
+            was_read_out: Notify::new(),
         }
     }
 
@@ -106,6 +117,33 @@ impl WorkerInfo {
     pub(crate) fn tail(&self) -> String {
         let tail = self.tail.lock().expect("no holder panics");
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Keeps a line for [`WorkerInfo::own_word`].
+    pub(crate) fn remember_own_word(&self, line: &str) {
+        *self.own_word.lock().expect("no holder panics") = Some(line.to_owned());
+    }
+
+    /// What the worker program itself said last.
+    pub(crate) fn own_word(&self) -> Option<String> {
+        self.own_word.lock().expect("no holder panics").clone()
+    }
+
+    /// Its socket has been read to the end.
+    pub(crate) fn set_read_out(&self) {
+        self.read_out.store(true, Ordering::Release);
+        self.was_read_out.notify_waiters();
+    }
+
+    /// Waits until all that it sent has been read. Cancel safe.
+    pub(crate) async fn read_out(&self) {
+        loop {
+            let notified = self.was_read_out.notified();
+            if self.read_out.load(Ordering::Acquire) {
+                return;
+            }
+            notified.await;
+        }
     }
 
     /// Called once, when the zygote (or its death) has told the worker's end.

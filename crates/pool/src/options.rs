@@ -4,6 +4,8 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::Model;
+
 /// How the pool runs PHP.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -11,7 +13,7 @@ pub struct Options {
     pub program: PathBuf,
     /// How a request meets PHP.
     pub model: Model,
-    /// The worker script, absolute; used by [`Model::Worker`] only.
+    /// The worker script, absolute; used by models that run one ([`Model::runs_worker_script`]).
     pub worker_script: Option<PathBuf>,
     /// The directory that PHP starts in: the application's folder.
     pub directory: PathBuf,
@@ -22,7 +24,14 @@ pub struct Options {
     pub ini: Vec<(String, String)>,
     /// Environment variables set for PHP on top of the server's own environment.
     pub env: Vec<(String, String)>,
-    /// How many workers.
+    /// Requests that the zygote answers for itself before any worker is forked, so that code and caches are warm; for models that
+    /// boot in the zygote. Each carries a [`crate::RequestContext`] in its extensions; PHP sees `$_SERVER['HEARTH_WARM_UP']`.
+    pub warm_up: Vec<http::Request<()>>,
+    /// They are answered by a fork of the zygote that is thrown away and tells which classes it has loaded: nothing of the requests stays
+    /// behind, and less is warm.
+    pub rehearse: bool,
+    /// How many requests run at once. That many workers, in resident models; one-shot models have up to twice as many processes:
+    /// those that run, and their successors that wait.
     pub workers: NonZeroUsize,
     /// How many requests may wait for a worker; one more gets [`crate::DispatchError::Overloaded`] at once.
     pub backlog: usize,
@@ -30,7 +39,7 @@ pub struct Options {
     pub backlog_timeout: Duration,
     /// How long a worker may take for one request, from its dispatch to the end of its answer; then it is killed.
     pub request_timeout: Option<Duration>,
-    /// How long PHP may take to start and a worker to boot its script.
+    /// How long PHP may take to start (where the zygote boots the application: that and the warm-up included), and a worker to boot.
     pub boot_timeout: Duration,
     /// A worker is recycled after this many requests (each worker adds up to a tenth at random, so that not all go at once).
     pub max_requests: Option<NonZeroU64>,
@@ -41,19 +50,3 @@ pub struct Options {
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
-
-/// How a request meets PHP (docs: execution models).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Model {
-    /// PHP's own request start-up and shutdown, in one process (letter G).
-    Request,
-    /// A loop in one process, state shared between requests (letter A).
-    Worker,
-    /// A php-fpm of our own (letter E).
-    Fpm,
-    /// `php -S`, one for each worker (letter F).
-    Builtin,
-    /// A `php-cgi` for each request (letter H).
-    Cgi,
-}

@@ -22,7 +22,10 @@ pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
     let source = match line.source {
         0 => "error_log",
         1 => "hearth_log",
-        _ => "worker",
+        _ => {
+            info.remember_own_word(message);
+            "worker"
+        }
     };
     let request = info.current_request();
     let id = request.as_ref().map(|id| &*id.0);

@@ -1,5 +1,6 @@
 //! The face of the pool: start, dispatch, look, drain.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub struct Reason(pub Bytes);
 impl Pool {
     /// Starts PHP and returns when the first worker is ready; the others follow.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        if Foreign::has(options.model) {
+        if options.model.is_foreign() {
             let foreign = Arc::new(Foreign::start(options).await?);
             return Ok(Self { backend: Backend::Foreign(foreign) });
         }
@@ -57,11 +58,13 @@ impl Pool {
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
             quiet: Notify::new(),
+            wanted: Notify::new(),
             requests: AtomicU64::new(0),
             crashes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
+            retired: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
-            infos: Mutex::new(Vec::new()),
+            infos: Mutex::new(BTreeMap::new()),
             php_version: Mutex::new(zygote.php_version.clone()),
         });
         let (tell_first, first) = oneshot::channel();
@@ -145,15 +148,18 @@ impl Pool {
             Backend::Frames(shared) => shared,
             Backend::Foreign(foreign) => return foreign.status(),
         };
-        let infos = shared.infos.lock().expect("no holder panics").clone();
+        let infos = shared.infos.lock().expect("no holder panics");
+        let workers = infos.values().map(|info| info.status()).collect();
+        drop(infos);
         PoolStatus {
             php_version: shared.php_version.lock().expect("no holder panics").clone(),
             backlog: shared.backlog(),
             requests: shared.requests.load(Ordering::Relaxed),
             crashes: shared.crashes.load(Ordering::Relaxed),
             recycled: shared.recycled.load(Ordering::Relaxed),
+            retired: shared.retired.load(Ordering::Relaxed),
             timeouts: shared.timeouts.load(Ordering::Relaxed),
-            workers: infos.iter().map(|info| info.status()).collect(),
+            workers,
         }
     }
 

@@ -1,14 +1,15 @@
 //! What every part of the pool shares: the idle workers, the backlog, and leases of workers.
 //!
 //! Invariants
-//! - While a request waits, no worker is idle: a released worker goes to the oldest waiter.
+//! - While a request waits, no worker is idle, unless as many requests run as may: a released worker goes to the oldest waiter.
 //! - A leased worker comes back: a [`Lease`] that is dropped, wherever it is by then, returns its worker or has its exchange ended.
+//! - A one-shot worker is leased once and never idle again; at most `Options::workers` of them are on loan.
 //! - The backlog is bounded by `Options::backlog`; when it is full a request is refused at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -34,11 +35,15 @@ pub(crate) struct Shared {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Wakes whoever waits for the pool to be quiet.
     pub(crate) quiet: Notify,
+    /// Tells the supervisor that a one-shot worker was leased: its successor is due.
+    pub(crate) wanted: Notify,
     pub(crate) requests: AtomicU64,
     pub(crate) crashes: AtomicU64,
     pub(crate) recycled: AtomicU64,
+    pub(crate) retired: AtomicU64,
     pub(crate) timeouts: AtomicU64,
-    pub(crate) infos: Mutex<Vec<Arc<WorkerInfo>>>,
+    /// Every worker that has not ended, by slot; the supervisor adds and removes.
+    pub(crate) infos: Mutex<BTreeMap<u32, Arc<WorkerInfo>>>,
     pub(crate) php_version: Mutex<String>,
 }
 
@@ -53,6 +58,8 @@ pub(crate) enum Command {
     Booted { slot: u32 },
     /// A worker did not get that far; it may still run.
     BootFailed { info: Arc<WorkerInfo>, why: String },
+    /// A worker has ended because it could not be put back, and its last words are known.
+    Retired { info: Arc<WorkerInfo> },
     /// End everything; what is left after `patience` is killed.
     Close { patience: Duration, done: oneshot::Sender<()> },
 }
@@ -114,7 +121,7 @@ impl Lease {
     pub(crate) fn finish(mut self) {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         worker.info.requests.fetch_add(1, Ordering::Relaxed);
-        self.shared.release(worker, true);
+        self.shared.give_back(worker, true);
     }
 }
 
@@ -122,7 +129,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Nothing was sent through this lease: exchanges take care of theirs before they let go of it.
         if let Some(worker) = self.worker.take() {
-            self.shared.release(worker, true);
+            self.shared.give_back(worker, false);
         }
     }
 }
@@ -135,7 +142,9 @@ impl Shared {
             if queue.draining {
                 return Err(DispatchError::Draining);
             }
-            if let Some(worker) = queue.idle.pop_back() {
+            if queue.leased < self.at_once()
+                && let Some(worker) = queue.idle.pop_back()
+            {
                 queue.leased += 1;
                 drop(queue);
                 return Ok(self.loan(worker));
@@ -158,12 +167,42 @@ impl Shared {
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
         worker.info.set_state(WorkerState::Busy);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
+        if self.one_shot() {
+            worker.info.spent.store(true, Ordering::Relaxed);
+            self.wanted.notify_one();
+        }
         Lease { shared: Arc::clone(self), worker: Some(worker) }
     }
 
     /// Milliseconds since the pool started, plus one: never zero.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    pub(crate) fn one_shot(&self) -> bool {
+        self.options.model.is_one_shot()
+    }
+
+    /// How many workers may be on loan at once. Resident workers are their own bound; one-shot workers wait in greater number.
+    fn at_once(&self) -> usize {
+        if self.one_shot() { self.options.workers.get() } else { usize::MAX }
+    }
+
+    /// A lease has ended. `spoken`: its worker has answered a request, and a one-shot worker ends by itself now.
+    fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
+        if !self.one_shot() {
+            return self.release(worker, true);
+        }
+        if spoken {
+            let info = &worker.info;
+            info.busy_since.store(0, Ordering::Relaxed);
+            info.set_state(WorkerState::Stopping);
+            info.ending_since.store(self.now(), Ordering::Relaxed);
+            self.hear_out(worker);
+        } else {
+            self.end(worker);
+        }
+        self.leave();
     }
 
     /// Gives a worker to the oldest waiter, or makes it idle, or ends it when its time has come.
@@ -179,52 +218,61 @@ impl Shared {
         if queue.closed || info.retire.load(Ordering::Relaxed) || info.exit().is_some() {
             drop(queue);
             self.end(worker);
+            queue = self.queue.lock().expect("no holder panics");
         } else {
-            loop {
-                let Some(waiter) = queue.waiting.pop_front() else {
-                    worker.info.set_state(WorkerState::Idle);
-                    let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
-                    queue.idle.insert(place, worker);
-                    break;
-                };
-                match waiter.give.send(self.loan(worker)) {
-                    Ok(()) => {
-                        if !was_leased {
-                            queue.leased += 1;
-                        }
-                        return;
-                    }
-                    Err(mut lease) => {
-                        worker = lease.worker.take().expect("the lease was just made");
-                        worker.info.busy_since.store(0, Ordering::Relaxed);
-                    }
-                }
-            }
-            drop(queue);
+            worker.info.set_state(WorkerState::Idle);
+            let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
+            queue.idle.insert(place, worker);
         }
-        if was_leased {
-            self.leave();
-        }
+        queue.leased -= usize::from(was_leased);
+        self.hand_out(queue);
     }
 
     /// One lease fewer.
-    fn leave(&self) {
+    fn leave(self: &Arc<Self>) {
         let mut queue = self.queue.lock().expect("no holder panics");
         queue.leased -= 1;
+        self.hand_out(queue);
+    }
+
+    /// Gives idle workers to who waits, as many as may be on loan, and tells who waits for quiet.
+    fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        while queue.leased < self.at_once() && !queue.idle.is_empty() {
+            let Some(waiter) = queue.waiting.pop_front() else { break };
+            if waiter.give.is_closed() {
+                continue;
+            }
+            let Some(worker) = queue.idle.pop_back() else { break };
+            match waiter.give.send(self.loan(worker)) {
+                Ok(()) => queue.leased += 1,
+                Err(mut lease) => {
+                    // It stopped waiting at this very moment; the worker has seen nothing of it.
+                    let worker = lease.worker.take().expect("the lease was just made");
+                    worker.info.busy_since.store(0, Ordering::Relaxed);
+                    worker.info.spent.store(false, Ordering::Relaxed);
+                    worker.info.set_state(WorkerState::Idle);
+                    queue.idle.push_back(worker);
+                }
+            }
+        }
         if queue.draining && queue.leased == 0 && queue.waiting.is_empty() {
             self.quiet.notify_waiters();
         }
     }
 
     /// Has a worker finish: it sees the end of its input, runs its script's own end, and exits.
-    pub(crate) fn end(self: &Arc<Self>, mut worker: Box<Worker>) {
+    pub(crate) fn end(self: &Arc<Self>, worker: Box<Worker>) {
         worker.info.told_to_end.store(true, Ordering::Relaxed);
         worker.info.set_state(WorkerState::Stopping);
         worker.info.ending_since.store(self.now(), Ordering::Relaxed);
         if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
             debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
         }
-        // Its last words are logged while it ends; the supervisor kills it when that takes too long.
+        self.hear_out(worker);
+    }
+
+    /// Logs a worker's last words while it ends; the supervisor kills it when that takes too long.
+    fn hear_out(self: &Arc<Self>, mut worker: Box<Worker>) {
         self.tasks.spawn_on(
             async move { while let Ok(Event::Ready | Event::End { .. }) = worker.next().await {} },
             &self.runtime,

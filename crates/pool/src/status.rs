@@ -15,6 +15,8 @@ pub struct PoolStatus {
     pub crashes: u64,
     /// Workers replaced on purpose since the start.
     pub recycled: u64,
+    /// Workers that ended by themselves since the start because they could not be put back as they were (model `snapshot`).
+    pub retired: u64,
     /// Requests that lost their worker to the time limit since the start.
     pub timeouts: u64,
     /// The workers, oldest first.

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - As many workers as `Options::workers` run or are being booted, unless they keep dying: then the next try waits, up to
-//!   [`Supervisor::LONGEST_PAUSE`].
+//!   [`Supervisor::LONGEST_PAUSE`]. One-shot workers: so many wait or are being booted, and never more than twice as many live.
 //! - A healthy worker is replaced only when its successor is ready.
 //! - A request over its time limit loses its worker within a tenth of the limit, and at most within [`Supervisor::LONGEST_TICK`].
 
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{debug, error, info, warn};
 
@@ -21,7 +22,7 @@ use crate::shared::{Command, Shared};
 use crate::status::WorkerState;
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Options, StartError, output};
+use crate::{Model, Options, StartError, output};
 
 /// The task that owns the zygote.
 #[derive(Debug)]
@@ -36,6 +37,12 @@ pub(crate) struct Supervisor {
     next_slot: u32,
     /// Workers in a row that ended before or soon after their boot.
     failures: u32,
+    /// Workers in a row that retired without having answered anything.
+    fruitless: u32,
+    /// Some worker has been ready.
+    was_ready: bool,
+    /// The zygote to come. Starting one takes as long as the application boots, and time limits hold meanwhile.
+    starting: JoinSet<Result<Zygote, StartError>>,
     /// No fork before this.
     pause_until: Instant,
     /// Told once: the first worker is ready, or why it will not be.
@@ -47,9 +54,13 @@ impl Supervisor {
     /// Commands under way at once, per worker: each of them says Booted once, and Replace or Kill seldom.
     pub(crate) const COMMANDS: usize = 8;
     const LONGEST_TICK: Duration = Duration::from_millis(250);
+    /// Wait status of a worker that ended because it could not be put back (`SNAPSHOT_EXIT_RETIRED`, native/snapshot/snapshot.h).
+    const RETIRED: u32 = 75 << 8;
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
     /// A worker that ends sooner after its boot counts as one that failed to boot.
     const INFANCY: u64 = 1_000;
+    /// How long the last words of a worker that has ended may take.
+    const HEARING: Duration = Duration::from_millis(200);
     /// Milliseconds that a worker has for its script's own end.
     const LAST_WORDS: u64 = 5_000;
 
@@ -69,6 +80,9 @@ impl Supervisor {
             successors: HashMap::new(),
             next_slot: 1,
             failures: 0,
+            fruitless: 0,
+            was_ready: false,
+            starting: JoinSet::new(),
             first: Some(first),
             jitter: Jitter::new(),
         }
@@ -88,6 +102,7 @@ impl Supervisor {
         let mut memory = tokio::time::interval(Duration::from_secs(1));
         memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.fill().await;
+        let shared = Arc::clone(&self.shared);
         loop {
             tokio::select! {
                 Some(command) = self.commands.recv() => match command {
@@ -104,6 +119,11 @@ impl Supervisor {
                     Ok(event) => self.event(event).await,
                     Err(gone) => self.lost_zygote(&gone).await,
                 },
+                Some(started) = self.starting.join_next() => {
+                    let failed = StartError::Boot { output: "its start was cancelled".to_owned() };
+                    self.started(started.unwrap_or(Err(failed))).await;
+                }
+                () = shared.wanted.notified() => self.fill().await,
                 _ = tick.tick() => {
                     self.shared.expire_waiters();
                     self.enforce_time_limit().await;
@@ -128,6 +148,7 @@ impl Supervisor {
             }
             Command::Booted { slot } => self.booted(slot),
             Command::BootFailed { info, why } => self.boot_failed(&info, &why).await,
+            Command::Retired { info } => self.retired(&info),
             Command::Close { .. } => {}
         }
     }
@@ -138,14 +159,11 @@ impl Supervisor {
             return;
         }
         if self.zygote.is_none() {
-            match Zygote::start(&self.shared.options).await {
-                Ok(zygote) => self.zygote = Some(zygote),
-                Err(cause) => {
-                    error!(error = %cause, cause = ?cause, "PHP does not start");
-                    self.pause();
-                    return;
-                }
+            if self.starting.is_empty() {
+                let shared = Arc::clone(&self.shared);
+                self.starting.spawn(async move { Zygote::start(&shared.options).await });
             }
+            return;
         }
         while self.missing() > 0 {
             if !self.fork().await {
@@ -154,14 +172,34 @@ impl Supervisor {
         }
     }
 
+    async fn started(&mut self, zygote: Result<Zygote, StartError>) {
+        match zygote {
+            Ok(zygote) => {
+                self.zygote = Some(zygote);
+                self.fill().await;
+            }
+            Err(cause) => {
+                error!(error = %cause, cause = ?cause, "PHP does not start");
+                self.pause();
+            }
+        }
+    }
+
     fn missing(&self) -> usize {
+        let wanted = self.options().workers.get();
         let going = |info: &&Arc<WorkerInfo>| {
             !info.told_to_end.load(Ordering::Relaxed) && !info.timed_out.load(Ordering::Relaxed)
         };
+        if self.shared.one_shot() {
+            let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
+            let waiting = self.workers.values().filter(going).filter(fresh).count();
+            let room = (wanted * 2).saturating_sub(self.workers.len());
+            return wanted.saturating_sub(waiting).min(room);
+        }
         let here = self.workers.values().filter(going).count();
         // A successor stands in for nobody until it is ready.
         let extra = self.successors.len().min(here);
-        self.options().workers.get().saturating_sub(here - extra)
+        wanted.saturating_sub(here - extra)
     }
 
     /// Has one worker forked; false when the zygote is lost.
@@ -175,8 +213,8 @@ impl Supervisor {
         match zygote.spawn(slot).await {
             Ok(ends) => {
                 let info = Arc::new(WorkerInfo::new(slot, max_requests));
+                self.publish(slot, &info);
                 self.workers.insert(slot, Arc::clone(&info));
-                self.publish();
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
                 self.shared.tasks.spawn(lines);
                 let worker = Box::new(Worker::new(info, ends.frames, ends.board));
@@ -200,9 +238,8 @@ impl Supervisor {
                 }
             }
             Event::Failed { slot, errno } => {
-                self.workers.remove(&slot);
+                self.forget(slot);
                 self.successors.remove(&slot);
-                self.publish();
                 let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
                 error!(error = %cause, "worker could not be forked");
                 self.pause();
@@ -224,10 +261,10 @@ impl Supervisor {
 
     /// A worker has ended.
     fn exited(&mut self, slot: u32, status: u32) {
-        let Some(info) = self.workers.remove(&slot) else { return };
+        let Some(info) = self.forget(slot) else { return };
         let told_to_end = info.told_to_end.load(Ordering::Relaxed);
+        let spent = info.spent.load(Ordering::Relaxed);
         info.set_exit(status);
-        self.publish();
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         if let Some(replaced) = self.successors.remove(&slot)
@@ -238,6 +275,18 @@ impl Supervisor {
         let how = describe_exit(status);
         if info.timed_out.load(Ordering::Relaxed) {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
+        } else if spent && (status == 0 || told_to_end) {
+            debug!(worker.pid = pid, how, "one-shot worker has ended");
+        } else if status == Self::RETIRED && self.options().model == Model::Snapshot {
+            self.shared.retired.fetch_add(1, Ordering::Relaxed);
+            let shared = Arc::clone(&self.shared);
+            self.shared.tasks.spawn(async move {
+                // How many requests it answered, and why it retired, may still be on the way.
+                if tokio::time::timeout(Self::HEARING, info.read_out()).await.is_err() {
+                    debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
+                }
+                shared.command(Command::Retired { info });
+            });
         } else if told_to_end {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
@@ -245,24 +294,56 @@ impl Supervisor {
             self.shared.crashes.fetch_add(1, Ordering::Relaxed);
             error!(worker.pid = pid, requests, how, "worker died");
             let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
-            if info.booted_at.load(Ordering::Relaxed) == 0 || lived < Self::INFANCY {
+            let booted = info.booted_at.load(Ordering::Relaxed) != 0;
+            // What a one-shot worker dies of is its request: its successor is as good as any.
+            if !booted || (lived < Self::INFANCY && !spent) {
                 self.pause();
             }
         }
     }
 
+    /// A worker could not be put back and has ended. That is no crash, unless none gets as far as an answer.
+    fn retired(&mut self, info: &WorkerInfo) {
+        let requests = info.requests.load(Ordering::Relaxed);
+        let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
+        info!(worker.pid = info.pid(), requests, reason, "worker retired");
+        if requests > 0 {
+            self.fruitless = 0;
+            return;
+        }
+        self.fruitless = self.fruitless.saturating_add(1);
+        let usual = u32::try_from(self.options().workers.get()).unwrap_or(u32::MAX);
+        if let Some(beyond) = self.fruitless.checked_sub(usual) {
+            let pause = Self::pause_after(beyond);
+            // Before any worker was ready it is the start that fails, and says so.
+            if self.was_ready {
+                warn!(
+                    workers = self.fruitless,
+                    ?pause,
+                    "workers retire before they answer anything"
+                );
+            }
+            self.pause_until = Instant::now() + pause;
+        }
+    }
+
     /// Waits before the next fork, longer each time in a row.
     fn pause(&mut self) {
-        const FIRST: Duration = Duration::from_millis(20);
-        let pause = FIRST.saturating_mul(1 << self.failures.min(10)).min(Self::LONGEST_PAUSE);
+        self.pause_until = Instant::now() + Self::pause_after(self.failures);
         self.failures += 1;
-        self.pause_until = Instant::now() + pause;
+    }
+
+    /// How long to wait after so many failures before.
+    fn pause_after(failures: u32) -> Duration {
+        const FIRST: Duration = Duration::from_millis(20);
+        FIRST.saturating_mul(1 << failures.min(10)).min(Self::LONGEST_PAUSE)
     }
 
     fn booted(&mut self, slot: u32) {
         let Some(info) = self.workers.get(&slot) else { return };
         let now = self.shared.now();
         info.booted_at.store(now, Ordering::Relaxed);
+        self.was_ready = true;
         self.failures = self.failures.saturating_sub(1);
         if let Some(first) = self.first.take()
             && first.send(Ok(())).is_err()
@@ -284,11 +365,17 @@ impl Supervisor {
             (tail, why) if tail.is_empty() => why.to_owned(),
             (tail, why) => format!("{tail}\n{why}"),
         };
+        let retired = self.options().model == Model::Snapshot && info.exit() == Some(Self::RETIRED);
         if let Some(first) = self.first.take() {
-            if first.send(Err(StartError::Boot { output })).is_err() {
+            let error = if retired {
+                StartError::NoSnapshot { why: info.own_word().unwrap_or(output) }
+            } else {
+                StartError::Boot { output }
+            };
+            if first.send(Err(error)).is_err() {
                 debug!("nobody waited for the first worker");
             }
-        } else {
+        } else if !retired {
             error!(worker.pid = info.pid(), why, "worker did not boot");
         }
         let pid = info.pid();
@@ -365,7 +452,10 @@ impl Supervisor {
         for info in self.workers.values() {
             let Some(resident) = resident_bytes(info.pid()) else { continue };
             info.resident.store(resident, Ordering::Relaxed);
-            if resident > limit && !info.replacing.swap(true, Ordering::Relaxed) {
+            if resident > limit
+                && !self.shared.one_shot()
+                && !info.replacing.swap(true, Ordering::Relaxed)
+            {
                 over.push(info.slot);
             }
         }
@@ -390,6 +480,7 @@ impl Supervisor {
 
     async fn close(&mut self, patience: Duration) {
         self.shared.close();
+        self.starting.abort_all();
         let deadline = Instant::now() + patience;
         while !self.workers.is_empty() {
             match tokio::time::timeout_at(deadline, next_event(&mut self.zygote)).await {
@@ -417,14 +508,19 @@ impl Supervisor {
             zygote.end(Duration::from_secs(2)).await;
         }
         self.workers.clear();
-        self.publish();
+        self.shared.infos.lock().expect("no holder panics").clear();
     }
 
-    /// Makes the list that `status()` reads.
-    fn publish(&self) {
-        let mut infos: Vec<Arc<WorkerInfo>> = self.workers.values().map(Arc::clone).collect();
-        infos.sort_by_key(|info| info.slot);
-        *self.shared.infos.lock().expect("no holder panics") = infos;
+    /// Puts a worker on the list that `status()` reads.
+    fn publish(&self, slot: u32, info: &Arc<WorkerInfo>) {
+        let mut infos = self.shared.infos.lock().expect("no holder panics");
+        infos.insert(slot, Arc::clone(info));
+    }
+
+    /// A worker is no more.
+    fn forget(&mut self, slot: u32) -> Option<Arc<WorkerInfo>> {
+        self.shared.infos.lock().expect("no holder panics").remove(&slot);
+        self.workers.remove(&slot)
     }
 }
 

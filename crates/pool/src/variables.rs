@@ -49,10 +49,32 @@ pub(crate) fn write_request(
     context: &RequestContext,
     body: Option<u64>,
 ) -> Result<(), TooLarge> {
+    write_frame(buffer, parts, context, body, &[])
+}
+
+/// Appends the REQUEST frame of a request that no client sent: one for the zygote, to warm up.
+pub(crate) fn write_warm_up(
+    buffer: &mut Vec<u8>,
+    parts: &Parts,
+    context: &RequestContext,
+) -> Result<(), TooLarge> {
+    write_frame(buffer, parts, context, None, &[(b"HEARTH_WARM_UP", b"1")])
+}
+
+fn write_frame(
+    buffer: &mut Vec<u8>,
+    parts: &Parts,
+    context: &RequestContext,
+    body: Option<u64>,
+    more: &[(&[u8], &[u8])],
+) -> Result<(), TooLarge> {
     let (number, _) = protocol(parts.version);
     let mut frame = RequestWriter::new(buffer, number, body.unwrap_or(0));
     let length = parts.headers.get(CONTENT_LENGTH).map_or(&b""[..], HeaderValue::as_bytes);
     write_variables(&mut frame, parts, context, length);
+    for (name, value) in more {
+        frame.pair(name, value);
+    }
     frame.finish(body.is_none())
 }
 

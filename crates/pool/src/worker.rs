@@ -125,10 +125,16 @@ impl FrameReader {
                 self.buffer.reserve(READ_AHEAD);
             }
             match ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut self.buffer)) {
-                Ok(0) => return Poll::Ready(Err(Gone::Closed)),
+                Ok(0) => {
+                    info.set_read_out();
+                    return Poll::Ready(Err(Gone::Closed));
+                }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_reset) => return Poll::Ready(Err(Gone::Closed)),
+                Err(_reset) => {
+                    info.set_read_out();
+                    return Poll::Ready(Err(Gone::Closed));
+                }
             }
         }
     }

@@ -1,29 +1,32 @@
-//! The zygote: the process that starts PHP once and forks every worker.
+//! The zygote: the process that starts PHP once, boots the application in some models, and forks every worker.
 //!
 //! Invariants
+//! - It is ready when it has said HELLO: PHP has started, and where the zygote boots the application, that is booted and warm.
 //! - What it is told arrives whole and in order; what it says is read as frames and nothing else.
 //! - When its socket closes it ends its workers and itself: no PHP outlives the server.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
-use tokio::io::Interest;
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use wire::Sender;
 
 use crate::info::WorkerInfo;
-use crate::options::{Model, Options};
+use crate::options::Options;
 use crate::worker::{Board, Event, FrameReader, Gone};
-use crate::{StartError, output, sys};
+use crate::{RequestContext, StartError, output, sys, variables};
 
 /// A running zygote.
 #[derive(Debug)]
@@ -47,6 +50,11 @@ pub(crate) struct Ends {
 }
 
 impl Zygote {
+    /// Exit status (`EX_CONFIG`) of a zygote whose application cannot be forked once it has booted.
+    const UNFIT: i32 = 78;
+    /// Exit status of a zygote whose script ended before it took a request.
+    const ENDED_EARLY: i32 = 255;
+
     /// Starts the program and waits for its HELLO.
     pub(crate) async fn start(options: &Options) -> Result<Self, StartError> {
         let program = options.program.display().to_string();
@@ -79,6 +87,7 @@ impl Zygote {
                 );
             });
         }
+        let warm_up = warm_up_frames(options);
         let mut zygote = Self {
             child,
             socket: UnixStream::from_std(ours)?,
@@ -87,7 +96,7 @@ impl Zygote {
             php_version: String::new(),
             output,
         };
-        match tokio::time::timeout(options.boot_timeout, zygote.next()).await {
+        match tokio::time::timeout(options.boot_timeout, zygote.first_word(&warm_up)).await {
             Ok(Ok(Event::Hello { version: wire::VERSION, php_version, .. })) => {
                 zygote.php_version = php_version;
                 Ok(zygote)
@@ -101,12 +110,55 @@ impl Zygote {
             }),
             other => {
                 let why = match other {
-                    Err(_elapsed) => format!("nothing within {:?}", options.boot_timeout),
+                    Err(_elapsed) => format!("not ready within {:?}", options.boot_timeout),
                     Ok(Err(Gone::Malformed(malformed))) => format!("malformed frame: {malformed}"),
-                    _ => String::new(),
+                    Ok(Err(Gone::Closed)) => String::new(),
+                    Ok(Ok(event)) => format!("{event:?} in place of HELLO"),
                 };
-                Err(StartError::Zygote { program, output: zygote.last_words(&why).await })
+                Err(zygote.failed(&why, options, program).await)
             }
+        }
+    }
+
+    /// Its HELLO, as it should be. What it is to warm up with is written meanwhile: neither side waits for the other.
+    async fn first_word(&mut self, warm_up: &[u8]) -> Result<Event, Gone> {
+        let mut rest = warm_up;
+        let word = std::future::poll_fn(|cx| {
+            while !rest.is_empty() {
+                match Pin::new(&mut self.socket).poll_write(cx, rest) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
+                    // It has gone: what it said before that is still to be read.
+                    Poll::Ready(Err(_closed)) => rest = &[],
+                }
+            }
+            self.reader.poll_next(&mut self.socket, &self.info, cx)
+        })
+        .await?;
+        if rest.is_empty() {
+            Ok(word)
+        } else {
+            Err(Gone::Malformed(wire::Malformed::Payload("HELLO before the warm-up was read")))
+        }
+    }
+
+    /// Why it did not come to its HELLO.
+    async fn failed(mut self, why: &str, options: &Options, program: String) -> StartError {
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let status = if why.is_empty() {
+            tokio::time::timeout(PATIENCE, self.child.wait()).await.ok().and_then(Result::ok)
+        } else {
+            None
+        };
+        let code = status.and_then(|status| status.code());
+        let boots = options.model.boots_in_zygote();
+        let output = self.last_words(why).await;
+        match code {
+            Some(Self::UNFIT) if boots => StartError::Unfit { why: output },
+            Some(Self::ENDED_EARLY) if boots => StartError::Boot { output },
+            // It runs, and PHP starts in no time: it is the application that takes so long.
+            None if boots && !why.is_empty() => StartError::Boot { output },
+            _ => StartError::Zygote { program, output },
         }
     }
 
@@ -197,22 +249,39 @@ fn receiver(end: OwnedFd) -> std::io::Result<tokio::net::unix::pipe::Receiver> {
 }
 
 fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
-    let mut arguments: Vec<std::ffi::OsString> = vec!["--model".into()];
-    arguments.push(
-        match options.model {
-            Model::Request => "request",
-            Model::Worker => "worker",
-            Model::Fpm | Model::Builtin | Model::Cgi => unreachable!("they have no zygote"),
-        }
-        .into(),
-    );
+    let mut arguments: Vec<std::ffi::OsString> =
+        vec!["--model".into(), options.model.name().into()];
     if let Some(script) = &options.worker_script {
         arguments.push("--script".into());
         arguments.push(script.into());
+    }
+    if options.model.boots_in_zygote() && !options.warm_up.is_empty() {
+        arguments.push("--warm-up".into());
+        arguments.push(options.warm_up.len().to_string().into());
+        if options.rehearse {
+            arguments.push("--rehearse".into());
+        }
     }
     for (name, value) in &options.ini {
         arguments.push("--ini".into());
         arguments.push(format!("{name}={value}").into());
     }
     arguments
+}
+
+/// What a zygote that boots the application answers for itself first, as frames.
+fn warm_up_frames(options: &Options) -> Vec<u8> {
+    let mut frames = Vec::new();
+    if options.model.boots_in_zygote() {
+        for request in &options.warm_up {
+            let (mut parts, ()) = request.clone().into_parts();
+            let context = parts
+                .extensions
+                .remove::<RequestContext>()
+                .expect("who fills the options puts a RequestContext into every request");
+            variables::write_warm_up(&mut frames, &parts, &context)
+                .expect("a request without fields of a client's fits a frame");
+        }
+    }
+    frames
 }

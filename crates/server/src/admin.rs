@@ -249,6 +249,10 @@ fn describe_metrics() {
     );
     metrics::describe_counter!("hearth_worker_recycled_total", "Workers replaced on purpose");
     metrics::describe_counter!(
+        "hearth_worker_retired_total",
+        "Workers that ended because they could not be put back as they were"
+    );
+    metrics::describe_counter!(
         "hearth_worker_timeouts_total",
         "Requests that lost their worker to the time limit"
     );
@@ -281,6 +285,7 @@ fn set_gauges(state: &State) {
     metrics::counter!("hearth_worker_requests_total").absolute(status.requests);
     metrics::counter!("hearth_worker_crashes_total").absolute(status.crashes);
     metrics::counter!("hearth_worker_recycled_total").absolute(status.recycled);
+    metrics::counter!("hearth_worker_retired_total").absolute(status.retired);
     metrics::counter!("hearth_worker_timeouts_total").absolute(status.timeouts);
 }
 
@@ -291,6 +296,7 @@ fn page(status: &Status) -> String {
         ("Uptime", format!("{} s", status.uptime_seconds)),
         ("Listeners", status.listeners.join(", ")),
         ("Application", status.application.clone().unwrap_or_default()),
+        ("Model", status.model.unwrap_or("none").to_owned()),
     ];
     if let Some(pool) = &status.pool {
         let count = |state| pool.workers.iter().filter(|worker| worker.state == state).count();
@@ -309,6 +315,7 @@ fn page(status: &Status) -> String {
             ("Requests", pool.requests.to_string()),
             ("Crashes", pool.crashes.to_string()),
             ("Recycled", pool.recycled.to_string()),
+            ("Retired", pool.retired.to_string()),
         ]);
     }
     let rows = rows

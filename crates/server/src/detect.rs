@@ -1,7 +1,7 @@
 //! What kind of application lies in a folder, and why we think so.
 //!
 //! Invariants
-//! - Only names of files are looked at, and `composer.json`; nothing of the application is run.
+//! - Only names of files are looked at, `composer.json`, and whether a script calls for requests; nothing of the application is run.
 //! - The more specific kind wins: an explicit script, a framework, a front controller, a worker script, plain files.
 
 use std::path::{Path, PathBuf};
@@ -131,9 +131,7 @@ fn script(path: &Path) -> Result<Application, DetectError> {
     }
     let text = std::fs::read(path)
         .map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })?;
-    let is_worker = [&b"hearth_handle_request"[..], b"frankenphp_handle_request"]
-        .iter()
-        .any(|call| text.windows(call.len()).any(|window| window == *call));
+    let is_worker = calls_for_requests(&text);
     let document_root = path.parent().unwrap_or_else(|| Path::new("/")).to_owned();
     let (kind, because) = if is_worker {
         (Kind::WorkerScript, "named on the command line, it calls hearth_handle_request()")
@@ -193,6 +191,17 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
         Some(name) => Ok(found(Kind::StaticFiles, format!("{name} and no PHP script found"))),
         None => Err(DetectError::Nothing { folder: folder.to_owned() }),
     }
+}
+
+/// Whether a script is a worker script by what it says: it calls the function that takes the next request.
+pub(crate) fn takes_requests(script: &Path) -> bool {
+    std::fs::read(script).is_ok_and(|text| calls_for_requests(&text))
+}
+
+fn calls_for_requests(text: &[u8]) -> bool {
+    [&b"hearth_handle_request"[..], b"frankenphp_handle_request"]
+        .iter()
+        .any(|call| text.windows(call.len()).any(|window| window == *call))
 }
 
 /// Symfony's own skeletons differ by age; any of these marks is enough.

@@ -17,7 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use pool::{Cut, DispatchError, Pool, ResponseBody};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Address, Model, Settings};
+use crate::config::{Address, Settings};
 use crate::failure::Failure;
 use crate::plan::Plan;
 
@@ -41,6 +41,13 @@ impl Bound {
     /// What clients connect to, the first listener first.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.front.addresses().iter().map(ToString::to_string).collect()
+    }
+
+    /// Has requests go where another plan wants them.
+    pub(crate) fn route(&mut self, settings: &Settings, plan: &Plan) -> Result<(), Failure> {
+        let root = &plan.application.document_root;
+        self.front.route(root, &routing(plan)?, settings.http.static_files);
+        Ok(())
     }
 
     /// Answers requests until `drain` is cancelled and what runs has finished.
@@ -166,35 +173,28 @@ fn count(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// In the model `worker` one script answers everything that is no file; else scripts are files of their own.
+/// Where a worker script runs, it answers everything that is no file; else scripts are files of their own.
 fn routing(plan: &Plan) -> Result<Routing, Failure> {
     let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
-    match php.model {
-        Model::Request | Model::Fpm | Model::Builtin | Model::Cgi => {
-            let Some(script) = &plan.application.front_controller else {
-                return Ok(Routing::Files { front_controller: None });
-            };
-            let name = plan.script_name(script).ok_or_else(|| {
-                Failure::misused(
-                    format!(
-                        "{} is not in the document root {}",
-                        script.display(),
-                        plan.application.document_root.display()
-                    ),
-                    "correct `http.front_controller` or `http.document_root`, or use `--model worker` for a worker script",
-                )
-            })?;
-            Ok(Routing::Files { front_controller: Some(name) })
-        }
-        Model::Worker => {
-            let filename = plan.nominal_script();
-            let name = plan.script_name(&filename).unwrap_or_else(|| {
-                let name = filename.file_name().unwrap_or_default();
-                format!("/{}", name.to_string_lossy())
-            });
-            Ok(Routing::Script { filename, name })
-        }
+    if php.model.runs_worker_script() {
+        let filename = plan.nominal_script();
+        let name = plan.url_of(&filename);
+        return Ok(Routing::Script { filename, name });
     }
+    let Some(script) = &plan.application.front_controller else {
+        return Ok(Routing::Files { front_controller: None });
+    };
+    let name = plan.script_name(script).ok_or_else(|| {
+        Failure::misused(
+            format!(
+                "{} is not in the document root {}",
+                script.display(),
+                plan.application.document_root.display()
+            ),
+            "correct `http.front_controller` or `http.document_root`, or use `--model snapshot` for a worker script",
+        )
+    })?;
+    Ok(Routing::Files { front_controller: Some(name) })
 }
 
 fn hint(error: &BindError) -> String {

@@ -11,12 +11,14 @@ mod composer;
 mod config;
 mod detect;
 mod failure;
+mod fallback;
 mod front;
 mod log;
 mod notify;
 mod php;
 mod plan;
 mod run_dir;
+mod runners;
 mod serve;
 
 use std::io::Write;

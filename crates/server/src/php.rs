@@ -1,7 +1,7 @@
 //! The PHP versions at hand: worker programs, what they say about themselves, and the command line program.
 //!
 //! Invariants
-//! - A version is what a file name says; only `check` runs a worker program to ask it.
+//! - A version is what a file name says; a worker program is run to ask it only by `check`, and for the model `snapshot`.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -10,8 +10,11 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Environment, Model, PhpVersion, Settings};
+use pool::Model;
+
+use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
+use crate::fallback::Probe;
 
 /// A worker program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,10 +119,10 @@ pub(crate) fn program(
 ) -> Result<Worker, Failure> {
     let version = settings.php.version.0;
     let (name, package) = match model {
-        Model::Request | Model::Worker => return select(settings, environment),
         Model::Fpm => ("php-fpm", "fpm"),
         Model::Cgi => ("php-cgi", "cgi"),
         Model::Builtin => ("php", "cli"),
+        _ => return select(settings, environment),
     };
     if model == Model::Builtin
         && let Some(program) = &settings.php.cli.0
@@ -183,6 +186,70 @@ pub(crate) fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure
     }
     serde_json::from_slice(&output.stdout).map_err(|error| {
         Failure::caused_by(format!("{program} --info-json printed something else"), &error, rebuild)
+    })
+}
+
+/// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
+pub(crate) fn probe(worker: &Worker, settings: &Settings) -> Probe {
+    let none = |why: String| Probe { tracker: "none".to_owned(), why };
+    let program = worker.program.display();
+    let output = Command::new(&worker.program)
+        .envs(settings.php.env.0.iter().map(|(name, value)| (name, value)))
+        .arg("--probe-snapshot")
+        .output();
+    match output {
+        Err(error) => none(format!("cannot run {program}: {error}")),
+        Ok(output) if !output.status.success() => {
+            none(format!("{program} --probe-snapshot failed ({})", output.status))
+        }
+        Ok(output) => serde_json::from_slice(&output.stdout).unwrap_or_else(|_other| {
+            none(format!("{program} --probe-snapshot printed something else"))
+        }),
+    }
+}
+
+/// Asks one of PHP's own programs the same, as far as all of them tell it. Whether OPcache is on is not among that.
+pub(crate) fn foreign_info(worker: &Worker) -> Result<Info, Failure> {
+    let program = worker.program.display().to_string();
+    let ask = |option: &str| {
+        let hint = format!("run it by hand: `{program} {option}`");
+        let output = Command::new(&worker.program).arg(option).output().map_err(|error| {
+            Failure::caused_by(format!("cannot run {program}"), &error, hint.clone())
+        })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Failure::failed(
+            format!("{program} {option} failed ({}): {stderr}", output.status),
+            hint,
+        ))
+    };
+    // `PHP 8.2.35 (fpm-fcgi) (built: …`
+    let version = ask("-v")?;
+    let (version, rest) =
+        version.strip_prefix("PHP ").and_then(|rest| rest.split_once(" (")).ok_or_else(|| {
+            Failure::failed(
+                format!("{program} -v names no PHP version"),
+                "set `php.version` to another one",
+            )
+        })?;
+    let extensions = ask("-m")?
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('['))
+        .map(|name| (name.to_owned(), None))
+        .collect();
+    Ok(Info {
+        php_version: version.to_owned(),
+        sapi: rest.split(')').next().unwrap_or_default().to_owned(),
+        zts: rest
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("(ZTS)") || line.contains(" ZTS ")),
+        extensions,
+        ini_file: None,
+        scanned: serde_json::Value::Null,
+        opcache: serde_json::Value::Null,
     })
 }
 

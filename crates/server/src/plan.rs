@@ -7,15 +7,23 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Environment, Model, Settings};
-use crate::detect::{Application, Kind};
+use http::uri::PathAndQuery;
+use pool::Model;
+
+use crate::config::{Environment, Settings};
+use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
+use crate::runners::{is_octane, octane_environment, symfony_runtime};
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
 /// Hearth's worker script for Symfony.
 const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
+
+/// What both of them include: its file name, which has to be beside theirs, and its text.
+pub(crate) const INCLUDED_BY_WORKERS: (&str, &str) =
+    ("application_state.php", include_str!("workers/application_state.php"));
 
 /// What `hearth serve` does with an application.
 #[derive(Clone, Debug)]
@@ -33,8 +41,14 @@ pub(crate) struct PhpPlan {
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
-    /// The worker script of [`Model::Worker`].
+    /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
+    pub wished: Model,
+    /// Nobody named the model.
+    pub model_is_auto: bool,
+    /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
+    /// What the worker script expects in its environment.
+    pub env: Vec<(String, String)>,
     /// How many processes.
     pub workers: NonZeroUsize,
 }
@@ -80,13 +94,45 @@ impl Plan {
             };
         }
         let model = model(&application, settings);
-        let script = match model {
-            Model::Request | Model::Fpm | Model::Builtin | Model::Cgi => None,
-            Model::Worker => Some(worker_script(&application, settings)?),
+        let script = if model.runs_worker_script() {
+            Some(worker_script(&application, settings, environment, model)?)
+        } else {
+            None
+        };
+        let env = match &script {
+            Some(WorkerScript::File(file))
+                if application.kind == Kind::Laravel && is_octane(file) =>
+            {
+                octane_environment(&application, settings, environment)
+            }
+            _ => Vec::new(),
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
         let worker = php::program(model, settings, environment)?;
-        Ok(Self { application, php: Some(PhpPlan { worker, model, script, workers }) })
+        let model_is_auto = settings.php.model.0.is_none();
+        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, env, workers };
+        Ok(Self { application, php: Some(php) })
+    }
+
+    /// What the booted application answers for itself before the first request, each of them once.
+    pub(crate) fn warm_up(&self, settings: &Settings) -> Vec<PathAndQuery> {
+        // PHP's caches for each place in the code that looks something up fill at the first request, some at the second.
+        const TIMES: usize = 3;
+        if !self.php.as_ref().is_some_and(|php| php.model.boots_in_zygote()) {
+            return Vec::new();
+        }
+        let root = PathAndQuery::from_static("/");
+        let (paths, times) = match &settings.php.warm_up.0 {
+            Some(named) => (named.iter().flatten().map(|path| path.0.clone()).collect(), TIMES),
+            None => (vec![root], if self.rehearses(settings) { 1 } else { TIMES }),
+        };
+        paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
+    }
+
+    /// Whether a process that is thrown away answers them: where nobody knows that the script puts back what they leave.
+    pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
+        let script = self.php.as_ref().and_then(|php| php.script.as_ref());
+        settings.php.warm_up.0.is_none() && !matches!(script, Some(WorkerScript::Ours { .. }))
     }
 
     /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.
@@ -95,7 +141,15 @@ impl Plan {
         Some(format!("/{}", relative.to_str()?))
     }
 
-    /// What `SCRIPT_FILENAME` is in the model `worker`: the front controller, in whose place the worker script answers.
+    /// `SCRIPT_NAME` of a script that runs wherever it lies.
+    pub(crate) fn url_of(&self, script: &Path) -> String {
+        self.script_name(script).unwrap_or_else(|| {
+            let name = script.file_name().unwrap_or_default();
+            format!("/{}", name.to_string_lossy())
+        })
+    }
+
+    /// What `SCRIPT_FILENAME` is in models that run a worker script: the front controller, in whose place the worker script answers.
     pub(crate) fn nominal_script(&self) -> PathBuf {
         let own = &self.application.front_controller;
         own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))
@@ -110,7 +164,9 @@ impl Plan {
             line.push_str(&text);
         };
         if let Some(php) = &self.php {
-            add(format!("{} model", php.model.name()));
+            let place = format!(" in place of {}", php.wished.name());
+            let place = if php.model == php.wished { "" } else { &place };
+            add(format!("{} model{place}", php.model.name()));
             if let Some(script) = &php.script {
                 add(format!("worker script {script}"));
             }
@@ -171,41 +227,51 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
     Ok(application)
 }
 
+/// `snapshot` where something is there to boot ahead.
 fn model(application: &Application, settings: &Settings) -> Model {
-    let only_a_worker = application.kind == Kind::WorkerScript;
     let named = settings.php.worker_script.0.is_some();
-    settings.php.model.0.unwrap_or(if only_a_worker || named {
-        Model::Worker
-    } else {
-        Model::Request
-    })
+    let boots_ahead = match application.kind {
+        Kind::Laravel | Kind::Symfony | Kind::WorkerScript => true,
+        Kind::FrontController => {
+            named || application.worker_script.as_deref().is_some_and(detect::takes_requests)
+        }
+        Kind::StaticFiles => false,
+    };
+    let auto = if boots_ahead { Model::Snapshot } else { Model::Request };
+    settings.php.model.0.unwrap_or(auto)
 }
 
-fn worker_script(application: &Application, settings: &Settings) -> Result<WorkerScript, Failure> {
+fn worker_script(
+    application: &Application,
+    settings: &Settings,
+    environment: &Environment,
+    model: Model,
+) -> Result<WorkerScript, Failure> {
+    let named = settings.php.worker_script.0.is_some();
+    let usable = |script: &Path| match application.kind {
+        // In a framework's project a `worker.php` may be anything, a queue's worker for one.
+        Kind::Laravel => detect::takes_requests(script) && !is_octane(script),
+        Kind::Symfony => detect::takes_requests(script),
+        _ => true,
+    };
     match (&application.worker_script, application.kind) {
-        (Some(script), kind) if kind != Kind::Laravel || settings.php.worker_script.0.is_some() => {
-            Ok(WorkerScript::File(script.clone()))
-        }
-        (Some(script), _) if !is_octane(script) => Ok(WorkerScript::File(script.clone())),
+        (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
         (_, Kind::Laravel) => {
             Ok(WorkerScript::Ours { name: "laravel-worker.php", text: LARAVEL_WORKER })
         }
-        (_, Kind::Symfony) => {
-            Ok(WorkerScript::Ours { name: "symfony-worker.php", text: SYMFONY_WORKER })
-        }
+        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment).map_or(
+            WorkerScript::Ours { name: "symfony-worker.php", text: SYMFONY_WORKER },
+            WorkerScript::File,
+        )),
         _ => Err(Failure::misused(
             format!(
-                "the model `worker` needs a worker script, and {} has none",
+                "the model `{}` needs a worker script, and {} has none",
+                model.name(),
                 application.folder.display()
             ),
             "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",
         )),
     }
-}
-
-/// Octane's worker script wants to be started by `artisan octane:start`, which sets up the environment it reads.
-fn is_octane(script: &Path) -> bool {
-    script.ends_with("frankenphp-worker.php")
 }
 
 /// The processors that this process may use.

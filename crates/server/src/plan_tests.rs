@@ -2,8 +2,11 @@ use std::fs;
 
 use tempfile::TempDir;
 
+use pool::StartError;
+
 use super::*;
 use crate::config::Raw;
+use crate::fallback::Probe;
 
 /// A folder with these files beside programs `hearth-worker-8.2` and `-8.10`.
 struct Machine {
@@ -31,13 +34,17 @@ impl Machine {
         Self { app, environment, programs }
     }
 
+    fn write(&self, path: &str, text: &str) {
+        fs::write(self.app.path().join(path), text).unwrap();
+    }
+
     fn settings(&self, flags: &[(&'static str, &str)]) -> Settings {
         let flags = flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
         crate::config::load(self.app.path(), None, flags, &self.environment).unwrap()
     }
 
     fn plan(&self, flags: &[(&'static str, &str)]) -> Result<Plan, Failure> {
-        let application = crate::detect::detect(self.app.path())?;
+        let application = detect::detect(self.app.path())?;
         Plan::new(application, &self.settings(flags), &self.environment)
     }
 
@@ -58,8 +65,8 @@ fn one_line_explains_what_runs() {
     let laravel = Machine::with(&["artisan", "bootstrap/app.php", "public/index.php"]);
     assert_eq!(
         laravel.explained(&[("php.workers", "2")]),
-        "Laravel application in APP (artisan and bootstrap/app.php found); request model; document root APP/public; \
-         front controller APP/public/index.php; PHP 8.2.35; 2 workers"
+        "Laravel application in APP (artisan and bootstrap/app.php found); snapshot model; worker script Hearth's own \
+         laravel-worker.php; document root APP/public; front controller APP/public/index.php; PHP 8.2.35; 2 workers"
     );
     let files = Machine::with(&["index.html"]);
     assert_eq!(
@@ -69,7 +76,7 @@ fn one_line_explains_what_runs() {
     let script = Machine::with(&["worker.php"]);
     assert_eq!(
         script.explained(&[("php.workers", "1")]),
-        "worker script in APP (worker.php found); worker model; worker script APP/worker.php; document root APP; \
+        "worker script in APP (worker.php found); snapshot model; worker script APP/worker.php; document root APP; \
          front controller APP/worker.php; PHP 8.2.35; 1 worker"
     );
 }
@@ -84,10 +91,11 @@ fn a_framework_without_a_worker_script_gets_ours() {
     let octane =
         ["artisan", "bootstrap/app.php", "public/index.php", "public/frankenphp-worker.php"];
     assert!(matches!(script(&octane), WorkerScript::Ours { text, .. } if text == LARAVEL_WORKER));
-    let own = ["artisan", "bootstrap/app.php", "public/index.php", "public/worker.php"];
-    assert!(
-        matches!(script(&own), WorkerScript::File(path) if path.ends_with("public/worker.php"))
-    );
+    let with_own = Machine::with(&[&laravel[..], &["public/worker.php"]].concat());
+    let own = || with_own.plan(&model).unwrap().php.unwrap().script.unwrap();
+    assert!(matches!(own(), WorkerScript::Ours { .. }), "it may be a queue's worker");
+    with_own.write("public/worker.php", "<?php while (frankenphp_handle_request($handler));");
+    assert!(matches!(own(), WorkerScript::File(path) if path.ends_with("public/worker.php")));
     let symfony = ["config/bundles.php", "public/index.php"];
     assert!(matches!(script(&symfony), WorkerScript::Ours { text, .. } if text == SYMFONY_WORKER));
 }
@@ -114,7 +122,7 @@ fn settings_override_what_was_found() {
     );
     let plan = machine.plan(&[("php.worker_script", "loop.php")]).unwrap();
     let php = plan.php.unwrap();
-    assert_eq!(php.model, Model::Worker);
+    assert_eq!(php.model, Model::Snapshot);
     assert!(matches!(php.script, Some(WorkerScript::File(path)) if path.ends_with("loop.php")));
 }
 
@@ -136,4 +144,126 @@ fn what_cannot_run_is_refused_with_what_to_do() {
         bare.explained(&[("php.version", "8.2")]),
     ];
     insta::assert_snapshot!(seen.join("\n"));
+}
+
+const LARAVEL: [&str; 3] = ["artisan", "bootstrap/app.php", "public/index.php"];
+
+#[test]
+fn what_can_be_booted_ahead_is() {
+    let model = |machine: &Machine| machine.plan(&[]).unwrap().php.unwrap().model;
+    assert_eq!(model(&Machine::with(&LARAVEL)), Model::Snapshot);
+    assert_eq!(model(&Machine::with(&["config/bundles.php", "public/index.php"])), Model::Snapshot);
+    assert_eq!(model(&Machine::with(&["worker.php"])), Model::Snapshot);
+    assert_eq!(model(&Machine::with(&["index.php"])), Model::Request);
+    let both = Machine::with(&["public/index.php", "worker.php"]);
+    assert_eq!(model(&both), Model::Request, "a script of that name may be a queue's worker");
+    both.write("worker.php", "<?php while (hearth_handle_request($handler));");
+    assert_eq!(model(&both), Model::Snapshot);
+}
+
+#[test]
+fn a_machine_without_a_tracker_gets_fork() {
+    let machine = Machine::with(&LARAVEL);
+    let probe = |tracker: &str| Probe { tracker: tracker.into(), why: "refused".into() };
+    let mut plan = machine.plan(&[("php.workers", "1")]).unwrap();
+    assert_eq!(plan.fit_to_machine(&probe("soft-dirty")), None);
+    let fallback = plan.fit_to_machine(&probe("none")).unwrap();
+    assert_eq!((fallback.wished, fallback.instead), (Model::Snapshot, Model::Fork));
+    assert!(fallback.why.ends_with(": refused"), "{}", fallback.why);
+    assert!(plan.explain(None).contains("; fork model in place of snapshot; worker script"));
+    for model in ["request", "worker", "fork"] {
+        let mut plan = machine.plan(&[("php.model", model)]).unwrap();
+        assert_eq!(plan.fit_to_machine(&probe("none")), None, "{model} needs none");
+    }
+}
+
+#[test]
+fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
+    let unfit = StartError::Unfit { why: "a thread".into() };
+    let boot = StartError::Boot { output: "no App\\Kernel".into() };
+    let snapshot = StartError::NoSnapshot { why: "a thread".into() };
+    let laravel = Machine::with(&LARAVEL);
+    let script = Machine::with(&["worker.php"]);
+    let instead = |machine: &Machine, model: &str, error| {
+        let mut plan = machine.plan(&[("php.model", model)]).unwrap();
+        let fallback = plan.fit_to_application(error).map(|fallback| fallback.instead);
+        if fallback == Some(Model::Request) {
+            assert_eq!(plan.php.unwrap().script, None);
+        }
+        fallback
+    };
+    for model in ["auto", "snapshot", "fork"] {
+        assert_eq!(instead(&laravel, model, &unfit), Some(Model::Request), "{model}");
+        assert_eq!(instead(&script, model, &unfit), None, "{model}: there is nothing else to run");
+    }
+    assert_eq!(instead(&laravel, "snapshot", &snapshot), Some(Model::Fork));
+    assert_eq!(instead(&script, "auto", &snapshot), Some(Model::Fork));
+    // Hearth's own script for an application that is not as it expects: only where nobody asked for a boot.
+    assert_eq!(instead(&laravel, "auto", &boot), Some(Model::Request));
+    assert_eq!(instead(&laravel, "snapshot", &boot), None);
+    assert_eq!(instead(&script, "auto", &boot), None);
+}
+
+#[test]
+fn only_hearths_own_scripts_warm_up_in_place_unasked() {
+    let warm_up = |machine: &Machine, flags: &[(&'static str, &str)]| -> Vec<String> {
+        let paths = machine.plan(flags).unwrap().warm_up(&machine.settings(flags));
+        paths.iter().map(ToString::to_string).collect()
+    };
+    let laravel = Machine::with(&LARAVEL);
+    let script = Machine::with(&["worker.php"]);
+    assert_eq!(warm_up(&laravel, &[]), ["/"; 3]);
+    assert_eq!(warm_up(&laravel, &[("php.model", "fork")]), ["/"; 3]);
+    assert_eq!(warm_up(&laravel, &[("php.model", "prespawn")]), [""; 0]);
+    laravel.write("hearth.toml", "[php]\nwarm_up = \"off\"\n");
+    assert_eq!(warm_up(&laravel, &[]), [""; 0]);
+    let rehearses =
+        |machine: &Machine| machine.plan(&[]).unwrap().rehearses(&machine.settings(&[]));
+    assert_eq!(warm_up(&script, &[]), ["/"]);
+    assert!(rehearses(&script) && !rehearses(&laravel));
+    script.write("hearth.toml", "[php]\nwarm_up = [\"/a\", \"/b?c=1\"]\n");
+    assert_eq!(warm_up(&script, &[]), ["/a", "/a", "/a", "/b?c=1", "/b?c=1", "/b?c=1"]);
+    assert!(!rehearses(&script));
+}
+
+#[test]
+fn octanes_script_runs_when_it_is_named_and_finds_the_environment_it_reads() {
+    let machine =
+        Machine::with(&["artisan", "bootstrap/app.php", "public/index.php", OCTANE_SCRIPT]);
+    machine.write(OCTANE_SCRIPT, "<?php frankenphp_handle_request(fn () => 1);");
+    let ours = machine.plan(&[]).unwrap().php.unwrap();
+    assert!(matches!(ours.script, Some(WorkerScript::Ours { .. })), "it is not chosen unasked");
+    assert_eq!(ours.env, []);
+
+    let folder = machine.app.path().canonicalize().unwrap();
+    machine.write("hearth.toml", "[php.env]\nMAX_REQUESTS = \"500\"\n");
+    let script = folder.join(OCTANE_SCRIPT);
+    let named = machine.plan(&[("php.worker_script", script.to_str().unwrap())]).unwrap();
+    let php = named.php.unwrap();
+    assert_eq!(php.script, Some(WorkerScript::File(script)));
+    let wanted = [("APP_BASE_PATH", folder.to_str().unwrap()), ("LARAVEL_OCTANE", "1")];
+    let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(php.env, wanted, "what the settings say stays");
+}
+
+const OCTANE_SCRIPT: &str = "public/frankenphp-worker.php";
+
+#[test]
+fn a_symfony_runtime_for_frankenphp_runs_the_front_controller_as_worker_script() {
+    let machine = Machine::with(&["config/bundles.php", "public/index.php"]);
+    let script = || machine.plan(&[]).unwrap().php.unwrap().script.unwrap();
+    let index = machine.app.path().canonicalize().unwrap().join("public/index.php");
+    let composer = |class: &str| {
+        let composer = serde_json::json!({"extra": {"runtime": {"class": class}}});
+        machine.write("composer.json", &composer.to_string());
+    };
+
+    composer("Bref\\SymfonyRuntime");
+    assert!(matches!(script(), WorkerScript::Ours { .. }), "a runtime that runs no loop");
+    composer("Runtime\\FrankenPhpSymfony\\Runtime");
+    assert_eq!(script(), WorkerScript::File(index.clone()));
+    machine.write("hearth.toml", "[php.env]\nAPP_RUNTIME = \"App\\\\Runtime\"\n");
+    assert!(matches!(script(), WorkerScript::Ours { .. }), "APP_RUNTIME is stronger");
+    machine.write("hearth.toml", "[php.env]\nAPP_RUNTIME = \"App\\\\HearthRuntime\"\n");
+    assert_eq!(script(), WorkerScript::File(index));
 }

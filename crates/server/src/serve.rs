@@ -5,11 +5,15 @@
 //! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise.
 //! - Drain: the front stops accepting and finishes, then the pool, then the admin address. A second signal ends it at once.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pool::{Pool, StartError};
+use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request};
+use pool::{Model, Pool, RequestContext, RequestId, Scheme, Script, StartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -18,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, Serving, State};
 use crate::cli::Target;
-use crate::config::{self, Environment, Model, Settings};
+use crate::config::{self, Environment, Settings};
 use crate::detect;
 use crate::failure::Failure;
 use crate::front;
-use crate::plan::{PhpPlan, Plan, WorkerScript, processors};
+use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript, processors};
 use crate::run_dir::RunDir;
-use crate::{log, notify};
+use crate::{log, notify, php};
 
 /// Serves until a signal ends it.
 pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
@@ -32,7 +36,13 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
     let settings =
         config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;
     log::start(&settings, environment)?;
-    let plan = Plan::new(detect::detect(&target.path)?, &settings, environment)?;
+    let mut plan = Plan::new(detect::detect(&target.path)?, &settings, environment)?;
+    if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
+        let probe = php::probe(&php.worker, &settings);
+        if let Some(fallback) = plan.fit_to_machine(&probe) {
+            fallback.warn();
+        }
+    }
     raise_descriptor_limit();
 
     let threads = settings.server.threads.0.unwrap_or_else(default_threads);
@@ -51,13 +61,13 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
             "lower `server.threads`, or raise the limit of processes",
         )
     })?;
-    let outcome = runtime.block_on(run(&settings, &plan, environment));
+    let outcome = runtime.block_on(run(&settings, plan, environment));
     // What still runs now was cut by a second signal: nothing is waited for.
     runtime.shutdown_background();
     outcome
 }
 
-async fn run(settings: &Settings, plan: &Plan, environment: &Environment) -> Result<(), Failure> {
+async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Result<(), Failure> {
     let end = Ending::default();
     let mut watchers = JoinSet::new();
     let signals = Signals::listen().map_err(|error| {
@@ -90,23 +100,30 @@ async fn run(settings: &Settings, plan: &Plan, environment: &Environment) -> Res
 
 async fn serve_and_drain(
     settings: &Settings,
-    plan: &Plan,
+    mut plan: Plan,
     environment: &Environment,
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let front = front::bind(settings, plan).await?;
+    let mut front = front::bind(settings, &plan).await?;
     // Kept until the pool is drained: workers that are replaced read their files again.
-    let own_files = own_files(settings, plan, environment)?;
-    let pool = match &plan.php {
-        None => None,
-        Some(php) => {
-            let options = pool_options(php, plan, settings, own_files.as_ref());
-            let started = tokio::select! {
-                started = Pool::start(options) => started,
-                () = drain.cancelled() => return Ok(()),
-            };
-            Some(started.map_err(|error| boot_failure(&error, plan))?)
+    let own_files = own_files(settings, &plan, environment)?;
+    let pool = loop {
+        let Some(php) = &plan.php else { break None };
+        let options = pool_options(php, &plan, settings, own_files.as_ref());
+        let started = tokio::select! {
+            started = Pool::start(options) => started,
+            () = drain.cancelled() => return Ok(()),
+        };
+        match started {
+            Ok(pool) => break Some(pool),
+            Err(error) => {
+                let Some(fallback) = plan.fit_to_application(&error) else {
+                    return Err(boot_failure(&error, &plan));
+                };
+                fallback.warn();
+                front.route(settings, &plan)?;
+            }
         }
     };
 
@@ -161,7 +178,14 @@ fn own_files(
     let write = || {
         let run_dir =
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
-        let script = ours.map(|(name, text)| run_dir.write(name, text)).transpose()?;
+        let script = match ours {
+            Some((name, text)) => {
+                let (included, its_text) = INCLUDED_BY_WORKERS;
+                run_dir.write(included, its_text)?;
+                Some(run_dir.write(name, text)?)
+            }
+            None => None,
+        };
         Ok(Some(OwnFiles { script, run_dir }))
     };
     write().map_err(|error: std::io::Error| {
@@ -177,11 +201,26 @@ fn pool_options(
     own_files: Option<&OwnFiles>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
+    env.extend(php.env.iter().cloned());
+    let mut ini = settings.php.ini.0.clone();
+    let mut default = |name: &str, value: &str| {
+        if !ini.iter().any(|(set, _)| set == name) {
+            ini.push((name.into(), value.into()));
+        }
+    };
+    if php.model.boots_in_zygote() {
+        default(RESTART_TIMEOUT, "0");
+    }
+    if php.model == Model::Snapshot {
+        // The counters that make a function hot are put back with everything else, so it would only compile what never gets hot.
+        default("opcache.jit", "disable");
+    }
     let own_script = own_files.and_then(|own| own.script.as_ref());
     let worker_script = match (&php.script, own_script) {
         (_, Some(own)) => {
-            // It lies outside the application and finds it by this.
+            // It lies outside the application and finds it by this; in most models it has nothing to put back after a request.
             env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
+            env.push(("HEARTH_MODEL".into(), php.model.name().into()));
             Some(own.clone())
         }
         (Some(WorkerScript::File(path)), None) => Some(path.clone()),
@@ -189,18 +228,14 @@ fn pool_options(
     };
     pool::Options {
         program: php.worker.program.clone(),
-        model: match php.model {
-            Model::Request => pool::Model::Request,
-            Model::Worker => pool::Model::Worker,
-            Model::Fpm => pool::Model::Fpm,
-            Model::Builtin => pool::Model::Builtin,
-            Model::Cgi => pool::Model::Cgi,
-        },
+        model: php.model,
         worker_script,
         directory: plan.application.folder.clone(),
         run_dir: own_files.map(|own| own.run_dir.path().to_owned()).unwrap_or_default(),
-        ini: settings.php.ini.0.clone(),
+        ini,
         env,
+        warm_up: plan.warm_up(settings).into_iter().map(|path| warm_up(path, plan)).collect(),
+        rehearse: plan.rehearses(settings),
         workers: php.workers,
         backlog: settings.php.backlog,
         backlog_timeout: settings.php.backlog_timeout,
@@ -211,11 +246,49 @@ fn pool_options(
     }
 }
 
+/// A restart of OPcache (full, or `opcache_reset()`) waits until nobody reads it, and after this many seconds kills with SIGKILL whoever
+/// does (`accel_is_inactive()`, `kill_all_lockers()` in ext/opcache/ZendAccelerator.c). A zygote that has booted the application reads
+/// it for as long as it lives: 0 has OPcache wait, which costs a full cache at worst, where a kill costs every worker.
+const RESTART_TIMEOUT: &str = "opcache.force_restart_timeout";
+
+/// A request that the booted application answers for itself.
+fn warm_up(path: PathAndQuery, plan: &Plan) -> Request<()> {
+    const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
+    let filename = plan.nominal_script();
+    let name = plan.url_of(&filename);
+    let context = RequestContext {
+        script: Script {
+            filename: filename.into(),
+            name: name.into(),
+            path_info: "".into(),
+            document_root: plan.application.document_root.as_path().into(),
+        },
+        remote: ADDRESS,
+        local: ADDRESS,
+        scheme: Scheme::Http,
+        server_name: "localhost".into(),
+        server_port: ADDRESS.port(),
+        remote_user: None,
+        id: RequestId("warm-up".into()),
+        hints: None,
+    };
+    let mut request = Request::new(());
+    *request.uri_mut() = path.into();
+    request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("hearth (warm-up)"));
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/html, */*;q=0.1"));
+    request.extensions_mut().insert(context);
+    request
+}
+
 fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
     log::say(&plan.explain(None));
     let hint = match error {
         StartError::Program { .. } => {
             "`hearth check` looks at the PHP programs; `make build` builds them"
+        }
+        StartError::Unfit { .. } => {
+            "use `--model prespawn`, which boots it in each process, or find what leaves a thread running at boot"
         }
         StartError::Zygote { .. } => "`hearth check` shows PHP's settings and extensions",
         StartError::Boot { .. } => {

@@ -89,6 +89,14 @@ impl PhpFpm {
         Self { nginx, fpm, _folder: folder, address }
     }
 
+    /// 22 of nginx 1.22.1.
+    pub fn nginx_minor() -> u32 {
+        let output = Command::new("/usr/sbin/nginx").arg("-v").output().expect("nginx is there");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let minor = text.split_once("nginx/1.").and_then(|(_, rest)| rest.split('.').next());
+        minor.and_then(|minor| minor.parse().ok()).expect("nginx says its version")
+    }
+
     /// Where nginx listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -14,7 +14,9 @@ pub fn fake_worker() -> PathBuf {
                 .args(["build", "--quiet", "--locked", "-p", "testkit", "--bin", "fake-worker"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .status();
-            assert!(built.is_ok_and(|status| status.success()), "the fake worker builds");
+            // Where tests run without cargo (scripts/test-matrix) somebody has put it there.
+            let there = built.map_or_else(|_| program.is_file(), |status| status.success());
+            assert!(there, "the fake worker builds");
             program
         })
         .clone()

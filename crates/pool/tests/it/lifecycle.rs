@@ -59,12 +59,16 @@ async fn a_lost_zygote_is_started_anew() {
     let mut options = options(2);
     options.env = vec![("HEARTH_TEST_LOST".into(), "1".into())];
     let pool = Pool::start(options).await.unwrap();
-    let find =
-        || children().into_iter().find(|pid| environment(*pid).contains("HEARTH_TEST_LOST=1"));
-    let zygote = rustix::process::Pid::from_raw(find().unwrap().cast_signed()).unwrap();
-    rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
+    kill_zygote("HEARTH_TEST_LOST=1");
     eventually("the loss is seen", || pool.status().crashes >= 2).await;
     assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+}
+
+/// Kills the child of this process that has `variable` in its environment.
+pub(crate) fn kill_zygote(variable: &str) {
+    let zygote = children().into_iter().find(|pid| environment(*pid).contains(variable)).unwrap();
+    let zygote = rustix::process::Pid::from_raw(zygote.cast_signed()).unwrap();
+    rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
 }
 
 /// Direct children of this process.

@@ -4,6 +4,7 @@
 mod answers;
 mod lifecycle;
 mod losses;
+mod models;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -22,6 +23,8 @@ pub(crate) fn options(workers: usize) -> Options {
     Options {
         program: testkit::fake_worker(),
         model: Model::Request,
+        warm_up: Vec::new(),
+        rehearse: false,
         worker_script: None,
         directory: "/".into(),
         run_dir: std::env::temp_dir(),

@@ -1,4 +1,4 @@
-//! The machine: addresses, certificates, limits, and what the kernel offers to the models to come.
+//! The machine: addresses, certificates, limits, the kernel.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{Report, Topic};
 use crate::config::{Address, Settings};
+use crate::fallback::kernel_release;
 
 /// Descriptors beside clients' connections: workers' sockets, logs, listeners, open files.
 const OWN_DESCRIPTORS: u64 = 256;
@@ -102,44 +103,6 @@ fn descriptors(report: &mut Report, settings: &Settings) {
     }
 }
 
-/// Only told: no model of this build needs these.
 fn kernel(report: &mut Report) {
-    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
-    let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".into());
-    let userfaultfd = if Path::new("/dev/userfaultfd").exists() {
-        "by /dev/userfaultfd"
-    } else {
-        match read("/proc/sys/vm/unprivileged_userfaultfd").as_deref() {
-            Ok("1") => "for everybody",
-            Ok(_) => "for root, and in user mode",
-            Err(_) => "not there",
-        }
-    };
-    // PAGEMAP_SCAN came with Linux 6.7.
-    let pagemap_scan = match version(&release) {
-        Some(version) if version >= (6, 7) => "there",
-        Some(_) => "not there (needs Linux 6.7)",
-        None => "unknown",
-    };
-    report.fine(
-        Topic::System,
-        format!("Linux {release}; userfaultfd {userfaultfd}; PAGEMAP_SCAN {pagemap_scan}"),
-    );
-}
-
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_release_has_two_numbers_that_matter() {
-        assert_eq!(version("6.12.43+deb13-amd64"), Some((6, 12)));
-        assert_eq!(version("4.4.0"), Some((4, 4)));
-        assert_eq!(version("unknown"), None);
-    }
+    report.fine(Topic::System, format!("Linux {}", kernel_release()));
 }

@@ -46,6 +46,8 @@ pub(crate) enum Topic {
     Application,
     /// PHP and its extensions.
     Php,
+    /// How a request meets PHP.
+    Model,
     /// Addresses and certificates.
     Listeners,
     /// Limits of the process and features of the kernel.
@@ -58,6 +60,7 @@ impl Topic {
             Self::Settings => "settings",
             Self::Application => "application",
             Self::Php => "php",
+            Self::Model => "model",
             Self::Listeners => "listeners",
             Self::System => "system",
         }

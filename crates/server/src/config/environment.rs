@@ -14,7 +14,25 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),
+    ("HEARTH_MODEL", "set by Hearth for its own worker scripts: the execution model"),
     ("HEARTH_REQUEST_ID", "set by Hearth for PHP: the id of the request"),
+    ("HEARTH_SNAPSHOT_EXACT", "1: the model `snapshot` compares bytes instead of hashes"),
+    (
+        "HEARTH_SNAPSHOT_ORACLE",
+        "1: the model `snapshot` compares every page after each request and ends at a difference; for tests",
+    ),
+    (
+        "HEARTH_SNAPSHOT_STATISTICS",
+        "1: workers of the model `snapshot` write statistics to stderr when they end",
+    ),
+    (
+        "HEARTH_SNAPSHOT_TRACKER",
+        "forces how the model `snapshot` finds written pages: `userfaultfd`, `soft-dirty` or `none`",
+    ),
+    (
+        "HEARTH_WARM_UP",
+        "set by Hearth for PHP: 1 in a request that no client sent, see `php.warm_up`",
+    ),
     ("HEARTH_WORKER", "set by Hearth for PHP: 1 in a worker script"),
     ("HEARTH_WORKER_DIR", "the folder of the worker programs that the project's tests run"),
 ];

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use front_http::{AccessLogFormat, Cidr};
-use pool::ByteSize;
+use pool::{ByteSize, Model};
 
-use super::value::{Address, Auto, LogFormat, Model, Pairs, PhpVersion, Value};
+use super::value::{Address, Auto, LogFormat, Pairs, PhpVersion, UrlPath, Value};
 use super::{ConfigError, Sources};
 
 /// One row of the table.
@@ -186,14 +186,20 @@ settings! {
     php: Php {
         /// The PHP version, of those that Hearth was built for. `auto`: the highest.
         version: Auto<PhpVersion> = "auto", flag "php";
-        /// How a request meets PHP: `request` (G: PHP starts and ends with it), `worker` (A: one booted loop, state shared), or PHP's
-        /// own programs: `fpm` (E: php-fpm), `builtin` (F: `php -S`), `cgi` (H: php-cgi).
+        /// How a request meets PHP: `snapshot` (booted once, put back after each answer), `request` (as under php-fpm), and others.
         ///
-        /// `auto`: `worker` when a worker script is all there is, else `request`.
+        /// By letter: A `worker` (one booted loop, state shared), B `spawn` (a process for each request), C `prespawn` (the same, booted
+        /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`),
+        /// G `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are put back after each answer). docs/guide/models.md compares
+        /// them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`. Where `snapshot` cannot run `fork` takes its
+        /// place, or `request`, with a warning that says why; never `worker`.
         model: Auto<Model> = "auto", flag "model";
-        /// The worker script of the model `worker`. `auto`: the application's own, else Hearth's for Laravel or Symfony.
+        /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
+        /// Hearth's for Laravel or Symfony.
         worker_script: Auto<PathBuf> = "auto", flag "worker-script";
-        /// How many PHP processes answer requests. `auto`: one per processor.
+        /// How many requests PHP answers at once, each in a process of its own. `auto`: one per processor.
+        ///
+        /// The models `spawn`, `prespawn` and `fork` keep as many processes more that wait for the next requests.
         workers: Auto<NonZeroUsize> = "auto", flag "workers";
         /// How many requests may wait for a worker; one more gets 503 at once.
         backlog: usize = "1024";
@@ -201,11 +207,21 @@ settings! {
         backlog_timeout: Duration = "30s";
         /// How long one request may take, waiting not counted; then 504, and its worker is killed.
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
-        /// How long PHP may take to start, and a worker script to boot.
+        /// How long PHP may take to start, and a worker script to boot (its warm-up included).
         boot_timeout: Duration = "30s";
-        /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once.
+        /// What the booted application answers for itself before the first request, so that code and caches are warm: URL paths. For
+        /// the models `fork` and `snapshot`.
+        ///
+        /// Each is requested three times, with GET, the host `localhost` and `$_SERVER['HEARTH_WARM_UP']`; nobody sees the answers. `auto`:
+        /// `/`, in the booted application itself where Hearth's own script for Laravel or Symfony runs, which puts back what a request
+        /// leaves in the framework. With other worker scripts a copy of it answers, is thrown away and tells which classes it has
+        /// loaded: less is warm, but what a request leaves in memory would be there in every request to come. Paths that
+        /// you name are always requested in place, which makes such scripts about twice as fast: name them if theirs leave nothing.
+        warm_up: Auto<Option<Vec<UrlPath>>> = "auto";
+        /// Replace a worker after this many requests, up to a tenth more at random so that not all go at once. For resident workers:
+        /// the models `worker`, `request` and `snapshot`.
         max_requests: Option<NonZeroU64> = "off", flag "max-requests";
-        /// Replace a worker whose resident memory is above this after a request.
+        /// Replace a worker whose resident memory is above this after a request. For resident workers, as `max_requests`.
         memory_limit: Option<ByteSize> = "off";
         /// Settings for PHP: stronger than php.ini, weaker than `ini_set()`. `hearth.toml` has them as a table `[php.ini]`.
         ini: Pairs = "", flag "ini";

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use front_http::{AccessLogFormat, Cidr};
-use pool::ByteSize;
+use http::uri::PathAndQuery;
+use pool::{ByteSize, Model};
 
 /// A value before it has a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -412,72 +413,33 @@ impl Value for Cidr {
     }
 }
 
-/// How a request meets PHP: only the models that this build has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Model {
-    /// PHP's own request start-up and shutdown, in one process (letter G).
-    Request,
-    /// A loop in one process, state shared between requests (letter A).
-    Worker,
-    /// A php-fpm of our own (letter E).
-    Fpm,
-    /// `php -S`, one for each worker (letter F).
-    Builtin,
-    /// A `php-cgi` for each request (letter H).
-    Cgi,
-}
-
-impl Model {
-    /// Whether PHP runs in a program of its own, not in Hearth's.
-    pub(crate) fn is_foreign(self) -> bool {
-        matches!(self, Self::Fpm | Self::Builtin | Self::Cgi)
+const MODEL_NAMES: &[&str] = &{
+    let mut names = [""; Model::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Model::ALL[at].name();
+        at += 1;
     }
-
-    /// Its name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Worker => "worker",
-            Self::Fpm => "fpm",
-            Self::Builtin => "builtin",
-            Self::Cgi => "cgi",
-        }
-    }
-}
-
-/// Models that Hearth's documentation names and this build cannot run.
-const OTHER_MODELS: &[(&str, &str)] =
-    &[("B", "spawn"), ("C", "prespawn"), ("D", "fork"), ("S", "snapshot")];
+    names
+};
 
 impl Value for Model {
     const PLACEHOLDER: &'static str = "MODEL";
 
     fn expected() -> String {
-        "`request` (or `G`), `worker` (`A`), `fpm` (`E`), `builtin` (`F`) or `cgi` (`H`)".into()
+        let models = Self::ALL.iter().map(|model| format!("`{}`", model.name()));
+        let letters: Vec<&str> = Self::ALL.iter().map(|model| model.letter()).collect();
+        let names = models.collect::<Vec<_>>().join(", ");
+        format!("{names} (or their letters: {})", letters.join(" "))
     }
 
     fn choices() -> &'static [&'static str] {
-        &["request", "worker", "fpm", "builtin", "cgi"]
+        MODEL_NAMES
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
-        match text {
-            "request" | "G" => Ok(Self::Request),
-            "worker" | "A" => Ok(Self::Worker),
-            "fpm" | "E" => Ok(Self::Fpm),
-            "builtin" | "F" => Ok(Self::Builtin),
-            "cgi" | "H" => Ok(Self::Cgi),
-            other => Err(
-                match OTHER_MODELS.iter().find(|(letter, name)| *letter == other || *name == other)
-                {
-                    Some((_, name)) => {
-                        Wrong(format!("the model `{name}`, which this build does not have yet"))
-                    }
-                    None => Wrong::quoted(other),
-                },
-            ),
-        }
+        Self::named(text).ok_or_else(|| Wrong::quoted(text))
     }
 }
 
@@ -516,6 +478,24 @@ impl Value for PhpVersion {
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
         Self::parse(text).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// The path of a URL, with a query if need be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UrlPath(pub PathAndQuery);
+
+impl Value for UrlPath {
+    const PLACEHOLDER: &'static str = "URL_PATH";
+
+    fn expected() -> String {
+        "the path of a URL such as `/` or `/news?page=2`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let path = text.starts_with('/').then(|| text.parse().ok()).flatten();
+        path.map(Self).ok_or_else(|| Wrong::quoted(text))
     }
 }
 

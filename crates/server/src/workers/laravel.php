@@ -1,27 +1,34 @@
 <?php
 
 /*
- * Hearth's worker script for Laravel 8 and later: boots the application once and answers requests in a loop.
+ * Hearth's worker script for Laravel 8 and later: boots the application once, then answers requests.
  *
- * The model `worker` shares state between requests, on purpose: that is what makes it fast. This script puts back what Laravel
- * itself keeps per request: the container (bindings, instances, terminating callbacks), configuration, events, views, URLs,
- * translations, log context, open transactions. It cannot put back what the application keeps in statics, globals and
- * singletons made while it booted. The models `request` (and later `snapshot`) isolate requests fully.
- *
- * Database and Redis connections stay open between requests.
+ * What happens after a request depends on the model:
+ * - `worker`: what Laravel itself keeps per request is put back: the container (bindings, instances, terminating callbacks),
+ *   configuration, events, views, URLs, translations, log context, open transactions. It cannot put back what the application keeps in
+ *   statics, globals and singletons made while it booted. Database and Redis connections stay open.
+ * - all others: nothing, because Hearth puts the whole process back, or ends it. Before that they may be asked synthetic requests, to
+ *   warm up what real ones will need. After each of those everything that the application itself has made goes again: instances,
+ *   properties of its objects, its static properties, database and Redis connections. Classes, views, routes, opcache stay warm.
  */
 
 declare(strict_types=1);
 
+use Hearth\Worker\ApplicationState;
 use Illuminate\Contracts\Http\Kernel;
+use Illuminate\Foundation\Bootstrap\RegisterProviders;
+use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
+use Illuminate\Foundation\Events\Terminating;
 use Illuminate\Http\Request;
 use Illuminate\Support\Facades\Facade;
+use Symfony\Component\HttpFoundation\Response;
 
 (static function (): void {
     $folder = getenv('HEARTH_APP_DIR');
     if ($folder === false || !is_file($folder . '/bootstrap/app.php')) {
         throw new RuntimeException('HEARTH_APP_DIR names no Laravel application.');
     }
+    $sharesState = (getenv('HEARTH_MODEL') ?: 'worker') === 'worker';
     chdir($folder . '/public');
     defined('LARAVEL_START') || define('LARAVEL_START', microtime(true));
 
@@ -29,12 +36,23 @@ use Illuminate\Support\Facades\Facade;
     ignore_user_abort(true);
 
     require $folder . '/vendor/autoload.php';
-    $app = require $folder . '/bootstrap/app.php';
-    $kernel = $app->make(Kernel::class);
+    try {
+        $app = require $folder . '/bootstrap/app.php';
+        $kernel = $app->make(Kernel::class);
 
-    // Service providers may ask for the request while they boot; there is none yet.
-    $app->instance('request', Request::create('http://localhost'));
-    $kernel->bootstrap();
+        // Service providers may ask for the request while they boot. There is none yet: they get a command's, made of APP_URL.
+        $app->instance('request', Request::create('http://localhost'));
+        $app->beforeBootstrapping(RegisterProviders::class, static function ($app): void {
+            (new SetRequestForConsole())->bootstrap($app);
+        });
+        $kernel->bootstrap();
+    } catch (Throwable $reason) {
+        // Laravel would render a page for it, and fail at that too, because views are among what is not there yet.
+        do {
+            error_log(sprintf('%s: %s in %s:%d', $reason::class, $reason->getMessage(), $reason->getFile(), $reason->getLine()));
+        } while ($reason = $reason->getPrevious());
+        exit(1);
+    }
 
     // Made once and free of request state, so each request finds them ready.
     $warm = [
@@ -54,20 +72,16 @@ use Illuminate\Support\Facades\Facade;
 
     // What a request changes in these objects is undone: their properties are put back as they are now. Arrays are copied only
     // when a request writes to them. The container comes last, so that it forgets what the others made.
-    $properties = static function (object $object): array {
-        return (function (): array {
-            return get_object_vars($this);
-        })->call($object);
-    };
     $frozen = [];
     foreach (['config', 'cookie', 'events', 'log', 'router', 'session', 'translator', 'url', 'view'] as $name) {
         if ($app->resolved($name)) {
-            $object = $app->make($name);
-            $frozen[] = [$object, $properties($object)];
+            $frozen[] = $app->make($name);
         }
     }
-    $frozen[] = [$kernel, $properties($kernel)];
-    $frozen[] = [$app, $properties($app)];
+    $frozen[] = $kernel;
+    $frozen[] = $app;
+    $properties = static fn (object $object): array => (fn (): array => get_object_vars($this))->call($object);
+    $frozen = array_map(static fn (object $object): array => [$object, $properties($object)], $frozen);
 
     $putBack = static function () use ($frozen): void {
         foreach ($frozen as [$object, $values]) {
@@ -81,9 +95,14 @@ use Illuminate\Support\Facades\Facade;
     };
 
     $cleanUp = static function (?Request $request) use ($app, $putBack): void {
-        $route = $request === null ? null : $request->route();
-        if (is_object($route) && method_exists($route, 'flushController')) {
-            $route->flushController();
+        $route = $request?->route();
+        if (is_object($route)) {
+            // A route belongs to all requests; what it knows of the last one goes.
+            if (method_exists($route, 'flushController')) {
+                $route->flushController();
+            }
+            $route->controller = null;
+            $route->parameters = null;
         }
         if ($app->resolved('db')) {
             foreach ($app->make('db')->getConnections() as $connection) {
@@ -114,28 +133,76 @@ use Illuminate\Support\Facades\Facade;
         $putBack();
     };
 
-    // Values of .env live in $_SERVER too, which each request gets anew.
-    $environment = array_filter(
-        array_intersect_key($_SERVER, $_ENV),
-        static function ($name): bool {
-            return strncmp((string) $name, 'HTTP_', 5) !== 0;
-        },
-        ARRAY_FILTER_USE_KEY,
-    );
-
-    $handle = static function () use ($kernel, $cleanUp, $environment): void {
-        $_SERVER += $environment;
-        $request = null;
-        try {
-            $request = Request::capture();
-            $response = $kernel->handle($request);
-            $response->send();
-            $kernel->terminate($request, $response);
-        } finally {
-            $cleanUp($request);
+    // Sockets that this process has opened are of no use in its forks.
+    $disconnect = static function () use ($app): void {
+        if ($app->resolved('db')) {
+            foreach (array_keys($app->make('db')->getConnections()) as $name) {
+                $app->make('db')->purge($name);
+            }
+        }
+        if ($app->resolved('redis') && method_exists($redis = $app->make('redis'), 'connections')) {
+            foreach (array_keys($redis->connections() ?? []) as $name) {
+                $redis->purge($name);
+            }
         }
     };
 
+    // Values of .env live in $_SERVER too, which each request gets anew.
+    $environment = array_filter(
+        array_intersect_key($_SERVER, $_ENV),
+        static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
+        ARRAY_FILTER_USE_KEY,
+    );
+
+    $maintenance = $folder . '/storage/framework/maintenance.php';
+    $request = null;
+    $isWarmUp = false;
+    $handle = static function () use ($kernel, $environment, $maintenance, &$request, &$isWarmUp): void {
+        $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
+        $_SERVER += $environment;
+        // `artisan down --render` has put a page there, which ends the script unless the visitor may pass.
+        if (is_file($maintenance)) {
+            (static fn (): mixed => require $maintenance)();
+        }
+        $request = Request::capture();
+        $response = $kernel->handle($request);
+        // Ends the answer; what follows runs while the client has it already.
+        $response->send();
+        $kernel->terminate($request, $response);
+    };
+
+    if ($sharesState) {
+        while (hearth_handle_request($handle)) {
+            // Here and not in the handler: exit() leaves that one early.
+            $cleanUp($request);
+            $request = null;
+        }
+        return;
+    }
+
+    require_once __DIR__ . '/application_state.php';
+    $disconnect();
+    // All instances, but for caches of what depends on files alone.
+    $instances = (function (): array {
+        $caches = ['blade.compiler', 'files', 'routes', 'view.engine.resolver', 'view.finder'];
+        return array_filter(array_diff_key($this->instances, array_flip($caches)), is_object(...));
+    })->call($app);
+    $instances = array_map(static fn (object $object): array => [$object, ApplicationState::properties($object)], $instances);
+    $state = new ApplicationState($folder, [$app->bootstrapPath('cache'), $app->storagePath()], []);
+    $state->remember([$app, $kernel]);
+
     while (hearth_handle_request($handle)) {
+        if (!$isWarmUp) {
+            continue;
+        }
+        $disconnect();
+        $cleanUp($request);
+        $request = null;
+        foreach ($instances as [$object, $values]) {
+            ApplicationState::putBackProperties($object, $values);
+        }
+        $state->putBack([$app, $kernel]);
+        // What only cycles hold may be an open connection.
+        gc_collect_cycles();
     }
 })();

@@ -1,20 +1,30 @@
 <?php
 
 /*
- * Hearth's worker script for Symfony 5.4 and later: boots the kernel once and answers requests in a loop.
+ * Hearth's worker script for Symfony 5.4 and later: boots the kernel once, then answers requests.
  *
- * The model `worker` shares state between requests, on purpose: that is what makes it fast. Services that Symfony knows how to
- * reset (tag `kernel.reset`, interface ResetInterface) are reset after each request. Statics, globals and other services keep
- * what a request left in them. The models `request` (and later `snapshot`) isolate requests fully.
+ * The kernel is what the closure of a Runtime-style public/index.php returns, else App\Kernel. The environment and debug mode come
+ * from the environment or .env, as the Runtime component reads them; without either it is `prod`, debug off.
  *
- * The kernel is App\Kernel. APP_ENV and APP_DEBUG come from the environment or .env; without either it is `prod`, debug off.
+ * What happens after a request depends on the model:
+ * - `worker`: Symfony resets its services (tag `kernel.reset`). Statics, globals and other services keep what the request left.
+ * - all others: nothing, because Hearth puts the whole process back, or ends it. Before that they may be asked synthetic requests, to
+ *   warm up what real ones will need. After each of those everything that the application itself has made goes again: services whose
+ *   class is the application's, services that lead to one, its static properties, open connections. Services of packages stay,
+ *   reset as Symfony's contract for long-running processes says.
  */
 
 declare(strict_types=1);
 
+use Hearth\Worker\ApplicationState;
+use Symfony\Component\DependencyInjection\Container;
 use Symfony\Component\Dotenv\Dotenv;
 use Symfony\Component\ErrorHandler\Debug;
 use Symfony\Component\HttpFoundation\Request;
+use Symfony\Component\HttpFoundation\Response;
+use Symfony\Component\HttpKernel\HttpKernel;
+use Symfony\Component\HttpKernel\HttpKernelInterface;
+use Symfony\Component\HttpKernel\Kernel;
 use Symfony\Component\HttpKernel\KernelInterface;
 use Symfony\Component\HttpKernel\TerminableInterface;
 
@@ -23,17 +33,31 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     if ($folder === false || !is_file($folder . '/vendor/autoload.php')) {
         throw new RuntimeException('HEARTH_APP_DIR names no application with vendor/autoload.php; run `composer install` in it.');
     }
+    $sharesState = (getenv('HEARTH_MODEL') ?: 'worker') === 'worker';
     chdir($folder . '/public');
 
     // A client that goes away must not end the script: the next request is not its fault.
     ignore_user_abort(true);
 
     require $folder . '/vendor/autoload.php';
-    if (class_exists(Dotenv::class) && (is_file($folder . '/.env') || is_file($folder . '/.env.local.php'))) {
-        (new Dotenv())->bootEnv($folder . '/.env');
+
+    // Options of the Runtime component, where applications that have it keep them.
+    $composer = is_file($folder . '/composer.json') ? json_decode((string) file_get_contents($folder . '/composer.json'), true) : null;
+    $options = $composer['extra']['runtime'] ?? [];
+    $envName = $options['env_var_name'] ?? 'APP_ENV';
+    $debugName = $options['debug_var_name'] ?? 'APP_DEBUG';
+    $dotenv = $folder . '/' . ($options['dotenv_path'] ?? '.env');
+    if (!($options['disable_dotenv'] ?? false) && class_exists(Dotenv::class) && (is_file($dotenv) || is_file($dotenv . '.local.php'))) {
+        (new Dotenv($envName, $debugName))
+            ->setProdEnvs((array) ($options['prod_envs'] ?? ['prod']))
+            ->usePutenv($options['use_putenv'] ?? false)
+            ->bootEnv($dotenv, 'dev', (array) ($options['test_envs'] ?? ['test']), $options['dotenv_overload'] ?? false);
     }
-    $env = (string) ($_SERVER['APP_ENV'] ?? $_ENV['APP_ENV'] ?? 'prod');
-    $debug = filter_var($_SERVER['APP_DEBUG'] ?? $_ENV['APP_DEBUG'] ?? $env !== 'prod', FILTER_VALIDATE_BOOLEAN);
+    $env = (string) ($_SERVER[$envName] ?? $_ENV[$envName] ?? 'prod');
+    $isProd = in_array($env, (array) ($options['prod_envs'] ?? ['prod']), true);
+    $debug = filter_var($_SERVER[$debugName] ?? $_ENV[$debugName] ?? !$isProd, FILTER_VALIDATE_BOOLEAN);
+    $_SERVER[$envName] = $_ENV[$envName] = $env;
+    $_SERVER[$debugName] = $_ENV[$debugName] = $debug ? '1' : '0';
     if ($debug) {
         umask(0000);
         if (class_exists(Debug::class)) {
@@ -41,34 +65,143 @@ use Symfony\Component\HttpKernel\TerminableInterface;
         }
     }
 
-    $class = 'App\\Kernel';
-    if (!is_a($class, KernelInterface::class, true)) {
-        throw new RuntimeException('There is no App\\Kernel; write a worker script of your own and name it with --worker-script.');
+    $frontController = $folder . '/public/index.php';
+    // Composer's autoloader is there already, so that autoload_runtime.php leaves the closure to us.
+    $entrance = is_file($frontController) && str_contains((string) file_get_contents($frontController), 'autoload_runtime.php')
+        ? (static fn (): mixed => require $frontController)()
+        : null;
+    if ($entrance instanceof Closure) {
+        $parameters = (new ReflectionFunction($entrance))->getParameters();
+        $takesContext = count($parameters) === 1 && (string) $parameters[0]->getType() === 'array';
+        $entrance = $parameters === [] || $takesContext ? $entrance($_SERVER + $_ENV) : null;
     }
-    $kernel = new $class($env, $debug);
+    $kernel = $entrance;
+    // A reverse proxy such as HttpCache around the kernel.
+    while ($kernel instanceof HttpKernelInterface && !$kernel instanceof KernelInterface && method_exists($kernel, 'getKernel')) {
+        $kernel = $kernel->getKernel();
+    }
+    if (!$kernel instanceof KernelInterface) {
+        $class = 'App\\Kernel';
+        if (!is_a($class, KernelInterface::class, true)) {
+            throw new RuntimeException('There is no App\\Kernel; write a worker script of your own and name it with --worker-script.');
+        }
+        $entrance = $kernel = new $class($env, $debug);
+    }
     $kernel->boot();
+    $container = $kernel->getContainer();
+    if ($entrance === $kernel && !property_exists(Kernel::class, 'handlingHttpCache') && $container->has('http_cache')) {
+        // Up to Symfony 6.1 a kernel that is booted before its first request forgets its cache.
+        $entrance = $container->get('http_cache');
+    }
+
+    // What every request needs, made by constructors only.
+    $dispatcher = $container->has('event_dispatcher') ? $container->get('event_dispatcher') : null;
+    $httpKernel = $container->has('http_kernel') ? $container->get('http_kernel') : null;
+    if ($container->has('router') && method_exists($router = $container->get('router'), 'getMatcher')) {
+        $router->getMatcher();
+    }
 
     // Values of .env live in $_SERVER too, which each request gets anew.
     $environment = array_filter(
         array_intersect_key($_SERVER, $_ENV),
-        static function ($name): bool {
-            return strncmp((string) $name, 'HTTP_', 5) !== 0;
-        },
+        static fn (int|string $name): bool => !str_starts_with((string) $name, 'HTTP_'),
         ARRAY_FILTER_USE_KEY,
     );
 
-    $handle = static function () use ($kernel, $environment): void {
-        $_SERVER += $environment;
-        $request = Request::createFromGlobals();
-        $response = $kernel->handle($request);
-        $response->send();
-        if ($kernel instanceof TerminableInterface) {
-            $kernel->terminate($request, $response);
+    // Symfony's own kernel terminates by an event. When nobody listens, the answer and its end can leave in one piece: send() would
+    // say first that work goes on behind it.
+    $terminates = static function (string $class): string {
+        return method_exists($class, 'terminate') ? (new ReflectionMethod($class, 'terminate'))->class : '';
+    };
+    $endsByEvent = $entrance === $kernel && $terminates($kernel::class) === Kernel::class && $httpKernel !== null
+        && $terminates($httpKernel::class) === HttpKernel::class && $dispatcher !== null;
+    $send = static function (Response $response) use ($endsByEvent, $dispatcher): void {
+        if (!$endsByEvent || $dispatcher->hasListeners('kernel.terminate')) {
+            $response->send();
+        } elseif (Kernel::VERSION_ID >= 60400) {
+            $response->send(false);
+        } else {
+            $response->sendHeaders();
+            $response->sendContent();
         }
-        // Kernel::boot() resets services when a request has gone before: now, while the client has its answer already.
-        $kernel->boot();
     };
 
+    $complete = true;
+    $isWarmUp = false;
+    $handle = static function () use ($entrance, $send, $environment, &$complete, &$isWarmUp): void {
+        $complete = false;
+        $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
+        $_SERVER += $environment;
+        $request = Request::createFromGlobals();
+        $response = $entrance->handle($request);
+        $send($response);
+        if ($entrance instanceof TerminableInterface) {
+            $entrance->terminate($request, $response);
+        }
+        $complete = true;
+    };
+
+    // After exit() in a request the kernel and the request stack believe that they still serve it.
+    $forget = static function () use ($kernel, $container): void {
+        if ($kernel instanceof Kernel) {
+            (function (): void {
+                $this->requestStackSize = 0;
+                $this->resetServices = true;
+            })->bindTo($kernel, Kernel::class)();
+        }
+        if ($container->has('request_stack')) {
+            while ($container->get('request_stack')->pop() !== null) {
+            }
+        }
+    };
+
+    if ($sharesState) {
+        while (hearth_handle_request($handle)) {
+            if (!$complete) {
+                $forget();
+            }
+            // Kernel::boot() resets services when a request has gone before: now, while the client has its answer already.
+            $kernel->boot();
+        }
+        return;
+    }
+
+    require_once __DIR__ . '/application_state.php';
+    $services = static function () use ($container): array {
+        return (function (): array {
+            return [$this->services, $this->privates];
+        })->bindTo($container, Container::class)();
+    };
+    $drop = static function (array $ids) use ($container): void {
+        (function () use ($ids): void {
+            foreach (['services', 'privates'] as $property) {
+                $this->{$property} = array_filter($this->{$property}, static function (mixed $service) use ($ids): bool {
+                    return !is_object($service) || !isset($ids[spl_object_id($service)]);
+                });
+            }
+        })->bindTo($container, Container::class)();
+    };
+    $generated = [$kernel->getCacheDir(), method_exists($kernel, 'getBuildDir') ? $kernel->getBuildDir() : $kernel->getCacheDir()];
+    $state = new ApplicationState($folder, $generated, [$kernel, $container]);
+    $state->remember([$services(), $entrance]);
+    $kernelAtBoot = ApplicationState::properties($kernel);
+
     while (hearth_handle_request($handle)) {
+        if (!$isWarmUp) {
+            continue;
+        }
+        if (!$complete) {
+            $forget();
+        }
+        $kernel->boot();
+        if ($container->initialized('doctrine')) {
+            foreach ($container->get('doctrine')->getConnections() as $connection) {
+                $connection->close();
+            }
+        }
+        ApplicationState::putBackProperties($kernel, $kernelAtBoot);
+        $drop($state->putBack([$services(), $entrance]));
+        // What only cycles hold may be an open connection.
+        gc_collect_cycles();
     }
 })();

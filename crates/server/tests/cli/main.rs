@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod models;
 mod server;
 
 use std::fmt::Write as _;
@@ -66,7 +67,7 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
         &["serve", "--lisen", ":80"],
         &["serve", "--listen"],
         &["serve", "--listen", "nowhere"],
-        &["serve", "--model", "snapshot"],
+        &["serve", "--model", "snapshto"],
         &["serve", "--model", "request", "--model", "worker"],
         &["serve", ".", "extra"],
         &["check", "--jsno"],

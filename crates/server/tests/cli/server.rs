@@ -7,6 +7,8 @@ use std::time::Duration;
 pub(crate) struct Server {
     process: std::process::Child,
     lines: std::io::Lines<std::io::BufReader<std::process::ChildStderr>>,
+    /// All that was read of them.
+    pub(crate) said: Vec<String>,
 }
 
 impl Server {
@@ -14,16 +16,19 @@ impl Server {
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines =
             std::io::BufRead::lines(std::io::BufReader::new(process.stderr.take().unwrap()));
-        Self { process, lines }
+        Self { process, lines, said: Vec::new() }
     }
 
     /// Reads lines until one has this mark, and returns what follows it.
     pub(crate) fn address(&mut self, mark: &str) -> String {
-        self.lines
-            .by_ref()
-            .map(Result::unwrap)
-            .find_map(|line| line.split_once(mark).map(|(_, address)| address.to_owned()))
-            .unwrap_or_else(|| panic!("the server ended without `{mark}`"))
+        for line in self.lines.by_ref().map(Result::unwrap) {
+            let address = line.split_once(mark).map(|(_, address)| address.to_owned());
+            self.said.push(line);
+            if let Some(address) = address {
+                return address;
+            }
+        }
+        panic!("the server ended without `{mark}`: {:#?}", self.said)
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -31,7 +36,9 @@ impl Server {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
+    /// Reads what is left and waits for the end.
     pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.said.extend(self.lines.by_ref().map(Result::unwrap));
         self.process.wait().unwrap().code()
     }
 }

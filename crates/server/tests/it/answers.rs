@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Answer, Client, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, php_fpm};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, in_each_model, is_resident, php_fpm};
 
 fn request_model() -> (Site, Hearth) {
     let site = Site::of_scripts();
@@ -36,114 +36,126 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn a_plain_answer_has_a_length_and_phps_default_type() {
-    let (_site, hearth) = request_model();
-    let answer = hearth.get("/hello.php?name=Ada");
-    assert_eq!(answer.status_line, "HTTP/1.1 200 OK");
-    assert_eq!(answer.text(), "hello Ada\n");
-    assert_eq!(answer.field("content-length"), Some("10"));
-    assert_eq!(fields(&answer), pairs(&[("content-type", "text/html; charset=UTF-8")]));
+    for (_model, _site, hearth) in in_each_model() {
+        let answer = hearth.get("/hello.php?name=Ada");
+        assert_eq!(answer.status_line, "HTTP/1.1 200 OK");
+        assert_eq!(answer.text(), "hello Ada\n");
+        assert_eq!(answer.field("content-length"), Some("10"));
+        assert_eq!(fields(&answer), pairs(&[("content-type", "text/html; charset=UTF-8")]));
+    }
 }
 
 #[test]
 fn the_status_line_is_the_scripts_own() {
-    let (_site, hearth) = request_model();
-    let line = |case: &str| hearth.get(&format!("/headers.php?case={case}")).status_line;
-    assert_eq!(line("reason"), "HTTP/1.1 418 I'm a teapot");
-    assert_eq!(line("status"), "HTTP/1.1 404 Not Here");
-    assert_eq!(line("redirect"), "HTTP/1.1 302 Found");
-    assert_eq!(line("none"), "HTTP/1.1 204 No Content");
-    assert_eq!(line("not-modified"), "HTTP/1.1 304 Not Modified");
+    for (_model, _site, hearth) in in_each_model() {
+        let line = |case: &str| hearth.get(&format!("/headers.php?case={case}")).status_line;
+        assert_eq!(line("reason"), "HTTP/1.1 418 I'm a teapot");
+        assert_eq!(line("status"), "HTTP/1.1 404 Not Here");
+        assert_eq!(line("redirect"), "HTTP/1.1 302 Found");
+        assert_eq!(line("none"), "HTTP/1.1 204 No Content");
+        assert_eq!(line("not-modified"), "HTTP/1.1 304 Not Modified");
+    }
 }
 
 #[test]
 fn fields_keep_their_order_and_their_duplicates() {
-    let (_site, hearth) = request_model();
-    let answer = hearth.get("/headers.php?case=replace");
-    assert_eq!(
-        fields(&answer),
-        pairs(&[
-            ("x-one", "2"),
-            ("x-many", "1"),
-            ("x-many", "2"),
-            ("set-cookie", "a=1"),
-            ("set-cookie", "b=2; HttpOnly; SameSite=Lax"),
-            ("content-type", "text/html; charset=UTF-8"),
-        ])
-    );
-    assert_eq!(
-        hearth.get("/headers.php?case=type").field("content-type"),
-        Some("text/plain;charset=UTF-8")
-    );
-    assert_eq!(hearth.get("/headers.php?case=no-type").field("content-type"), None);
-    assert_eq!(hearth.get("/headers.php?case=callback").field("x-callback"), Some("1"));
+    for (_model, _site, hearth) in in_each_model() {
+        let answer = hearth.get("/headers.php?case=replace");
+        assert_eq!(
+            fields(&answer),
+            pairs(&[
+                ("x-one", "2"),
+                ("x-many", "1"),
+                ("x-many", "2"),
+                ("set-cookie", "a=1"),
+                ("set-cookie", "b=2; HttpOnly; SameSite=Lax"),
+                ("content-type", "text/html; charset=UTF-8"),
+            ])
+        );
+        assert_eq!(
+            hearth.get("/headers.php?case=type").field("content-type"),
+            Some("text/plain;charset=UTF-8")
+        );
+        assert_eq!(hearth.get("/headers.php?case=no-type").field("content-type"), None);
+        assert_eq!(hearth.get("/headers.php?case=callback").field("x-callback"), Some("1"));
+    }
 }
 
 #[test]
 fn a_head_too_large_for_a_frame_is_answered_with_500_and_a_log_line() {
-    let (_site, hearth) = request_model();
-    let pid = hearth.worker_pid();
-    assert_eq!(hearth.get("/headers.php?case=many").status, 500);
-    hearth.log_line("header");
-    assert_eq!(hearth.get("/pid.php").text(), pid.to_string());
+    for (model, _site, hearth) in in_each_model() {
+        let pid = hearth.worker_pid();
+        assert_eq!(hearth.get("/headers.php?case=many").status, 500, "{model}");
+        hearth.log_line("header");
+        let next = hearth.get("/pid.php").text();
+        assert_eq!(next == pid.to_string(), is_resident(model), "{model}");
+    }
 }
 
 #[test]
 fn answers_without_a_body_have_none_and_leave_the_connection_usable() {
-    let (_site, hearth) = request_model();
-    let mut client = hearth.connect();
-    let head = client.request("HEAD", "/hello.php", &[], b"").unwrap();
-    assert_eq!((head.status, head.body.len()), (200, 0));
-    for (case, status) in [("none", 204), ("not-modified", 304)] {
-        let answer = client.get(&format!("/headers.php?case={case}")).unwrap();
-        assert_eq!((answer.status, answer.body.len()), (status, 0));
-        assert_eq!(answer.field("transfer-encoding"), None);
+    for (_model, _site, hearth) in in_each_model() {
+        let mut client = hearth.connect();
+        let head = client.request("HEAD", "/hello.php", &[], b"").unwrap();
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        for (case, status) in [("none", 204), ("not-modified", 304)] {
+            let answer = client.get(&format!("/headers.php?case={case}")).unwrap();
+            assert_eq!((answer.status, answer.body.len()), (status, 0));
+            assert_eq!(answer.field("transfer-encoding"), None);
+        }
+        assert_eq!(client.get("/hello.php").unwrap().text(), "hello world\n");
     }
-    assert_eq!(client.get("/hello.php").unwrap().text(), "hello world\n");
 }
 
 #[test]
 fn pieces_reach_the_client_as_the_script_flushes_them() {
-    let (site, hearth) = request_model();
-    let gate = site.path().join("gate");
-    site.write(
-        "public/gate.php",
-        "<?php while (ob_get_level()) { ob_end_flush(); }\n\
-         echo 'first'; flush();\n\
-         while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); }\n\
-         echo 'second';",
-    );
-    let mut client = hearth.connect();
-    client
-        .send(testkit::head("GET", &format!("/gate.php?gate={}", gate.display()), &[], 0))
-        .unwrap();
-    let head = client.head().unwrap();
-    assert_eq!(head.status, 200);
-    assert_eq!(head.field("transfer-encoding"), Some("chunked"));
-    assert_eq!(client.chunk().unwrap().unwrap(), b"first", "while the script still runs");
-    std::fs::write(&gate, "").unwrap();
-    assert_eq!(client.chunk().unwrap().unwrap(), b"second");
-    assert_eq!(client.chunk().unwrap(), None);
+    for (_model, site, hearth) in in_each_model() {
+        let gate = site.path().join("gate");
+        site.write(
+            "public/gate.php",
+            "<?php while (ob_get_level()) { ob_end_flush(); }\n\
+             echo 'first'; flush();\n\
+             while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); }\n\
+             echo 'second';",
+        );
+        let mut client = hearth.connect();
+        client
+            .send(testkit::head("GET", &format!("/gate.php?gate={}", gate.display()), &[], 0))
+            .unwrap();
+        let head = client.head().unwrap();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.field("transfer-encoding"), Some("chunked"));
+        assert_eq!(client.chunk().unwrap().unwrap(), b"first", "while the script still runs");
+        std::fs::write(&gate, "").unwrap();
+        assert_eq!(client.chunk().unwrap().unwrap(), b"second");
+        assert_eq!(client.chunk().unwrap(), None);
+    }
 }
 
 #[test]
 fn a_large_answer_arrives_whole() {
-    let (_site, hearth) = request_model();
-    for size in [8191, 65_536, 1_000_000, 40_000_000] {
-        let answer = hearth.get(&format!("/large.php?size={size}"));
-        assert_eq!(answer.body.len(), size / 32 * 32);
-        let piece = answer.body[..32].to_vec();
-        assert!(answer.body.chunks(32).all(|chunk| chunk == piece));
+    for (model, _site, hearth) in in_each_model() {
+        let largest = if model == "request" { 40_000_000 } else { 4_000_000 };
+        for size in [8191, 65_536, 1_000_000, largest] {
+            let answer = hearth.get(&format!("/large.php?size={size}"));
+            assert_eq!(answer.body.len(), size / 32 * 32);
+            let piece = answer.body[..32].to_vec();
+            assert!(answer.body.chunks(32).all(|chunk| chunk == piece));
+        }
     }
 }
 
 #[test]
 fn output_buffers_left_open_are_sent() {
-    let (site, hearth) = request_model();
-    site.write(
-        "public/buffers.php",
-        "<?php ob_start(); ob_start(fn (string $text) => strtoupper($text)); echo 'buffered'; ob_start(); echo ' twice';",
-    );
-    assert_eq!(hearth.get("/buffers.php").text(), "BUFFERED TWICE");
+    for (model, site, hearth) in in_each_model() {
+        site.write(
+            "public/buffers.php",
+            "<?php ob_start(); ob_start(fn (string $text) => strtoupper($text)); echo 'buffered'; ob_start(); echo ' twice';",
+        );
+        for _ in 0..2 {
+            assert_eq!(hearth.get("/buffers.php").text(), "BUFFERED TWICE", "{model}");
+        }
+    }
     let (_site, hearth) = worker_model();
     assert_eq!(hearth.get("/output").text(), "BUFFERED");
 }
@@ -151,20 +163,21 @@ fn output_buffers_left_open_are_sent() {
 #[test]
 fn early_hints_come_before_the_answer() {
     let links = ["</style.css>; rel=preload; as=style", "</app.js>; rel=preload; as=script"];
-    let (_site, hearth) = request_model();
-    let mut client = hearth.connect();
-    client.send(testkit::head("GET", "/early_hints.php", &[], 0)).unwrap();
-    let hint = client.head().unwrap();
-    assert_eq!(hint.status_line, "HTTP/1.1 103 Early Hints");
-    assert_eq!(hint.all("link"), links);
-    let answer = client.answer_to("GET").unwrap();
-    assert_eq!((answer.status, answer.text().as_str()), (200, "final"));
-    assert_eq!(answer.field("link"), None);
+    for (model, _site, hearth) in in_each_model() {
+        let mut client = hearth.connect();
+        client.send(testkit::head("GET", "/early_hints.php", &[], 0)).unwrap();
+        let hint = client.head().unwrap();
+        assert_eq!(hint.status_line, "HTTP/1.1 103 Early Hints", "{model}");
+        assert_eq!(hint.all("link"), links);
+        let answer = client.answer_to("GET").unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (200, "final"));
+        assert_eq!(answer.field("link"), None);
 
-    // A client of HTTP/1.0 does not know them (RFC 9110 section 15.2).
-    let mut old = hearth.connect();
-    old.send("GET /early_hints.php HTTP/1.0\r\n\r\n").unwrap();
-    assert_eq!(old.head().unwrap().status, 200);
+        // A client of HTTP/1.0 does not know them (RFC 9110 section 15.2).
+        let mut old = hearth.connect();
+        old.send("GET /early_hints.php HTTP/1.0\r\n\r\n").unwrap();
+        assert_eq!(old.head().unwrap().status, 200);
+    }
 
     let (_site, hearth) = worker_model();
     let mut client = hearth.connect();
@@ -175,17 +188,15 @@ fn early_hints_come_before_the_answer() {
 
 #[test]
 fn a_finished_answer_is_sent_before_the_script_ends() {
-    for (name, model) in [("request", request_model()), ("worker", worker_model())] {
-        let (site, hearth) = model;
+    for (model, site, hearth) in in_each_model() {
         let file = site.path().join("after");
-        let path = if name == "request" { "/finish.php" } else { "/finish" };
         let pid = hearth.worker_pid();
-        let answer = hearth.get(&format!("{path}?echo&file={}", file.display()));
-        assert_eq!(answer.text(), "answered", "{name}");
-        assert_eq!(answer.field("content-length"), Some("8"), "{name}");
+        let answer = hearth.get(&format!("/finish.php?echo&file={}", file.display()));
+        assert_eq!(answer.text(), "answered", "{model}");
+        assert_eq!(answer.field("content-length"), Some("8"), "{model}");
         eventually("the script goes on", LIMIT, || file.exists());
         hearth.wait_idle(1);
-        assert_eq!(hearth.worker_pid(), pid, "{name}");
+        assert_eq!(hearth.worker_pid() == pid, is_resident(model), "{model}");
     }
     let (_site, hearth) = request_model();
     let began = Instant::now();
@@ -219,7 +230,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("/fatal.php?where=callback", "undefined_function_in_callback"),
     ("/fatal.php?where=output", "undefined_function_in_output"),
     ("/fatal.php?where=compile", "syntax error"),
-    ("/fatal.php?where=redeclare", "Cannot redeclare strlen_twice"),
+    ("/fatal.php?where=redeclare", "strlen_twice() (previously declared"),
     ("/fatal.php?after=flush", "undefined function undefined_function()"),
     ("/exception.php", "nobody catches this"),
     ("/memory.php", "Allowed memory size of 8388608 bytes exhausted"),
@@ -307,12 +318,14 @@ fn a_script_that_is_missing_is_a_path_like_any_other() {
 
 #[test]
 fn pipelined_requests_are_answered_in_their_order() {
-    let (_site, hearth) = request_model();
-    let mut client = hearth.connect();
-    let requests: String =
-        (0..20).map(|n| testkit::head("GET", &format!("/hello.php?name={n}"), &[], 0)).collect();
-    client.send(requests).unwrap();
-    for n in 0..20 {
-        assert_eq!(client.answer_to("GET").unwrap().text(), format!("hello {n}\n"));
+    for (_model, _site, hearth) in in_each_model() {
+        let mut client = hearth.connect();
+        let requests: String = (0..20)
+            .map(|n| testkit::head("GET", &format!("/hello.php?name={n}"), &[], 0))
+            .collect();
+        client.send(requests).unwrap();
+        for n in 0..20 {
+            assert_eq!(client.answer_to("GET").unwrap().text(), format!("hello {n}\n"));
+        }
     }
 }

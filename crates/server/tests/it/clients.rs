@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testkit::{Client, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, in_each_model, is_resident};
 
 fn read_when_there(file: &Path) -> String {
     eventually("the script has written its file", LIMIT, || {
@@ -18,42 +18,43 @@ fn read_when_there(file: &Path) -> String {
 
 #[test]
 fn a_script_without_ignore_user_abort_is_stopped_and_its_shutdown_function_runs() {
-    let site = Site::of_scripts();
-    let hearth = Hearth::request(&site);
-    let pid = hearth.worker_pid();
-    let file = site.path().join("seen");
-    let mut client = hearth.connect();
-    client
-        .send(head("GET", &format!("/aborted.php?times=100000&file={}", file.display()), &[], 0))
-        .unwrap();
-    assert_eq!(client.head().unwrap().status, 200);
-    client.chunk().unwrap();
-    drop(client);
-    assert_eq!(read_when_there(&file), "[1,1]\n", "connection_aborted() and CONNECTION_ABORTED");
-    hearth.wait_idle(1);
-    assert_eq!(hearth.get("/pid.php").text(), pid.to_string());
+    for (model, site, hearth) in in_each_model() {
+        let pid = hearth.worker_pid();
+        let file = site.path().join("seen");
+        let mut client = hearth.connect();
+        let target = format!("/aborted.php?times=100000&file={}", file.display());
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        assert_eq!(client.head().unwrap().status, 200);
+        client.chunk().unwrap();
+        drop(client);
+        let seen = read_when_there(&file);
+        assert_eq!(seen, "[1,1]\n", "{model}: connection_aborted() and CONNECTION_ABORTED");
+        hearth.wait_idle(1);
+        assert_eq!(hearth.get("/pid.php").text() == pid.to_string(), is_resident(model), "{model}");
+    }
 }
 
 #[test]
 fn a_script_with_ignore_user_abort_goes_on_and_can_ask() {
-    let site = Site::of_scripts();
-    site.write(
-        "public/goes_on.php",
-        "<?php ignore_user_abort(true); while (ob_get_level()) { ob_end_flush(); }\n\
-         for ($i = 0; !connection_aborted() && $i < 3000; $i++) { echo 'x'; flush(); usleep(10000); }\n\
-         $before = $i; for ($i = 0; $i < 5; $i++) { echo 'more'; flush(); }\n\
-         file_put_contents($_GET['file'], \"after $i more, aborted \" . connection_aborted() . \"\\n\");",
-    );
-    let hearth = Hearth::request(&site);
-    let pid = hearth.worker_pid();
-    let file = site.path().join("seen");
-    let mut client = hearth.connect();
-    client.send(head("GET", &format!("/goes_on.php?file={}", file.display()), &[], 0)).unwrap();
-    client.head().unwrap();
-    drop(client);
-    assert_eq!(read_when_there(&file), "after 5 more, aborted 1\n");
-    hearth.wait_idle(1);
-    assert_eq!(hearth.get("/pid.php").text(), pid.to_string());
+    for (model, site, hearth) in in_each_model() {
+        site.write(
+            "public/goes_on.php",
+            "<?php ignore_user_abort(true); while (ob_get_level()) { ob_end_flush(); }\n\
+             for ($i = 0; !connection_aborted() && $i < 3000; $i++) { echo 'x'; flush(); usleep(10000); }\n\
+             $before = $i; for ($i = 0; $i < 5; $i++) { echo 'more'; flush(); }\n\
+             file_put_contents($_GET['file'], \"after $i more, aborted \" . connection_aborted() . \"\\n\");",
+        );
+        let pid = hearth.worker_pid();
+        let file = site.path().join("seen");
+        let mut client = hearth.connect();
+        let target = format!("/goes_on.php?file={}", file.display());
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        client.head().unwrap();
+        drop(client);
+        assert_eq!(read_when_there(&file), "after 5 more, aborted 1\n", "{model}");
+        hearth.wait_idle(1);
+        assert_eq!(hearth.get("/pid.php").text() == pid.to_string(), is_resident(model), "{model}");
+    }
 }
 
 #[test]
@@ -120,15 +121,8 @@ fn leave_somewhere(address: SocketAddr, dice: &mut Dice) {
 
 #[test]
 fn a_hundred_clients_that_leave_at_any_time_cost_no_worker() {
-    for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_file(
-            "worker.php",
-            "<?php while (hearth_handle_request(function () {\n\
-             $file = __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH);\n\
-             if (is_file($file)) { require $file; } })) { }",
-        );
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+    for model in MODELS {
+        let (_site, path) = Site::of_scripts_in(model);
         let hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
         hearth.wait_idle(2);
         let pids = hearth.worker_pids();
@@ -157,18 +151,20 @@ fn a_hundred_clients_that_leave_at_any_time_cost_no_worker() {
             });
         });
         hearth.wait_idle(2);
-        assert_eq!(hearth.worker_pids(), pids, "{model}");
+        if is_resident(model) {
+            assert_eq!(hearth.worker_pids(), pids, "{model}");
+        }
         assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
     }
 }
 
 #[test]
 fn a_client_that_reads_slowly_gets_all_of_it() {
-    let site = Site::of_scripts();
-    let hearth = Hearth::request(&site);
-    let mut client = hearth.connect();
-    client.send(head("GET", "/large.php?size=8000000", &[], 0)).unwrap();
-    // PHP has long printed it all: the pause is the point.
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(client.answer_to("GET").unwrap().body.len(), 8_000_000);
+    for (model, _site, hearth) in in_each_model() {
+        let mut client = hearth.connect();
+        client.send(head("GET", "/large.php?size=8000000", &[], 0)).unwrap();
+        // PHP has long printed it all: the pause is the point.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(client.answer_to("GET").unwrap().body.len(), 8_000_000, "{model}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, in_each_model, runs_worker_script};
 
 /// Every process of a server but itself.
 fn family(hearth: &Hearth) -> Vec<u32> {
@@ -25,10 +25,8 @@ fn assert_gone(family: &[u32]) {
 
 #[test]
 fn a_drain_under_load_answers_every_accepted_request() {
-    for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_script("worker.php", "../worker.php");
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+    for model in MODELS {
+        let (_site, path) = Site::of_scripts_in(model);
         let mut hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
         hearth.wait_idle(2);
         let family = family(&hearth);
@@ -79,50 +77,51 @@ fn a_drain_under_load_answers_every_accepted_request() {
 
 #[test]
 fn requests_that_run_and_wait_are_answered_before_the_end() {
-    let site = Site::of_scripts();
-    let mut hearth = Hearth::request(&site);
-    let family = family(&hearth);
-    let gate = site.path().join("gate");
-    site.write("public/gate.php", "<?php while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } echo 'open';");
-    site.write("public/static.txt", "static");
-    let target = format!("/gate.php?gate={}", gate.display());
-    let mut clients: Vec<Client> = (0..3)
-        .map(|_| {
-            let mut client = hearth.connect();
-            client.send(head("GET", &target, &[], 0)).unwrap();
-            client
-        })
-        .collect();
-    eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
-    let mut idle = hearth.connect();
-    assert_eq!(idle.get("/static.txt").unwrap().text(), "static");
-    hearth.process.signal(Signal::TERM);
-    hearth.log_line("draining");
-    assert_eq!(hearth.admin("/up").status, 503, "a balancer can see it");
-    assert!(idle.is_closed(), "connections without a request are closed");
-    assert!(Client::connect(hearth.address).is_err(), "new ones are not taken");
-    std::fs::write(&gate, "").unwrap();
-    for client in &mut clients {
-        let answer = client.answer_to("GET").unwrap();
-        assert_eq!((answer.status, answer.text().as_str()), (200, "open"));
-        assert_eq!(answer.field("connection"), Some("close"));
+    for (model, site, mut hearth) in in_each_model() {
+        let family = family(&hearth);
+        let gate = site.path().join("gate");
+        site.write("public/gate.php", "<?php while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } echo 'open';");
+        site.write("public/static.txt", "static");
+        let target = format!("/gate.php?gate={}", gate.display());
+        let mut clients: Vec<Client> = (0..3)
+            .map(|_| {
+                let mut client = hearth.connect();
+                client.send(head("GET", &target, &[], 0)).unwrap();
+                client
+            })
+            .collect();
+        eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
+        let mut idle = hearth.connect();
+        let file = if runs_worker_script(model) { "/public/static.txt" } else { "/static.txt" };
+        assert_eq!(idle.get(file).unwrap().text(), "static");
+        hearth.process.signal(Signal::TERM);
+        hearth.log_line("draining");
+        assert_eq!(hearth.admin("/up").status, 503, "a balancer can see it");
+        assert!(idle.is_closed(), "connections without a request are closed");
+        assert!(Client::connect(hearth.address).is_err(), "new ones are not taken");
+        std::fs::write(&gate, "").unwrap();
+        for client in &mut clients {
+            let answer = client.answer_to("GET").unwrap();
+            assert_eq!((answer.status, answer.text().as_str()), (200, "open"));
+            assert_eq!(answer.field("connection"), Some("close"));
+        }
+        assert_eq!(hearth.process.wait(LIMIT).code(), Some(0), "{model}");
+        assert_gone(&family);
     }
-    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
-    assert_gone(&family);
 }
 
 #[test]
 fn work_after_the_answer_is_finished_before_the_end() {
-    let site = Site::of_scripts();
-    let hearth = Hearth::request(&site);
-    let file = site.path().join("after");
-    assert_eq!(
-        hearth.get(&format!("/finish.php?sleep=1&file={}", file.display())).text(),
-        "answered"
-    );
-    assert!(!file.exists());
-    assert_eq!(hearth.stop().code(), Some(0));
-    assert!(file.exists(), "fastcgi_finish_request() promises the rest of the script");
+    for (model, site, hearth) in in_each_model() {
+        let file = site.path().join("after");
+        assert_eq!(
+            hearth.get(&format!("/finish.php?sleep=1&file={}", file.display())).text(),
+            "answered"
+        );
+        assert!(!file.exists(), "{model}");
+        assert_eq!(hearth.stop().code(), Some(0), "{model}");
+        assert!(file.exists(), "{model}: fastcgi_finish_request() promises the rest of the script");
+    }
 }
 
 #[test]
@@ -167,17 +166,20 @@ fn a_drain_waits_no_longer_than_its_patience() {
 
 #[test]
 fn no_process_outlives_a_server_that_is_killed() {
-    let site = Site::of_scripts();
-    let mut hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
-    hearth.wait_idle(2);
-    let family = family(&hearth);
-    let mut client = hearth.connect();
-    client.send(head("GET", "/timeout.php?forever", &[], 0)).unwrap();
-    eventually("one is busy", LIMIT, || {
-        let status = hearth.status();
-        status["pool"]["workers"].as_array().unwrap().iter().any(|worker| worker["state"] == "busy")
-    });
-    hearth.process.signal(Signal::KILL);
-    hearth.process.wait(LIMIT);
-    assert_gone(&family);
+    for model in MODELS {
+        let (_site, path) = Site::of_scripts_in(model);
+        let mut hearth = Serve::new(path).args(&["--model", model]).workers(2).start();
+        hearth.wait_idle(2);
+        let mut client = hearth.connect();
+        client.send(head("GET", "/timeout.php?forever", &[], 0)).unwrap();
+        eventually("one is busy", LIMIT, || {
+            let status = hearth.status();
+            let workers = status["pool"]["workers"].as_array().unwrap();
+            workers.iter().any(|worker| worker["state"] == "busy")
+        });
+        let family = family(&hearth);
+        hearth.process.signal(Signal::KILL);
+        hearth.process.wait(LIMIT);
+        assert_gone(&family);
+    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use pool::Model;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -13,6 +14,29 @@ use testkit::{Answer, Client, Log, PhpFpm, ProcessFacts, Running, eventually};
 
 /// How long anything may take that is not a matter of time; generous, since both processors may be busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// The models whose answers no client can tell apart.
+pub(crate) const MODELS: &[&str] = &["request", "worker", "spawn", "prespawn", "fork", "snapshot"];
+
+/// Its processes serve one request after the other.
+pub(crate) fn is_resident(model: &str) -> bool {
+    matches!(model, "request" | "worker" | "snapshot")
+}
+
+/// A worker script answers, not the script that the URL names.
+pub(crate) fn runs_worker_script(model: &str) -> bool {
+    matches!(model, "worker" | "prespawn" | "fork" | "snapshot")
+}
+
+/// Every model in turn with the scripts of `tests/php` and one worker. A test that fails has printed which it was.
+pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Hearth)> {
+    MODELS.iter().map(|model| {
+        println!("model {model}");
+        let (site, path) = Site::of_scripts_in(model);
+        let hearth = Serve::new(path).args(&["--model", model]).workers(1).start();
+        (*model, site, hearth)
+    })
+}
 
 /// An application's folder.
 #[derive(Debug)]
@@ -38,11 +62,17 @@ impl Site {
         let site = Self::of_scripts().with_file(
             "worker.php",
             "<?php while (hearth_handle_request(function () {\n\
-             require __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH); })) { }",
+             $file = __DIR__ . '/public' . parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH);\n\
+             require is_file($file) ? $file : __DIR__ . '/public/index.php'; })) { }",
         );
-        let path = site.path().to_owned();
-        let served = if model == "worker" { path.join("worker.php") } else { path };
+        let served = site.served_in(model, "worker.php");
         (site, served)
+    }
+
+    /// What to serve in `model`: the application's folder, or `script` of it where a worker script answers.
+    pub(crate) fn served_in(&self, model: &str, script: &str) -> PathBuf {
+        let folder = self.path().to_owned();
+        if runs_worker_script(model) { folder.join(script) } else { folder }
     }
 
     /// `public/` and nothing in it.
@@ -55,6 +85,14 @@ impl Site {
     /// One script of `tests/php` as a file of `public/`.
     pub(crate) fn with_script(self, script: &str, name: &str) -> Self {
         fs::copy(scripts().join(script), self.public().join(name)).unwrap();
+        self
+    }
+
+    /// A folder of `tests/php`, as the application's own.
+    pub(crate) fn with_folder(self, name: &str) -> Self {
+        let from = scripts().join(name).join(".");
+        let copied = Command::new("cp").arg("-a").args([from.as_path(), self.path()]).status();
+        assert!(copied.unwrap().success());
         self
     }
 
@@ -103,6 +141,19 @@ pub(crate) fn worker_folder() -> PathBuf {
     folder
 }
 
+/// The models that promise isolation and that this machine can run.
+pub(crate) fn isolating() -> Vec<Model> {
+    let program = worker_folder().join(format!("hearth-worker-{}", php_version()));
+    let probe = Command::new(program).arg("--probe-snapshot").output().unwrap();
+    let probe: Value = serde_json::from_slice(&probe.stdout).unwrap();
+    let tracks = probe["tracker"] != "none";
+    if !tracks {
+        println!("no snapshots on this machine: {}", probe["why"]);
+    }
+    let models = Model::ALL.iter().copied();
+    models.filter(|model| model.isolates() && (tracks || *model != Model::Snapshot)).collect()
+}
+
 fn newest_php(folder: &Path) -> Option<String> {
     let names =
         fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -121,10 +172,11 @@ pub(crate) fn php_fpm(document_root: &Path, ini: &[(&str, &str)]) -> PhpFpm {
     PhpFpm::start(&php_version(), document_root, ini, ENVIRONMENT)
 }
 
-/// All of the environment that programs of the tests have.
+/// All of the environment that programs of the tests have. The oracle compares every page after each restore (native/snapshot/oracle.c).
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("APP_COLOUR", "red"),
+    ("HEARTH_SNAPSHOT_ORACLE", "1"),
 ];
 
 /// `hearth` in the environment of the tests.
@@ -163,6 +215,10 @@ impl Serve {
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.args(args);
         self
+    }
+
+    pub(crate) fn model(self, model: Model) -> Self {
+        self.args(&["--model", model.name()])
     }
 
     pub(crate) fn workers(self, count: usize) -> Self {

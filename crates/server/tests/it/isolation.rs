@@ -4,7 +4,7 @@ use std::sync::Barrier;
 
 use serde_json::{Value, json};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
 
 const SESSION: &str = "PHPSESSID";
 
@@ -138,16 +138,10 @@ fn fields_and_status_of_one_request_are_not_in_the_next() {
 
 #[test]
 fn a_session_belongs_to_its_client_alone() {
-    for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_script("worker.php", "../worker.php");
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
         let hearth = with_sessions(Serve::new(path).args(&["--model", model]), &site);
-        let (visit, look) = if model == "worker" {
-            ("/session", "/session-look")
-        } else {
-            ("/session.php", "/session_look.php")
-        };
+        let (visit, look) = ("/session.php", "/session_look.php");
 
         let first = hearth.get(visit);
         let ada = cookie(&first).expect("a new session is told to the client");
@@ -173,10 +167,8 @@ fn a_session_belongs_to_its_client_alone() {
 fn many_clients_with_sessions_never_see_each_other() {
     const CLIENTS: usize = 8;
     const VISITS: u64 = 25;
-    for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_script("worker.php", "../worker.php");
-        let script = site.path().join("worker.php");
-        let path = if model == "worker" { script.as_path() } else { site.path() };
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
         let folder = site.path().join("sessions");
         std::fs::create_dir_all(&folder).unwrap();
         let hearth = Serve::new(path)
@@ -184,7 +176,7 @@ fn many_clients_with_sessions_never_see_each_other() {
             .workers(2)
             .ini("session.save_path", &folder.display().to_string())
             .start();
-        let visit = if model == "worker" { "/session" } else { "/session.php" };
+        let visit = "/session.php";
         let together = Barrier::new(CLIENTS);
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {

@@ -13,6 +13,7 @@ mod foreign;
 mod hearth;
 mod http2;
 mod isolation;
+mod isolation_suite;
 mod losses;
 mod operations;
 mod steady;

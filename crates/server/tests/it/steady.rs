@@ -1,8 +1,8 @@
 //! 20,000 requests: memory and descriptors of the server and its workers stay what they were.
 
-use testkit::ProcessFacts;
+use testkit::{Client, ProcessFacts, eventually};
 
-use crate::hearth::{Hearth, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 const REQUESTS: usize = 20_000;
 /// Caches are warm after this many.
@@ -10,23 +10,23 @@ const WARM: usize = 5_000;
 /// Bytes that resident memory may grow from then on: the allocators' rounding, and no byte per request.
 const GROWTH: u64 = 1 << 20;
 
+fn ask(client: &mut Client, from: usize, to: usize) {
+    let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "a=1; b=2")];
+    for n in from..to {
+        let body = format!("n={n}&list[]=1&list[]=2&text={}", "x".repeat(n % 50));
+        let answer = client.request("POST", &format!("/index.php?q={n}"), &form, body.as_bytes());
+        let answer = answer.unwrap_or_else(|error| panic!("request {n}: {error}"));
+        assert_eq!((answer.status, answer.text()), (200, format!("{n} {n} 2")));
+    }
+}
+
 fn stays_flat(hearth: &Hearth) {
     let worker = hearth.worker_pid();
     let pids = [hearth.process.pid(), hearth.zygote_pid(), worker];
     let mut client = hearth.connect();
-    let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "a=1; b=2")];
-    let mut ask = |from: usize, to: usize| {
-        for n in from..to {
-            let body = format!("n={n}&list[]=1&list[]=2&text={}", "x".repeat(n % 50));
-            let answer =
-                client.request("POST", &format!("/index.php?q={n}"), &form, body.as_bytes());
-            let answer = answer.unwrap_or_else(|error| panic!("request {n}: {error}"));
-            assert_eq!((answer.status, answer.text()), (200, format!("{n} {n} 2")));
-        }
-    };
-    ask(0, WARM);
+    ask(&mut client, 0, WARM);
     let warm = pids.map(|pid| ProcessFacts::of(pid).unwrap());
-    ask(WARM, REQUESTS);
+    ask(&mut client, WARM, REQUESTS);
     let end = pids.map(|pid| ProcessFacts::of(pid).unwrap());
     assert_eq!(hearth.worker_pid(), worker, "one worker has answered them all");
     for ((warm, end), who) in warm.iter().zip(&end).zip(["server", "zygote", "worker"]) {
@@ -49,8 +49,7 @@ fn twenty_thousand_requests_leave_the_model_request_as_it_was() {
     stays_flat(&hearth);
 }
 
-#[test]
-fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
+fn with_worker_script(model: &str) -> (Site, Hearth) {
     let site = Site::empty().with_file(
         "public/worker.php",
         &format!(
@@ -58,8 +57,39 @@ fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
         ),
     );
     let hearth = Serve::new(site.public().join("worker.php"))
-        .args(&["--model", "worker", "--log-level", "warn"])
+        .args(&["--model", model, "--log-level", "warn"])
         .workers(1)
         .start();
+    (site, hearth)
+}
+
+#[test]
+fn twenty_thousand_requests_leave_the_model_worker_as_it_was() {
+    let (_site, hearth) = with_worker_script("worker");
     stays_flat(&hearth);
+}
+
+#[test]
+fn twenty_thousand_requests_leave_the_model_snapshot_as_it_was() {
+    let (_site, hearth) = with_worker_script("snapshot");
+    stays_flat(&hearth);
+}
+
+#[test]
+fn two_thousand_processes_leave_the_server_and_the_zygote_as_they_were() {
+    let (_site, hearth) = with_worker_script("fork");
+    let pids = [hearth.process.pid(), hearth.zygote_pid()];
+    let mut client = hearth.connect();
+    ask(&mut client, 0, WARM / 10);
+    hearth.wait_idle(1);
+    let warm = pids.map(|pid| ProcessFacts::of(pid).unwrap());
+    ask(&mut client, WARM / 10, REQUESTS / 10);
+    hearth.wait_idle(1);
+    for ((pid, warm), who) in pids.into_iter().zip(warm).zip(["server", "zygote"]) {
+        let end = || ProcessFacts::of(pid).unwrap();
+        let resident = end().resident;
+        assert!(resident <= warm.resident + GROWTH, "{who}: {warm:?} then {resident}");
+        // What belongs to the last process that has ended may still be open, then as now.
+        eventually("no descriptor is left", LIMIT, || end().descriptors <= warm.descriptors);
+    }
 }

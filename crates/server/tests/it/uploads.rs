@@ -6,7 +6,7 @@ use std::io::Write as _;
 use serde_json::Value;
 use testkit::{Client, ProcessFacts, eventually};
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site, php_fpm};
+use crate::hearth::{LIMIT, MODELS, Serve, Site, in_each_model, php_fpm};
 
 const MULTI: (&str, &str) = ("Content-Type", "multipart/form-data; boundary=b0undary");
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
@@ -40,17 +40,14 @@ fn count(folder: &str) -> usize {
 
 #[test]
 fn files_are_there_for_the_script_and_gone_after_it() {
-    for model in ["request", "worker"] {
-        let site = Site::of_scripts().with_script("worker.php", "../worker.php");
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
         let folder = temporary_folder(&site);
-        let script = site.path().join("worker.php");
-        let serve = Serve::new(if model == "worker" { script.as_path() } else { site.path() });
-        let hearth =
-            serve.args(&["--model", model]).workers(1).ini("upload_tmp_dir", &folder).start();
-        let path = if model == "request" { "/upload.php" } else { "/upload" };
+        let serve = Serve::new(path).args(&["--model", model]).workers(1);
+        let hearth = serve.ini("upload_tmp_dir", &folder).start();
         for _ in 0..3 {
             let body = form(&[file("a", b"first"), file("b", &vec![7; 300_000])]);
-            let answer = hearth.post(path, &[MULTI], &body);
+            let answer = hearth.post("/upload.php", &[MULTI], &body);
             let seen = answer.text();
             assert_eq!(seen.matches(&folder.replace('/', "\\/")).count(), 2, "{model}: {seen}");
             assert!(seen.contains("\"size\":300000"), "{model}: {seen}");
@@ -61,26 +58,31 @@ fn files_are_there_for_the_script_and_gone_after_it() {
 
 #[test]
 fn files_of_a_script_that_fails_are_gone_too() {
-    let site = Site::of_scripts();
-    let folder = temporary_folder(&site);
-    site.write("public/fails.php", "<?php register_shutdown_function(fn () => null); nothing();");
-    let hearth = Serve::new(site.path())
-        .args(&["--model", "request"])
-        .workers(1)
-        .ini("upload_tmp_dir", &folder)
-        .start();
-    assert_eq!(hearth.post("/fails.php", &[MULTI], &form(&[file("a", b"first")])).status, 500);
-    eventually("the file is gone", LIMIT, || count(&folder) == 0);
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
+        let folder = temporary_folder(&site);
+        site.write(
+            "public/fails.php",
+            "<?php register_shutdown_function(fn () => null); nothing();",
+        );
+        let hearth = Serve::new(path)
+            .args(&["--model", model])
+            .workers(1)
+            .ini("upload_tmp_dir", &folder)
+            .start();
+        assert_eq!(hearth.post("/fails.php", &[MULTI], &form(&[file("a", b"first")])).status, 500);
+        eventually("the file is gone", LIMIT, || count(&folder) == 0);
 
-    // a client that leaves in the middle of its file
-    let mut client = hearth.connect();
-    client.send(testkit::head("POST", "/upload.php", &[MULTI], 1_000_000)).unwrap();
-    client.send(&file("a", &vec![1; 200_000])[..150_000]).unwrap();
-    eventually("the file is being written", LIMIT, || count(&folder) == 1);
-    drop(client);
-    eventually("the half file is gone", LIMIT, || count(&folder) == 0);
-    hearth.wait_idle(1);
-    assert_eq!(hearth.get("/hello.php").status, 200);
+        // a client that leaves in the middle of its file
+        let mut client = hearth.connect();
+        client.send(testkit::head("POST", "/upload.php", &[MULTI], 1_000_000)).unwrap();
+        client.send(&file("a", &vec![1; 200_000])[..150_000]).unwrap();
+        eventually("the file is being written", LIMIT, || count(&folder) == 1);
+        drop(client);
+        eventually("the half file is gone", LIMIT, || count(&folder) == 0);
+        hearth.wait_idle(1);
+        assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
+    }
 }
 
 /// Bytes of the large upload.
@@ -168,15 +170,15 @@ fn a_large_raw_body_is_read_piece_by_piece() {
 
 #[test]
 fn a_body_that_nobody_reads_does_not_disturb_the_next_request() {
-    let site = Site::of_scripts();
-    let hearth = Hearth::request(&site);
-    let mut client = hearth.connect();
-    for _ in 0..5 {
-        let body = vec![b'u'; 3 << 20];
-        let kind = ("Content-Type", "application/octet-stream");
-        let answer = client.request("POST", "/input.php?skip", &[kind], &body).unwrap();
-        assert_eq!(answer.json()["skipped"], true);
-        assert_eq!(client.get("/hello.php").unwrap().text(), "hello world\n");
+    for (_model, _site, hearth) in in_each_model() {
+        let mut client = hearth.connect();
+        for _ in 0..5 {
+            let body = vec![b'u'; 3 << 20];
+            let kind = ("Content-Type", "application/octet-stream");
+            let answer = client.request("POST", "/input.php?skip", &[kind], &body).unwrap();
+            assert_eq!(answer.json()["skipped"], true);
+            assert_eq!(client.get("/hello.php").unwrap().text(), "hello world\n");
+        }
     }
 }
 
@@ -262,12 +264,12 @@ fn a_body_above_hearths_own_limit_is_answered_with_413() {
 
 #[test]
 fn a_client_that_waits_for_100_continue_gets_it() {
-    let site = Site::of_scripts();
-    let hearth = Hearth::request(&site);
-    let mut client = hearth.connect();
-    let fields = [("Expect", "100-continue"), ("Content-Type", "text/plain")];
-    client.send(testkit::head("POST", "/input.php", &fields, 4)).unwrap();
-    assert_eq!(client.head().unwrap().status, 100);
-    client.send("data").unwrap();
-    assert_eq!(client.answer_to("POST").unwrap().json()["length"], 4);
+    for (_model, _site, hearth) in in_each_model() {
+        let mut client = hearth.connect();
+        let fields = [("Expect", "100-continue"), ("Content-Type", "text/plain")];
+        client.send(testkit::head("POST", "/input.php", &fields, 4)).unwrap();
+        assert_eq!(client.head().unwrap().status, 100);
+        client.send("data").unwrap();
+        assert_eq!(client.answer_to("POST").unwrap().json()["length"], 4);
+    }
 }

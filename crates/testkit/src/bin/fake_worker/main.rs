@@ -1,8 +1,27 @@
 //! Stands in for `hearth-worker-8.x` where a test wants a worker that misbehaves on cue, or a bench wants the relay without PHP.
 //!
 //! It speaks docs/internals/frames.md as zygote on descriptor 3 and as worker on every socket it is handed: one thread per "worker", whose
-//! process ids are made up. The path of a request says what to do; see [`worker`].
-#![expect(clippy::print_stderr, clippy::exit, reason = "a stand-in says why it ends")]
+//! process ids are made up. The path of a request says what to do; see [`worker`]. `--model` is heard for what the server sees of it:
+//! one-shot workers, a zygote that boots and warms up, workers that retire. `--ini NAME=1` has it misbehave at start:
+//!
+//! | name | does |
+//! |---|---|
+//! | `refuse-to-start` | the zygote ends with 1 |
+//! | `end-early` | a zygote that boots a script ends with 255, as one whose script took no request |
+//! | `unfit` | a zygote that boots a script ends with 78, as one whose application cannot be forked |
+//! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
+//! | (`HEARTH_TEST_SLOW_BOOT` in the environment) | the zygote takes a second to start |
+//! | `refuse-to-boot` | workers end with 255 |
+//! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
+//! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
+//!
+//! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `userfaultfd`.
+#![expect(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::exit,
+    reason = "a stand-in says why it ends"
+)]
 
 mod sys;
 mod worker;
@@ -13,12 +32,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use wire::{HEADER_LEN, Sender, ToZygote};
 
 /// The made-up process ids start here: above any real one (`/proc/sys/kernel/pid_max` is at most 2^22).
 const FIRST_PID: u32 = 1 << 24;
+
+/// Models whose workers answer one request each.
+const ONE_SHOT: &[&str] = &["spawn", "prespawn", "fork"];
 
 /// Sockets of living workers, to cut them when they are killed.
 type Workers = Arc<Mutex<HashMap<u32, UnixStream>>>;
@@ -30,9 +53,49 @@ fn main() {
         eprintln!("fake-worker: told not to start");
         std::process::exit(1);
     }
+    let value = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1).cloned()
+    };
+    if flag("--probe-snapshot") {
+        let forced = std::env::var_os("HEARTH_SNAPSHOT_TRACKER");
+        let tracker = forced.unwrap_or_else(|| "userfaultfd".into());
+        let tracker = tracker.into_string().expect("a tracker's name is plain text");
+        let why = if tracker == "userfaultfd" { "" } else { "told so" };
+        println!("{{\"tracker\":\"{tracker}\",\"why\":\"{why}\"}}");
+        return;
+    }
+    let model = value("--model").unwrap_or_default();
+    let boots = model == "fork" || model == "snapshot";
+    if boots && flag("end-early") {
+        eprintln!("fake-worker: the script took no request");
+        std::process::exit(255);
+    }
+    if boots && flag("unfit") {
+        eprintln!("fake-worker: a thread was left running");
+        std::process::exit(78);
+    }
+    if std::env::var_os("HEARTH_TEST_SLOW_BOOT").is_some() {
+        std::thread::sleep(Duration::from_secs(1));
+    }
     let control = sys::control_socket();
     let say = Arc::new(Mutex::new(control.try_clone().expect("a descriptor is free")));
     let workers = Workers::default();
+    if flag("chatty") {
+        for _ in 0..1000 {
+            send(&say, |out| wire::send::log(out, 7, 2, &[b'x'; 1000], b""));
+        }
+    }
+    let warm_up = value("--warm-up").and_then(|count| count.parse().ok()).unwrap_or(0);
+    let warmed = worker::warm_up(&control, warm_up);
+    let snapshot = model == "snapshot";
+    let manner = worker::Manner {
+        one_shot: ONE_SHOT.contains(&&*model),
+        refuse: flag("refuse-to-boot"),
+        retire_at_boot: snapshot && flag("retire-at-boot"),
+        retire_idle: snapshot && flag("retire-idle"),
+        warmed: warmed.into(),
+    };
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));
 
     while let Some((frame, descriptors)) = receive(&control) {
@@ -46,14 +109,14 @@ fn main() {
                 workers.lock().expect("no holder panics").insert(pid, own);
                 send(&say, |out| wire::send::spawned(out, slot, pid));
                 let (say, workers) = (Arc::clone(&say), Arc::clone(&workers));
-                let refuse = flag("refuse-to-boot");
+                let manner = manner.clone();
                 std::thread::spawn(move || {
                     let files = worker::Files {
                         stdout: stdout.into(),
                         stderr: stderr.into(),
                         board: board.into(),
                     };
-                    let status = worker::run(pid, &frames, files, refuse);
+                    let status = worker::run(pid, &frames, files, &manner);
                     let killed = workers.lock().expect("no holder panics").remove(&pid).is_none();
                     sys::cut(&frames);
                     let status = if killed { 9 } else { status };

@@ -1,4 +1,4 @@
-//! One fake worker: answers by the path of the request.
+//! One fake worker: answers by the path of the request, with or without `.php` at its end.
 //!
 //! | path | does |
 //! |---|---|
@@ -16,6 +16,10 @@
 //! | `/die`, `/die-after-head`, `/die-in-cleanup` | ends as if by a crash: at once, in the body, between END and the next request |
 //! | `/malformed`, `/out-of-turn`, `/huge` | breaks the protocol |
 //! | `/log`, `/print` | 200, with a LOG frame or lines on stdout and stderr |
+//! | `/pid` | 200, the worker's process id |
+//! | `/warmed` | 200, the variables of the requests that the zygote warmed up with |
+//! | `/retire` | 200, then ends with 75 and says why |
+//! | `/retire-in-cleanup?N` | the same, N milliseconds after an END that lets the next request be written ahead |
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -30,15 +34,57 @@ use wire::{FromServer, HEADER_LEN, Kind, MAX_BODY, Sender};
 /// `waitpid`'s status of a process ended by SIGSEGV.
 const SEGFAULT: u32 = 11;
 
+/// ... of one that could not be put back.
+const RETIRED: u32 = 75 << 8;
+
+/// What a fake worker is like beyond its requests.
+#[derive(Clone)]
+pub(crate) struct Manner {
+    /// Ends after one answer.
+    pub(crate) one_shot: bool,
+    pub(crate) refuse: bool,
+    pub(crate) retire_at_boot: bool,
+    pub(crate) retire_idle: bool,
+    /// Variables of the warm-up's requests.
+    pub(crate) warmed: std::sync::Arc<[u8]>,
+}
+
+/// Takes this many requests from the zygote's socket; returns their variables.
+pub(crate) fn warm_up(control: &UnixStream, requests: usize) -> Vec<u8> {
+    let mut warmed = Vec::new();
+    for _ in 0..requests {
+        let mut frame = vec![0; HEADER_LEN];
+        (&*control).read_exact(&mut frame).expect("a warm-up follows");
+        let header = wire::peek(&frame, Sender::ServerToWorker).expect("a good frame");
+        let header = header.expect("a whole header");
+        frame.resize(header.frame_len(), 0);
+        (&*control).read_exact(&mut frame[HEADER_LEN..]).expect("a whole frame");
+        match FromServer::decode(header, &frame[HEADER_LEN..]).expect("a good frame") {
+            FromServer::Request { head, last: true } => warmed.extend(read_request(head).variables),
+            _ => panic!("a warm-up of requests without bodies"),
+        }
+    }
+    warmed
+}
+
 /// Serves until the server closes or the script says to die; returns the wait status.
-pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, refuse: bool) -> u32 {
-    let mut worker = Worker { socket, files, taken: 0, input: Vec::new(), last: true };
+pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) -> u32 {
+    let ready = if manner.one_shot { 0 } else { Kind::END_READY };
+    let mut worker =
+        Worker { pid, socket, files, manner, ready, taken: 0, input: Vec::new(), last: true };
     worker.send(|out| wire::send::hello(out, wire::VERSION, pid, "0.0.0-fake"));
-    if refuse {
+    if manner.refuse {
         worker.print("fake-worker: told not to boot");
         return 255 << 8;
     }
+    if manner.retire_at_boot {
+        return worker.retire();
+    }
     worker.send(wire::send::ready);
+    if manner.retire_idle {
+        sleep(Duration::from_millis(5));
+        return worker.retire();
+    }
     loop {
         match worker.request() {
             Some(request) => {
@@ -47,6 +93,9 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, refuse: bool) -> 
                 }
             }
             None => return 0,
+        }
+        if manner.one_shot {
+            return 0;
         }
     }
 }
@@ -59,8 +108,12 @@ pub(crate) struct Files {
 }
 
 struct Worker<'a> {
+    pid: u32,
     socket: &'a UnixStream,
     files: Files,
+    manner: &'a Manner,
+    /// The flag of an END after which the next request is read at once.
+    ready: u8,
     /// REQUEST frames taken.
     taken: u64,
     input: Vec<u8>,
@@ -89,6 +142,11 @@ impl Worker<'_> {
 
     fn print(&mut self, line: &str) {
         writeln!(self.files.stdout, "{line}").expect("the server reads stdout");
+    }
+
+    fn retire(&mut self) -> u32 {
+        self.send(|out| wire::send::log(out, 6, 2, b"fake-worker: a thread was left running", b""));
+        RETIRED
     }
 
     fn frame(&mut self) -> Option<Input> {
@@ -150,24 +208,26 @@ impl Worker<'_> {
     }
 
     fn whole(&mut self, body: &[u8]) {
+        let ready = self.ready;
         self.send(|out| {
             head(out, 200);
             wire::send::response_body(out, body);
-            wire::send::end(out, Kind::END_READY, 0);
+            wire::send::end(out, ready, 0);
         });
     }
 
     /// Answers; a status means that the worker ends with it.
     fn answer(&mut self, request: &Request) -> Option<u32> {
         let pause = Duration::from_millis(request.number);
-        match request.path.as_str() {
+        let ready = self.ready;
+        match request.path.trim_end_matches(".php") {
             "/request" => self.whole(&request.variables),
             "/echo" => {
                 self.send(|out| head(out, 200));
                 while let Some(data) = self.body() {
                     self.send(|out| wire::send::response_body(out, &data));
                 }
-                self.send(|out| wire::send::end(out, Kind::END_READY, 0));
+                self.send(|out| wire::send::end(out, ready, 0));
             }
             "/length" => {
                 let mut length = 0;
@@ -186,7 +246,7 @@ impl Worker<'_> {
                         return Some(0);
                     }
                 }
-                self.send(|out| wire::send::end(out, Kind::END_READY, 0));
+                self.send(|out| wire::send::end(out, ready, 0));
             }
             "/drip" => return self.drip(request.number),
             "/sleep" => {
@@ -210,7 +270,7 @@ impl Worker<'_> {
                     wire::send::end(out, busy, 0);
                 });
                 sleep(pause);
-                if busy != 0 {
+                if busy != 0 && !self.manner.one_shot {
                     self.send(wire::send::ready);
                 }
             }
@@ -249,12 +309,27 @@ impl Worker<'_> {
                 writeln!(self.files.stderr, "on stderr").expect("the server reads stderr");
                 self.whole(b"printed");
             }
+            "/pid" => self.whole(self.pid.to_string().as_bytes()),
+            "/warmed" => self.whole(&self.manner.warmed),
+            "/retire" => {
+                self.whole(b"answered");
+                return Some(self.retire());
+            }
+            "/retire-in-cleanup" => {
+                self.send(|out| {
+                    head(out, 200);
+                    wire::send::end(out, 0, 0);
+                });
+                sleep(pause);
+                return Some(self.retire());
+            }
             _ => self.whole(b"hello"),
         }
         None
     }
 
     fn drip(&mut self, pieces: u64) -> Option<u32> {
+        let ready = self.ready;
         self.send(|out| head(out, 200));
         self.socket.set_nonblocking(true).expect("a socket");
         for piece in 0..pieces {
@@ -269,7 +344,7 @@ impl Worker<'_> {
             self.socket.set_nonblocking(true).expect("a socket");
         }
         self.socket.set_nonblocking(false).expect("a socket");
-        self.send(|out| wire::send::end(out, Kind::END_READY, 0));
+        self.send(|out| wire::send::end(out, ready, 0));
         None
     }
 }

@@ -1,0 +1,249 @@
+//! Workers that answer one request, workers that retire, and zygotes that boot the application themselves.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use pool::{DispatchError, Model, Options, Pool, StartError, WorkerState};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::{context, eventually, get, options, text};
+
+const ONE_SHOT: [Model; 3] = [Model::Spawn, Model::Prespawn, Model::Fork];
+
+fn in_model(model: Model, workers: usize) -> Options {
+    Options { model, ..options(workers) }
+}
+
+/// A pool whose workers misbehave as `name` says (see the fake worker).
+fn misbehaving(model: Model, workers: usize, name: &str) -> Options {
+    Options { ini: vec![(name.into(), "1".into())], ..in_model(model, workers) }
+}
+
+fn idle(pool: &Pool) -> usize {
+    let workers = pool.status().workers;
+    let all = workers.len();
+    let idle = workers.iter().filter(|worker| worker.state == WorkerState::Idle).count();
+    if idle == all { idle } else { 0 }
+}
+
+#[tokio::test]
+async fn each_request_to_a_one_shot_model_has_a_process_of_its_own() {
+    for model in ONE_SHOT {
+        let pool = Pool::start(in_model(model, 2)).await.unwrap();
+        let mut pids = BTreeSet::new();
+        for _ in 0..50 {
+            assert!(pids.insert(text(get(&pool, "/pid").await.unwrap()).await), "{model:?}");
+        }
+        eventually("two successors wait", || idle(&pool) == 2).await;
+        let status = pool.status();
+        assert_eq!((status.requests, status.crashes, status.recycled), (50, 0, 0), "{model:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_one_shot_workers_run_than_are_set_and_at_most_twice_as_many_live() {
+    let pool = Pool::start(in_model(Model::Fork, 2)).await.unwrap();
+    let mut clients = JoinSet::new();
+    for _ in 0..20 {
+        let pool = pool.clone();
+        clients.spawn(async move { text(get(&pool, "/sleep?30").await.unwrap()).await });
+    }
+    let (mut most_busy, mut most_alive) = (0, 0);
+    while !clients.is_empty() {
+        let workers = pool.status().workers;
+        let busy = workers.iter().filter(|worker| worker.state == WorkerState::Busy).count();
+        most_busy = most_busy.max(busy);
+        most_alive = most_alive.max(workers.len());
+        while let Some(answer) = clients.try_join_next() {
+            assert_eq!(answer.unwrap(), "slept");
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((most_busy, most_alive), (2, 4));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_one_shot_worker_and_no_other() {
+    let pool = Pool::start(in_model(Model::Prespawn, 2)).await.unwrap();
+    for wait in 0..20 {
+        for path in ["/sleep?10", "/drip?5", "/large?1000000", "/finish?10", "/cleanup?10"] {
+            let leave = tokio::time::timeout(Duration::from_millis(wait / 2), async {
+                let mut body = get(&pool, path).await.unwrap().into_body();
+                while let Some(Ok(_)) = body.frame().await {}
+            });
+            let _left_or_not = leave.await;
+        }
+    }
+    eventually("two successors wait and nobody else lives", || idle(&pool) == 2).await;
+    let status = pool.status();
+    assert_eq!((status.workers.len(), status.crashes, status.recycled), (2, 0, 0));
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+}
+
+#[tokio::test]
+async fn a_one_shot_worker_that_works_on_after_its_answer_counts_as_running() {
+    let pool = Pool::start(in_model(Model::Spawn, 1)).await.unwrap();
+    let started = Instant::now();
+    assert_eq!(text(get(&pool, "/finish?400").await.unwrap()).await, "early");
+    assert!(started.elapsed() < Duration::from_millis(300), "the answer did not wait");
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    assert!(started.elapsed() >= Duration::from_millis(400), "the next request did");
+}
+
+#[tokio::test]
+async fn requests_that_kill_their_one_shot_workers_slow_nobody_down() {
+    let pool = Pool::start(in_model(Model::Fork, 1)).await.unwrap();
+    let started = Instant::now();
+    for _ in 0..20 {
+        let error = get(&pool, "/die").await.unwrap_err();
+        let DispatchError::WorkerDied { how, .. } = &error else { panic!("{error}") };
+        assert_eq!(how, "signal 11 (SIGSEGV)");
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    }
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    eventually("all deaths are counted", || pool.status().crashes == 20).await;
+}
+
+#[tokio::test]
+async fn a_body_that_a_one_shot_worker_does_not_read_disturbs_nobody() {
+    let pool = Pool::start(in_model(Model::Spawn, 1)).await.unwrap();
+    for _ in 0..5 {
+        let body = Full::from(vec![1; 1_000_000]);
+        let request = Request::post("/unread").extension(context()).body(body).unwrap();
+        assert_eq!(text(pool.dispatch(request).await.unwrap()).await, "hello");
+    }
+    eventually("the successor waits", || idle(&pool) == 1).await;
+    assert_eq!(pool.status().crashes, 0);
+}
+
+#[tokio::test]
+async fn a_one_shot_worker_over_its_time_limit_is_killed() {
+    let mut options = in_model(Model::Prespawn, 1);
+    options.request_timeout = Some(Duration::from_millis(200));
+    let pool = Pool::start(options).await.unwrap();
+    let error = get(&pool, "/sleep?5000").await.unwrap_err();
+    assert!(matches!(error, DispatchError::TimedOut { .. }), "{error}");
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    let status = pool.status();
+    assert_eq!((status.timeouts, status.crashes), (1, 0));
+}
+
+#[tokio::test]
+async fn a_drain_of_one_shot_workers_answers_what_was_accepted() {
+    let pool = Pool::start(in_model(Model::Fork, 1)).await.unwrap();
+    let mut clients = JoinSet::new();
+    for _ in 0..5 {
+        let pool = pool.clone();
+        clients.spawn(async move { text(get(&pool, "/sleep?50").await.unwrap()).await });
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let ((), answers) = tokio::join!(pool.drain(Duration::from_secs(10)), clients.join_all());
+    assert_eq!(answers, ["slept"; 5]);
+    assert!(pool.status().workers.is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_that_retires_is_no_crash_and_costs_no_request() {
+    let pool = Pool::start(in_model(Model::Snapshot, 1)).await.unwrap();
+    let started = Instant::now();
+    for round in 1..=10 {
+        assert_eq!(text(get(&pool, "/retire").await.unwrap()).await, "answered");
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+        eventually("it is counted", || pool.status().retired == round).await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(3), "no pause: {:?}", started.elapsed());
+    let status = pool.status();
+    assert_eq!((status.requests, status.crashes, status.recycled), (20, 0, 0));
+}
+
+#[tokio::test]
+async fn a_request_written_ahead_to_a_worker_that_retires_goes_to_another() {
+    let pool = Pool::start(in_model(Model::Snapshot, 1)).await.unwrap();
+    for round in 1..=5 {
+        get(&pool, "/retire-in-cleanup?50").await.unwrap();
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+        eventually("it is counted", || pool.status().retired == round).await;
+    }
+    let status = pool.status();
+    assert_eq!((status.requests, status.crashes), (10, 0));
+}
+
+#[tokio::test]
+async fn workers_that_retire_before_they_answer_anything_are_replaced_ever_more_slowly() {
+    let pool = Pool::start(misbehaving(Model::Snapshot, 2, "retire-idle")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let status = pool.status();
+    assert!((2..40).contains(&status.retired), "{} retired", status.retired);
+    assert_eq!(status.crashes, 0);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_taken_is_an_error_of_its_own_at_start() {
+    let error = Pool::start(misbehaving(Model::Snapshot, 2, "retire-at-boot")).await.unwrap_err();
+    let StartError::NoSnapshot { why } = &error else { panic!("{error}") };
+    assert_eq!(why, "fake-worker: a thread was left running");
+}
+
+#[tokio::test]
+async fn a_zygote_that_cannot_be_forked_is_told_from_one_whose_script_ends() {
+    for model in [Model::Fork, Model::Snapshot] {
+        let error = Pool::start(misbehaving(model, 1, "unfit")).await.unwrap_err();
+        let StartError::Unfit { why } = &error else { panic!("{error}") };
+        assert_eq!(why, "fake-worker: a thread was left running");
+        let error = Pool::start(misbehaving(model, 1, "end-early")).await.unwrap_err();
+        let StartError::Boot { output } = &error else { panic!("{error}") };
+        assert_eq!(output, "fake-worker: the script took no request");
+    }
+    let error = Pool::start(misbehaving(Model::Fork, 1, "refuse-to-start")).await.unwrap_err();
+    assert!(matches!(error, StartError::Zygote { .. }), "{error}");
+}
+
+fn warm_up(path: &str) -> Request<()> {
+    Request::get(path).header("host", "localhost").extension(context()).body(()).unwrap()
+}
+
+#[tokio::test]
+async fn a_zygote_that_boots_warms_up_with_requests_marked_as_such() {
+    for (model, warms) in [(Model::Fork, true), (Model::Snapshot, true), (Model::Request, false)] {
+        let mut options = in_model(model, 1);
+        options.warm_up = vec![warm_up("/"), warm_up("/news?page=2")];
+        let pool = Pool::start(options).await.unwrap();
+        let warmed = text(get(&pool, "/warmed").await.unwrap()).await;
+        let seen: Vec<&str> = warmed
+            .lines()
+            .filter(|line| {
+                ["REQUEST_URI=", "HEARTH_WARM_UP", "HTTP_HOST"]
+                    .iter()
+                    .any(|name| line.starts_with(name))
+            })
+            .collect();
+        let one = |uri| [uri, "HEARTH_WARM_UP=1", "HTTP_HOST=localhost"];
+        let both = [one("REQUEST_URI=/"), one("REQUEST_URI=/news?page=2")].concat();
+        assert_eq!(seen, if warms { both } else { Vec::new() }, "{model:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_warm_up_and_a_zygote_that_talks_first_do_not_wait_for_each_other() {
+    let mut options = misbehaving(Model::Snapshot, 1, "chatty");
+    options.warm_up = vec![warm_up("/"); 3000];
+    let pool = Pool::start(options).await.unwrap();
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+}
+
+#[tokio::test]
+async fn requests_that_wait_time_out_even_while_the_application_boots() {
+    let mut options = in_model(Model::Snapshot, 1);
+    options.backlog_timeout = Duration::from_millis(200);
+    options.env = vec![("HEARTH_TEST_SLOW_BOOT".into(), "1".into())];
+    let pool = Pool::start(options).await.unwrap();
+    crate::lifecycle::kill_zygote("HEARTH_TEST_SLOW_BOOT=1");
+    eventually("the loss is seen", || pool.status().crashes == 1).await;
+    let started = Instant::now();
+    let error = get(&pool, "/hello").await.unwrap_err();
+    assert!(matches!(error, DispatchError::Overloaded { .. }), "{error}");
+    assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
+}

@@ -1,0 +1,157 @@
+//! Which model runs where the wished one cannot: by what the machine allows, and by what the application's boot has shown.
+//!
+//! Invariants
+//! - Isolation is never given up: what replaces an isolating model isolates too, so nothing here ever becomes `worker`.
+//! - Every replacement is said: one warning with the reason and what to do about it.
+
+use pool::{Model, StartError};
+use serde::Deserialize;
+
+use crate::detect::Kind;
+use crate::plan::{Plan, WorkerScript};
+
+/// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Probe {
+    /// `userfaultfd`, `soft-dirty` or `none`.
+    pub tracker: String,
+    /// What stands in the way of better ones; empty when nothing does.
+    #[serde(default)]
+    pub why: String,
+}
+
+impl Probe {
+    /// The model `snapshot` cannot run on this machine.
+    pub(crate) fn is_none(&self) -> bool {
+        self.tracker == "none"
+    }
+
+    /// What to do so that the best tracker can be used.
+    pub(crate) fn hint(release: &str) -> &'static str {
+        match kernel_version(release) {
+            Some(version) if version < (6, 7) => {
+                "use Linux 6.7 or newer, which has what `snapshot` needs"
+            }
+            _ => {
+                "let the container's seccomp profile allow userfaultfd (Docker: `--security-opt seccomp=PROFILE`); the setting \
+                 vm.unprivileged_userfaultfd does not matter, since only user mode is asked for"
+            }
+        }
+    }
+}
+
+/// The first two numbers of a kernel release.
+pub(crate) fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// The running kernel's release.
+pub(crate) fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_unreadable| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+/// One model in the place of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fallback {
+    /// What was to run.
+    pub wished: Model,
+    /// What runs.
+    pub instead: Model,
+    /// What stands in the way.
+    pub why: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Fallback {
+    /// Tells it to who runs the server.
+    pub(crate) fn warn(&self) {
+        tracing::warn!(
+            model = self.wished.name(),
+            instead = self.instead.name(),
+            why = self.why,
+            hint = self.hint,
+            "model cannot run here, another takes its place"
+        );
+    }
+}
+
+impl Plan {
+    /// Puts `fork` in the place of `snapshot` on a machine that cannot find written pages.
+    pub(crate) fn fit_to_machine(&mut self, probe: &Probe) -> Option<Fallback> {
+        let php = self.php.as_mut().filter(|php| php.model == Model::Snapshot)?;
+        if !probe.is_none() {
+            return None;
+        }
+        php.model = Model::Fork;
+        Some(Fallback {
+            wished: Model::Snapshot,
+            instead: Model::Fork,
+            why: format!("written pages cannot be found on this machine: {}", probe.why),
+            hint: format!(
+                "{}, or say that this is meant with `--model fork`",
+                Probe::hint(&kernel_release())
+            ),
+        })
+    }
+
+    /// Puts another model in the place of one that did not start; `None` when that would not help, or would give up isolation.
+    pub(crate) fn fit_to_application(&mut self, error: &StartError) -> Option<Fallback> {
+        let front_controller = self.application.front_controller.is_some()
+            && self.application.kind != Kind::WorkerScript;
+        let php = self.php.as_mut()?;
+        let wished = php.model;
+        let (instead, why, hint) = match error {
+            StartError::NoSnapshot { why } => (
+                Model::Fork,
+                why.clone(),
+                "see docs/guide/isolation.md, or say that this is meant with `--model fork`",
+            ),
+            StartError::Unfit { why } if front_controller => (
+                Model::Request,
+                why.clone(),
+                "find what leaves a thread running at boot, or say that this is meant with `--model request`",
+            ),
+            // Nobody asked for the boot, and the application may be one that only its front controller can start.
+            StartError::Boot { output }
+                if front_controller
+                    && php.model_is_auto
+                    && matches!(php.script, Some(WorkerScript::Ours { .. })) =>
+            {
+                (
+                    Model::Request,
+                    output.clone(),
+                    "correct what the boot says, write a worker script of your own (`--worker-script`), or say that this is \
+                     meant with `--model request`",
+                )
+            }
+            _ => return None,
+        };
+        php.model = instead;
+        if !instead.runs_worker_script() {
+            php.script = None;
+        }
+        Some(Fallback { wished, instead, why, hint: hint.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_release_has_two_numbers_that_matter() {
+        assert_eq!(kernel_version("6.12.43+deb13-amd64"), Some((6, 12)));
+        assert_eq!(kernel_version("4.4.0"), Some((4, 4)));
+        assert_eq!(kernel_version("unknown"), None);
+    }
+
+    #[test]
+    fn an_old_kernel_and_a_container_get_different_advice() {
+        assert!(Probe::hint("6.1.0-37-amd64").contains("Linux 6.7"));
+        assert!(Probe::hint("6.12.0").contains("seccomp"));
+        assert!(Probe::hint("unknown").contains("seccomp"));
+    }
+}

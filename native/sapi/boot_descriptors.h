@@ -1,0 +1,17 @@
+/* What the script's boot has opened, when its process is forked: files get a position of their own in each worker, connections are told of
+ * and cut, because two processes cannot share one conversation.
+ *
+ * Promises
+ * - A worker never reads or writes a stream socket that another process holds too.
+ */
+#ifndef HEARTH_SAPI_BOOT_DESCRIPTORS_H
+#define HEARTH_SAPI_BOOT_DESCRIPTORS_H
+
+/* Before the script runs: what is open now is not the boot's. */
+void boot_descriptors_mark(void);
+/* At the wait point: a log line for each connection that the boot has left open. */
+void boot_descriptors_report(void);
+/* In a worker, after the fork. */
+void boot_descriptors_isolate(void);
+
+#endif

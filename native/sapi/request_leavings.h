@@ -1,0 +1,15 @@
+/* What a request leaves behind in a process that is put back or ends: objects with destructors, open streams, uploaded files. Memory needs
+ * no attention then; what PHP code or a file would miss does.
+ *
+ * Promises
+ * - Objects and resources of the boot are left alone: their destructors are not run, their files stay open.
+ */
+#ifndef HEARTH_SAPI_REQUEST_LEAVINGS_H
+#define HEARTH_SAPI_REQUEST_LEAVINGS_H
+
+/* At the wait point: what there is now belongs to the boot. */
+void request_leavings_mark(void);
+/* After the request: destroys its objects, closes its resources (a compressing stream is flushed), deletes its uploads. */
+void request_leavings_clear(void);
+
+#endif

@@ -1,0 +1,75 @@
+/* See snapshot_model.h. */
+#include "snapshot_model.h"
+
+#include <php.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zend_ini.h>
+
+#include "channel.h"
+#include "log.h"
+#include "randomness.h"
+#include "snapshot/snapshot.h"
+#include "zend_memory.h"
+
+enum {
+    RANGES = 16384,
+    QUIET_MS = 20, /* no request for this long: there is time for a complete check */
+};
+
+static bool asked(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+/* On the engine's stack, with memory in any state: nothing but a system call. */
+static void say(const char *what) {
+    channel_send_log(LOG_NOTICE, what, strlen(what));
+}
+
+void snapshot_model_prepare(void) {
+    /* Zend's chunks need not be zeroed: zend_mm_chunk_init() writes what it reads */
+    snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
+}
+
+bool snapshot_model_take(void) {
+    struct snapshot_options options = {
+        .strict = zend_ini_long("ffi.enable", sizeof "ffi.enable" - 1, 0) != 0,
+        .exact = asked("HEARTH_SNAPSHOT_EXACT"),
+        .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
+        .say = say,
+    };
+    struct snapshot_range *ranges = snapshot_keep(RANGES * sizeof *ranges);
+    zend_memory_detach();
+    options.dead = ranges;
+    options.dead_count = zend_memory_dead(ranges, RANGES);
+    bool first = snapshot_take(&options);
+    randomness_renew();
+    return first;
+}
+
+void snapshot_model_wait(void) {
+    if (snapshot_wants_check() && channel_is_quiet(QUIET_MS)) {
+        snapshot_restore(true);
+    }
+}
+
+void snapshot_model_restore(void) {
+    snapshot_restore(false);
+}
+
+void snapshot_model_say_statistics(void) {
+    if (!asked("HEARTH_SNAPSHOT_STATISTICS")) {
+        return;
+    }
+    struct snapshot_statistics s;
+    snapshot_statistics(&s);
+    fprintf(stderr,
+        "snapshot: %lu pages, %lu restores: %lu without a fault, %lu by hot regions, %lu by all; %lu faults; %lu pages put back, "
+        "%lu hashes missed, %lu pages compared; ns: attributes %u, gate %u, scan %u, copy %u, all %u\n",
+        s.snapshot_pages, s.restores, s.gated, s.hot_scans, s.full_scans, s.faults, s.known_pages,
+        s.hash_misses, s.oracle_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3],
+        s.phase_ns[4]);
+}

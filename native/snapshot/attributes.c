@@ -1,0 +1,219 @@
+/* What the kernel keeps for the process besides memory and descriptors: threads, children, signals, timers, directory, umask, name.
+ *
+ * Promises
+ * - Put back is what calls were seen for (engine->touched); everything, when `thorough`.
+ * - What can be read but not put back (limits, users, priority ...) is compared at the complete check and retires the process.
+ */
+#include "snapshot/engine.h"
+
+#if SNAPSHOT_ENGINE
+
+#include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum {
+    SIGNALS = 64,
+    SIGNAL_SET = 8,      /* bytes, as the kernel counts them */
+    THREAD_WAITS = 50,   /* of 100 µs: a thread that is just exiting (curl's resolver) may finish */
+    TASK_LINKS = 2,      /* of /proc/self/task, besides one for each thread */
+    TIMERS_TRIED = 64,   /* more POSIX timers in one request: retire */
+};
+static const int timer_signals[3] = {SIGALRM, SIGVTALRM, SIGPROF};
+
+uint64_t faults_of(int who) {
+    struct rusage usage;
+    raw(SYS_getrusage, who, &usage);
+    return (uint64_t)usage.ru_minflt + (uint64_t)usage.ru_majflt;
+}
+
+static uint64_t thread_count(void) {
+    struct stat status;
+    if (raw(SYS_fstat, engine->fds.tasks, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        retire("the request closed a descriptor of the engine");
+    }
+    return status.st_nlink - TASK_LINKS;
+}
+
+/* Ids are given in order, so the next one tells whether any were since. Returns UINT32_MAX without POSIX timers. */
+static uint32_t next_timer(void) {
+    struct sigevent event = {.sigev_notify = SIGEV_NONE};
+    int id = -1;
+    if (raw(SYS_timer_create, CLOCK_MONOTONIC, &event, &id) != 0) {
+        return UINT32_MAX;
+    }
+    raw(SYS_timer_delete, id);
+    return (uint32_t)id + 1;
+}
+
+static void read_identity(struct attributes *now) {
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
+        raw(SYS_prlimit64, 0, i, NULL, &now->limits[i]);
+    }
+    raw(SYS_getresuid, &now->users[0], &now->users[1], &now->users[2]);
+    raw(SYS_getresgid, &now->groups[0], &now->groups[1], &now->groups[2]);
+    now->priority = raw(SYS_getpriority, PRIO_PROCESS, 0);
+    now->process_group = raw(SYS_getpgid, 0);
+    now->session = raw(SYS_getsid, 0);
+}
+
+void attributes_take(void) {
+    struct attributes *then = &engine->attributes;
+    memset(then, 0, sizeof *then);
+    if (thread_count() != 1) {
+        retire("the booted application has threads");
+    }
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &then->mask, SIGNAL_SET);
+    for (int i = 1; i <= SIGNALS; i++) {
+        raw(SYS_rt_sigaction, i, NULL, &then->actions[i], SIGNAL_SET);
+    }
+    raw(SYS_sigaltstack, NULL, &then->stack);
+    for (int i = 0; i < 3; i++) {
+        raw(SYS_getitimer, i, &then->timers[i]);
+    }
+    then->next_timer = next_timer();
+    then->umask = (uint32_t)raw(SYS_umask, 077);
+    raw(SYS_umask, then->umask);
+    raw(SYS_prctl, PR_GET_NAME, then->name, 0, 0, 0);
+    read_identity(then);
+}
+
+/* Returns whether children may have written to this process's memory behind the fault counters. */
+static bool reap(void) {
+    struct engine *e = engine;
+    const struct kernel_action *action = &e->attributes.actions[SIGCHLD];
+    bool unseen = (e->touched & TOUCHED_CHILDREN) != 0
+                  || (e->touched_signals >> SIGCHLD & 1) != 0
+                  /* Ended children vanish, and their faults with them. */
+                  || action->handler == (uint64_t)SIG_IGN || (action->flags & SA_NOCLDWAIT);
+    int status;
+    long r;
+    while ((r = raw(SYS_wait4, -1, &status, WNOHANG | WAIT_ALL, NULL)) > 0) {
+        unseen = true;
+    }
+    /* One that lives may share the memory (vfork), one that is ending may just have. */
+    return unseen || r != -ECHILD;
+}
+
+bool tasks_put_back(void) {
+    bool had_threads = false;
+    for (int waits = 0; thread_count() != 1; waits++) {
+        if (waits == THREAD_WAITS) {
+            retire("the request left a thread behind");
+        }
+        struct timespec pause = {0, 100000};
+        raw(SYS_nanosleep, &pause, NULL);
+        had_threads = true;
+    }
+    return reap() || had_threads;
+}
+
+static void put_back_signals(uint64_t touched) {
+    const struct attributes *then = &engine->attributes;
+    for (int i = 1; i <= SIGNALS; i++) {
+        if (i != SIGKILL && i != SIGSTOP && (touched >> (i & 63) & 1)) {
+            raw(SYS_rt_sigaction, i, &then->actions[i], NULL, SIGNAL_SET);
+        }
+    }
+}
+
+/* Pending signals of the set belong to the request that asked for them. */
+static void discard_pending(uint64_t set) {
+    struct timespec now = {0, 0};
+    for (int tries = 0; set != 0 && tries < SIGNALS; tries++) {
+        if (raw(SYS_rt_sigtimedwait, &set, NULL, &now, SIGNAL_SET) < 0) {
+            return;
+        }
+    }
+}
+
+/* A timer signal's bit in the kernel's sets. */
+static uint64_t bit(int number) { return 1ULL << (number - 1); }
+
+static void put_back_posix_timers(void) {
+    struct attributes *then = &engine->attributes;
+    if (then->next_timer == UINT32_MAX) {
+        return;
+    }
+    uint32_t next = next_timer();
+    if (next - then->next_timer > TIMERS_TRIED) {
+        retire("the request made too many timers");
+    }
+    for (uint32_t id = then->next_timer; id != next; id++) {
+        raw(SYS_timer_delete, id);
+    }
+    then->next_timer = next;
+}
+
+static void compare_identity(void) {
+    struct attributes *then = &engine->attributes;
+    struct attributes *now = (struct attributes *)engine->buffer;
+    read_identity(now);
+    if (memcmp(then->limits, now->limits, sizeof then->limits) != 0) {
+        retire("a resource limit was changed");
+    }
+    if (memcmp(then->users, now->users, sizeof then->users) != 0
+        || memcmp(then->groups, now->groups, sizeof then->groups) != 0) {
+        retire("the process's user or group was changed");
+    }
+    if (then->priority != now->priority || then->process_group != now->process_group
+        || then->session != now->session) {
+        retire("the process's priority, group or session was changed");
+    }
+}
+
+/* All signals are blocked. */
+void attributes_put_back(bool thorough, bool complete) {
+    struct engine *e = engine;
+    const struct attributes *then = &e->attributes;
+    uint64_t signals = thorough ? ~0ULL : e->touched_signals;
+    uint64_t pending = 0;
+    if (signals != 0) {
+        /* Bit n & 63 of ours is signal n, bit n - 1 the kernel's. */
+        pending = e->touched_signals >> 1 | (e->touched_signals & 1) << 63;
+        pending &= ~bit(SIGCHLD);
+        put_back_signals(signals);
+        e->touched_signals = 0;
+    }
+    uint32_t timers = thorough ? 7 : e->timers_armed;
+    for (int i = 0; i < 3; i++) {
+        if (timers >> i & 1) {
+            raw(SYS_setitimer, i, &then->timers[i], NULL);
+            if (e->timers_armed >> i & 1) {
+                pending |= bit(timer_signals[i]);
+            }
+        }
+    }
+    e->timers_armed = 0;
+    if (thorough || (e->touched & TOUCHED_TIMERS)) {
+        put_back_posix_timers();
+    }
+    discard_pending(pending);
+    if (thorough || (e->touched & TOUCHED_STACK)) {
+        raw(SYS_sigaltstack, &then->stack, NULL);
+    }
+    if ((thorough || (e->touched & TOUCHED_DIRECTORY))
+        && raw(SYS_fchdir, e->fds.directory) != 0) {
+        retire("the current directory cannot be put back");
+    }
+    if (thorough || (e->touched & TOUCHED_UMASK)) {
+        raw(SYS_umask, then->umask);
+    }
+    if (complete || (e->touched & TOUCHED_NAME)) {
+        raw(SYS_prctl, PR_SET_NAME, then->name, 0, 0, 0);
+    }
+    if (e->touched & TOUCHED_LOCKED) {
+        if (e->boot_locked) {
+            retire("the request locked memory, as the boot had");
+        }
+        raw(SYS_munlockall);
+    }
+    if (complete) {
+        compare_identity();
+    }
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* Descriptors: the engine's own, and those of the boot, recognised by duplicates.
+ *
+ * Promises
+ * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the offsets of the snapshot;
+ *   every other is closed, except the engine's. One that is gone or became another file retires the process.
+ * - Offsets of 0 to 2 and of files opened for appending are left alone: they are shared with whoever started the server.
+ */
+#include "snapshot/engine.h"
+
+#if SNAPSHOT_ENGINE
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "snapshot/tracker.h"
+
+enum {
+    ROOM = 16, /* numbers between the boot's and the engine's: a request's own stay low, close_range() short */
+};
+
+static int engine_base(void) {
+    int base = (engine->descriptor_max + ROOM) & ~7;
+    return base < 32 ? 32 : base;
+}
+
+int descriptors_own(long fd, const char *what) {
+    struct engine *e = engine;
+    long own = fd < 0 ? fd : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, engine_base());
+    if (own < 0) {
+        struct text text = {0};
+        text_add(&text, "no descriptor for ");
+        text_add(&text, what);
+        text_add(&text, ": error ");
+        text_add_number(&text, (uint64_t)-own);
+        retire_text(&text);
+    }
+    raw(SYS_close, fd);
+    if (e->fds.first == 0) {
+        e->fds.first = (int)own;
+    }
+    e->fds.last = (int)own;
+    return (int)own;
+}
+
+struct directory_entry {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t len;
+    uint8_t type;
+    char name[];
+};
+
+/* Fills the numbers of all open descriptors, in order. */
+static void list(void) {
+    struct engine *e = engine;
+    long fd = raw(SYS_open, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0) {
+        retire("/proc/self/fd cannot be read");
+    }
+    long n;
+    while ((n = raw(SYS_getdents64, fd, e->buffer, sizeof e->buffer)) > 0) {
+        for (long at = 0; at < n;) {
+            const struct directory_entry *entry = (const struct directory_entry *)(e->buffer + at);
+            at += entry->len;
+            int number = 0;
+            const char *digit = entry->name;
+            for (; *digit >= '0' && *digit <= '9'; digit++) {
+                number = number * 10 + (*digit - '0');
+            }
+            if (digit == entry->name || number == fd) {
+                continue;
+            }
+            if (e->descriptor_count == DESCRIPTORS_MAX) {
+                retire("the booted application has more than 1024 descriptors open");
+            }
+            uint32_t to = e->descriptor_count++;
+            for (; to > 0 && e->descriptors[to - 1].fd > number; to--) {
+                e->descriptors[to] = e->descriptors[to - 1];
+            }
+            e->descriptors[to].fd = number;
+        }
+    }
+    raw(SYS_close, fd);
+}
+
+static void describe(struct descriptor *descriptor) {
+    struct stat status;
+    int fd = descriptor->fd;
+    raw(SYS_fstat, fd, &status);
+    descriptor->device = status.st_dev;
+    descriptor->inode = status.st_ino;
+    descriptor->special = status.st_rdev;
+    descriptor->mode = status.st_mode & S_IFMT;
+    descriptor->descriptor_flags = (int)raw(SYS_fcntl, fd, F_GETFD, 0);
+    descriptor->status_flags = (int)raw(SYS_fcntl, fd, F_GETFL, 0);
+    bool seeks = S_ISREG(status.st_mode) && fd > 2 && !(descriptor->status_flags & O_APPEND);
+    descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
+}
+
+static enum identity choose_identity(void) {
+    struct engine *e = engine;
+    int fd = e->fds.maps;
+    if (raw(SYS_fcntl, fd, DESCRIPTOR_QUERY, fd) == 1) {
+        return IDENTITY_QUERY;
+    }
+    long pid = raw(SYS_getpid);
+    return raw(SYS_kcmp, pid, pid, SAME_FILE, fd, fd) == 0 ? IDENTITY_KCMP : IDENTITY_STAT;
+}
+
+/* The numbers between and around the boot's and the engine's. */
+static void find_gaps(void) {
+    struct engine *e = engine;
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        uint64_t fd = (uint64_t)e->descriptors[i].fd;
+        if (fd > next) {
+            e->gaps[e->gap_count++] = (struct range){next, fd - 1};
+        }
+        next = fd + 1;
+    }
+    if ((uint64_t)e->fds.first > next) {
+        e->gaps[e->gap_count++] = (struct range){next, (uint64_t)e->fds.first - 1};
+    }
+    e->gaps[e->gap_count++] = (struct range){(uint64_t)e->fds.last + 1, UINT32_MAX};
+}
+
+void descriptors_take(void) {
+    struct engine *e = engine;
+    struct engine_descriptors *fds = &e->fds;
+    memset(fds, 0, sizeof *fds);
+    e->descriptor_count = e->gap_count = 0;
+    list();
+    e->descriptor_max = e->descriptor_count > 0 ? e->descriptors[e->descriptor_count - 1].fd : -1;
+    fds->maps = descriptors_own(raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), "maps");
+    fds->statm =
+        descriptors_own(raw(SYS_open, "/proc/self/statm", O_RDONLY | O_CLOEXEC, 0), "statm");
+    fds->tasks = descriptors_own(
+        raw(SYS_open, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), "task");
+    fds->directory = descriptors_own(
+        raw(SYS_open, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), "the current directory");
+    e->tracker->open();
+    e->identity = choose_identity();
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        struct descriptor *descriptor = &e->descriptors[i];
+        describe(descriptor);
+        descriptor->twin = descriptors_own(
+            raw(SYS_fcntl, descriptor->fd, F_DUPFD_CLOEXEC, 0), "a duplicate of the boot's");
+    }
+    find_gaps();
+}
+
+/* Whether `fd` is still the open file it was. */
+static bool is_same(const struct descriptor *descriptor) {
+    struct stat status;
+    long pid;
+    switch (engine->identity) {
+    case IDENTITY_QUERY:
+        return raw(SYS_fcntl, descriptor->fd, DESCRIPTOR_QUERY, descriptor->twin) == 1;
+    case IDENTITY_KCMP:
+        pid = raw(SYS_getpid);
+        return raw(SYS_kcmp, pid, pid, SAME_FILE, descriptor->fd, descriptor->twin) == 0;
+    case IDENTITY_STAT:
+        break;
+    }
+    return raw(SYS_fstat, descriptor->fd, &status) == 0 && status.st_dev == descriptor->device
+           && status.st_ino == descriptor->inode && status.st_rdev == descriptor->special
+           && (status.st_mode & S_IFMT) == descriptor->mode;
+}
+
+static _Noreturn void retire_for(const struct descriptor *descriptor) {
+    struct text text = {0};
+    text_add(&text, "the request closed or replaced descriptor ");
+    text_add_number(&text, (uint64_t)descriptor->fd);
+    text_add(&text, ", which the boot had opened");
+    retire_text(&text);
+}
+
+static void put_back_flags(const struct descriptor *descriptor) {
+    if (raw(SYS_fcntl, descriptor->fd, F_GETFD, 0) != descriptor->descriptor_flags) {
+        raw(SYS_fcntl, descriptor->fd, F_SETFD, descriptor->descriptor_flags);
+    }
+    if (raw(SYS_fcntl, descriptor->fd, F_GETFL, 0) != descriptor->status_flags) {
+        raw(SYS_fcntl, descriptor->fd, F_SETFL, descriptor->status_flags);
+    }
+}
+
+/* Calls that need them fail anyway when one is closed; this finds one that is another file now. */
+static void check_own(void) {
+    struct engine *e = engine;
+    struct stat status;
+    for (int fd = e->fds.first; fd <= e->fds.last; fd++) {
+        if (raw(SYS_fcntl, fd, F_GETFD, 0) != FD_CLOEXEC) {
+            retire("the request closed a descriptor of the engine");
+        }
+    }
+    if (raw(SYS_fstat, e->fds.tasks, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        retire("the request replaced a descriptor of the engine");
+    }
+}
+
+void descriptors_put_back(bool thorough) {
+    struct engine *e = engine;
+    bool identity = thorough || (e->touched & TOUCHED_IDENTITY) != 0;
+    bool flags = thorough || (e->touched & TOUCHED_FLAGS) != 0;
+    if (identity) {
+        check_own();
+    }
+    for (uint32_t i = 0; i < e->gap_count; i++) {
+        raw(SYS_close_range, e->gaps[i].start, e->gaps[i].end, 0);
+    }
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        const struct descriptor *descriptor = &e->descriptors[i];
+        bool there;
+        if (identity || e->identity == IDENTITY_QUERY) {
+            there = is_same(descriptor);
+        } else {
+            there = raw(SYS_fcntl, descriptor->fd, F_GETFD, 0) >= 0;
+        }
+        if (!there
+            || (descriptor->offset >= 0
+                && raw(SYS_lseek, descriptor->fd, descriptor->offset, SEEK_SET) < 0)) {
+            retire_for(descriptor);
+        }
+        if (flags) {
+            put_back_flags(descriptor);
+        }
+    }
+}
+
+#endif

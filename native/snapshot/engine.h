@@ -1,0 +1,312 @@
+/* What the parts of the snapshot engine share. Nobody else includes this.
+ *
+ * Invariants
+ * - Everything the engine changes after the snapshot lies in its own mappings (struct engine and the working memory), which are no part of
+ *   the snapshot. The only variable in the program's own memory is the pointer `engine`, set once.
+ * - Code marked "engine's stack" runs between take and return, or in a restore: system calls from raw.h, memcpy() and memset(), nothing
+ *   else of libc.
+ * - Every array has its bound beside it, and what happens when it is full.
+ */
+#ifndef HEARTH_SNAPSHOT_ENGINE_H
+#define HEARTH_SNAPSHOT_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* An address sanitizer's shadow memory and its own interposed calls leave no room for ours. */
+#if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#define SNAPSHOT_ENGINE 1
+#else
+#define SNAPSHOT_ENGINE 0
+#endif
+
+#if SNAPSHOT_ENGINE
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <linux/userfaultfd.h>
+
+#include "snapshot/kernel.h"
+#include "snapshot/raw.h"
+#include "snapshot/snapshot.h"
+#include "snapshot/text.h"
+
+enum {
+    PAGE = 4096,
+    LINE = 64,
+    LINES = PAGE / LINE,
+    SLOT = 2 << 20, /* the unit of the arena; Zend's chunks have this size and alignment */
+    SLOT_PAGES = SLOT / PAGE,
+    SLOTS = 64,
+    ENGINE_STACK = 256 << 10,
+    MAPPINGS_MAX = 65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
+    REGIONS_MAX = 16384,  /* more cannot be taken */
+    SPANS_MAX = 4096,     /* a scan goes on where the vector was full */
+    DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
+    BORN_MAX = 64,          /* more: all mappings are compared */
+    DROPPED_MAX = 16,       /* more: retire */
+    SAMPLES = 4096,
+    PHASES = 5,
+};
+
+#define PAGE_DOWN(address) ((uint64_t)(address) & ~(uint64_t)(PAGE - 1))
+#define PAGE_UP(address) PAGE_DOWN((uint64_t)(address) + PAGE - 1)
+
+/* --- memory ---------------------------------------------------------------------------------------------------------------------------- */
+
+/* What a page was at the snapshot, one byte each: a kind, and flags that change. */
+enum {
+    KIND_STORED = 0, /* has a copy in the store */
+    KIND_ZERO = 1,   /* was not there, or was the page of zeros */
+    KIND_DEAD = 2,   /* nobody will read what is in it */
+    KIND_MASK = 3,
+    KIND_POPULATED = 0x40, /* has memory of its own now; only a hint for the count of resident pages */
+    KIND_KNOWN = 0x80,     /* not protected: may be written without a fault */
+};
+
+/* A private writable mapping of the snapshot. */
+struct region {
+    uint64_t start, end;
+    uint8_t *kinds;
+    char *store; /* as large as the region; untouched pages cost nothing */
+    bool file, stack;
+    bool hot; /* looked at first when faults were seen */
+    char name[48];
+};
+
+/* A page that is put back after every request: all that may be written without a fault, and are not dead. */
+struct known_page {
+    char *live;
+    const char *copy;
+    uint64_t lines;      /* lines that are compared with the copy straight away, because they changed before */
+    uint64_t lines_next; /* those that changed since the last complete check */
+    uint64_t changed_at; /* number of the restore that found it changed last */
+    bool hashed;
+    _Alignas(64) uint64_t hash[8];
+};
+
+/* A line of /proc/self/maps. */
+struct mapping {
+    uint64_t start, end, offset, device, inode;
+    char permissions[4];
+    uint8_t name; /* MAPPING_* */
+};
+enum { MAPPING_OTHER, MAPPING_STACK, MAPPING_HEAP, MAPPING_KERNEL, MAPPING_AIO };
+
+struct range {
+    uint64_t start, end;
+};
+
+/* --- arena ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* The pages of a slot that are handed out: [begin, end) of SLOT_PAGES; free when begin == end. */
+struct slot {
+    uint16_t begin, end;
+    bool used; /* was handed out since the snapshot: its first page may hold anything */
+};
+
+/* --- kernel's side ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Calls that were seen since the last restore: bits of engine->touched. */
+enum {
+    TOUCHED_MAPPINGS = 1 << 0,
+    TOUCHED_CHILDREN = 1 << 1,
+    TOUCHED_IDENTITY = 1 << 2, /* a descriptor of the boot or the engine may be closed or another */
+    TOUCHED_FLAGS = 1 << 3,    /* flags of some descriptor */
+    TOUCHED_DIRECTORY = 1 << 4,
+    TOUCHED_UMASK = 1 << 5,
+    TOUCHED_STACK = 1 << 6, /* of signals */
+    TOUCHED_TIMERS = 1 << 7,
+    TOUCHED_NAME = 1 << 8,
+    TOUCHED_LOCKED = 1 << 9, /* mlock() */
+};
+
+struct kernel_action {
+    uint64_t handler, flags, restorer, mask;
+};
+
+struct attributes {
+    uint64_t mask; /* of blocked signals */
+    struct kernel_action actions[65];
+    stack_t stack;
+    struct itimerval timers[3];
+    uint32_t next_timer; /* the id that the next POSIX timer would get */
+    bool posix_timers;
+    uint32_t umask;
+    char name[16];
+    struct rlimit limits[RLIM_NLIMITS];
+    uint32_t users[3], groups[3];
+    long priority, process_group, session;
+};
+
+/* A descriptor of the boot. */
+struct descriptor {
+    int fd, twin; /* our duplicate, by which it is recognised */
+    int descriptor_flags, status_flags;
+    int64_t offset; /* -1: not put back */
+    uint64_t device, inode, special;
+    uint32_t mode;
+};
+
+enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
+
+struct engine_descriptors {
+    int first, last; /* all of the engine's, twins included: contiguous */
+    int userfaultfd, pagemap, clear_refs, maps, statm, tasks, directory;
+};
+
+struct usage {
+    uint64_t size, resident, data; /* pages, as in /proc/self/statm */
+};
+
+/* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
+
+struct known_page;
+struct tracker;
+/* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. */
+typedef uint64_t put_back_function(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, uint64_t *misses);
+
+struct engine {
+    /* Constant after arrange. */
+    char *region, *region_end; /* this structure, the stack, kept memory */
+    char *stack;               /* its end */
+    char *arena;               /* SLOTS * SLOT */
+    uint64_t served_start, served_end; /* code that gets arena memory */
+
+    /* Constant after take. */
+    bool taken;
+    bool strict, exact, oracle, resident_exact;
+    uint32_t check_every;
+    void (*say)(const char *what);
+    void *context;
+    const uint8_t *own_process; /* reads 0 in a forked child */
+    const struct tracker *tracker;
+    put_back_function *put_back;
+    char *work, *work_end; /* own_process, kinds, known pages, store */
+    uint64_t brk;
+    uint64_t stack_pointer;
+    uint64_t malloc_top; /* from here to brk: inside of malloc's free end, 0 if none */
+    uint64_t free_limit; /* pages */
+    uint32_t region_count, hot_count;
+    uint32_t descriptor_count, gap_count;
+    int descriptor_max;
+    struct engine_descriptors fds;
+    enum identity identity;
+
+    /* Changing. */
+    uint32_t touched;
+    bool force_full; /* look at all pages: the faults cannot tell */
+    bool boot_locked;
+    uint8_t timers_armed;
+    uint64_t touched_signals;
+    const char *retire; /* why, or NULL */
+    uint32_t since_check;
+    uint32_t bulky; /* restores in a row that knew far more pages than changed */
+    uint64_t faults, child_faults; /* at the end of the last restore */
+    struct usage usage;
+    uint64_t known_count, known_max;
+    struct known_page *known;
+    uint32_t born_lock, born_count, dropped_count;
+    struct range born[BORN_MAX];       /* mappings made since, by calls that were seen */
+    struct range dropped[DROPPED_MAX]; /* contents thrown away by madvise() */
+    struct slot slots[SLOTS], slots_then[SLOTS];
+    struct snapshot_statistics statistics;
+    uint64_t clock_cycles, clock_ns; /* both clocks at the snapshot */
+    uint32_t sample_count;
+
+    struct attributes attributes;
+    _Alignas(64) char key[PAGE];
+    _Alignas(64) char zeros[PAGE];
+    uint32_t samples[SAMPLES][PHASES];
+    struct pagemap_span spans[SPANS_MAX];
+    uint16_t hot[REGIONS_MAX];
+    struct descriptor descriptors[DESCRIPTORS_MAX];
+    struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that nobody had at the snapshot, inclusive */
+    struct region regions[REGIONS_MAX];
+    uint32_t mapping_count;
+    struct mapping mappings[MAPPINGS_MAX];
+    struct mapping mappings_now[MAPPINGS_MAX];
+    char buffer[64 << 10];
+    uint32_t sorted[SAMPLES];
+    char *kept, *kept_end;
+};
+
+/* NULL until snapshot_arrange(). */
+extern struct engine *engine;
+
+/* Any stack. */
+static inline void touch(uint32_t what) {
+    if (engine != NULL) {
+        __atomic_fetch_or(&engine->touched, what, __ATOMIC_RELAXED);
+    }
+}
+static inline bool in_arena(const struct engine *e, const void *address) {
+    return (uint64_t)address - (uint64_t)e->arena < (uint64_t)SLOTS * SLOT;
+}
+
+/* Ends the process: it cannot be put back, or its snapshot not be taken. Any stack. Borrowed: why. */
+_Noreturn void retire(const char *why);
+_Noreturn void retire_text(const struct text *why);
+
+/* --- parts; engine's stack unless said otherwise ---------------------------------------------------------------------------------------- */
+
+/* region.c: reserves memory that merges with no neighbour. NULL when there is none. Any stack. */
+char *reserve(uint64_t len);
+
+/* arena.c, any stack. Each returns whether the call concerns the arena and is answered. */
+bool arena_map(void *hint, size_t len, const void *caller, void **result);
+bool arena_unmap(void *address, size_t len);
+bool arena_remap(void *address, size_t old_len, size_t len, void **result);
+
+/* maps.c */
+/* Returns how many there are; retires when there are more than `max`. With `regions` also finds those to save: bounds and names. */
+uint32_t maps_read(
+    struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count);
+/* Undoes what happened to mappings; retires when it cannot. */
+void maps_put_back(void);
+/* Whether VmFlags of the mapping that starts there has `dp` (MAP_DROPPABLE). */
+bool maps_droppable(uint64_t start);
+struct usage usage_read(void);
+
+/* pages.c */
+void pages_take(const struct snapshot_range *dead, size_t dead_count);
+/* Looks at the hot regions. Returns how many pages became known, and of these how many have new memory. */
+uint64_t pages_scan_hot(uint64_t *populated);
+/* Looks at everything. Returns how many pages of the snapshot were missing (they are there again). */
+uint64_t pages_scan_all(void);
+/* Contents thrown away by calls that were seen. */
+void pages_put_back_dropped(void);
+void pages_forget_unchanged(uint64_t for_restores);
+void pages_drop_free_slots(void);
+struct region *pages_region(uint64_t address);
+
+/* attributes.c, descriptors.c */
+void attributes_take(void);
+void attributes_put_back(bool thorough, bool complete);
+/* Threads and children. Return whether all pages must be looked at. */
+bool tasks_put_back(void);
+uint64_t faults_of(int who);
+void descriptors_take(void);
+void descriptors_put_back(bool thorough);
+
+/* put_back.c. Static: *name. */
+put_back_function *put_back_choose(bool exact, const char **name);
+
+/* oracle.c */
+void oracle_check(void);
+
+/* restore.c */
+void restore(bool complete);
+
+/* interpose.c: finds libc's own functions now. Any stack. */
+void interpose_resolve(void);
+
+/* statistics.c */
+static inline uint64_t cycles(void) { return __builtin_ia32_rdtsc(); }
+void statistics_start(void);
+void statistics_add(const uint64_t at[PHASES]);
+
+#endif
+#endif

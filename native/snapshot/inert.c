@@ -1,0 +1,60 @@
+/* What does not depend on the engine, and what is left where there is none: other processors, sanitizers. */
+#include "snapshot/snapshot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "snapshot/engine.h"
+
+const char *snapshot_tracker_name(enum snapshot_tracker tracker) {
+    switch (tracker) {
+    case SNAPSHOT_TRACKER_USERFAULTFD:
+        return "userfaultfd";
+    case SNAPSHOT_TRACKER_SOFT_DIRTY:
+        return "soft-dirty";
+    case SNAPSHOT_TRACKER_NONE:
+        break;
+    }
+    return "none";
+}
+
+#if !SNAPSHOT_ENGINE
+
+static const char absent[] =
+#if defined(__SANITIZE_ADDRESS__)
+    "snapshots: this is a build with the address sanitizer";
+#else
+    "snapshots: only for Linux on x86-64";
+#endif
+
+enum snapshot_tracker snapshot_probe(const char **why) {
+    *why = absent;
+    return SNAPSHOT_TRACKER_NONE;
+}
+
+void snapshot_arrange(char **argv) { (void)argv; }
+
+void snapshot_serve_arena(const void *address) { (void)address; }
+
+bool snapshot_take(const struct snapshot_options *options) {
+    if (options->say != NULL) {
+        options->say(absent);
+    }
+    _Exit(SNAPSHOT_EXIT_RETIRED);
+}
+
+void snapshot_restore(bool complete) {
+    (void)complete;
+    _Exit(SNAPSHOT_EXIT_RETIRED);
+}
+
+bool snapshot_wants_check(void) { return false; }
+
+void snapshot_retire_later(const char *why) { (void)why; }
+
+void snapshot_statistics(struct snapshot_statistics *statistics) {
+    memset(statistics, 0, sizeof *statistics);
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* Calls that the program exports in libc's place, so that a restore knows what a request did. Before snapshot_arrange() they only pass on.
+ *
+ * Promises
+ * - They may be called at any time, by any thread, before constructors ran, and inside one another.
+ * - What they do besides passing on is to set bits in the engine's memory.
+ */
+#ifndef HEARTH_SNAPSHOT_INTERPOSE_H
+#define HEARTH_SNAPSHOT_INTERPOSE_H
+
+#include "snapshot/engine.h"
+
+#if SNAPSHOT_ENGINE
+
+/* Those that are passed on to libc; mmap() and its like are system calls of our own. */
+#define INTERPOSED(X)                                                                              \
+    X(dlopen)                                                                                      \
+    X(vfork)                                                                                       \
+    X(posix_spawn)                                                                                 \
+    X(posix_spawnp)                                                                                \
+    X(popen)                                                                                       \
+    X(system)                                                                                      \
+    X(sigaction)                                                                                   \
+    X(signal)                                                                                      \
+    X(sysv_signal)                                                                                 \
+    X(bsd_signal)                                                                                  \
+    X(ssignal)                                                                                     \
+    X(sigset)                                                                                      \
+    X(sigignore)                                                                                   \
+    X(siginterrupt)                                                                                \
+    X(sigaltstack)                                                                                 \
+    X(setitimer)                                                                                   \
+    X(alarm)                                                                                       \
+    X(ualarm)                                                                                      \
+    X(timer_create)                                                                                \
+    X(timer_settime)                                                                               \
+    X(timer_delete)                                                                                \
+    X(close)                                                                                       \
+    X(dup2)                                                                                        \
+    X(dup3)                                                                                        \
+    X(close_range)                                                                                 \
+    X(closefrom)                                                                                   \
+    X(fclose)                                                                                      \
+    X(freopen)                                                                                     \
+    X(closedir)                                                                                    \
+    X(fcloseall)                                                                                   \
+    X(fcntl)                                                                                       \
+    X(fcntl64)                                                                                     \
+    X(ioctl)                                                                                       \
+    X(chdir)                                                                                       \
+    X(fchdir)                                                                                      \
+    X(umask)                                                                                       \
+    X(mlock)                                                                                       \
+    X(mlock2)                                                                                      \
+    X(mlockall)                                                                                    \
+    X(munlock)                                                                                     \
+    X(munlockall)                                                                                  \
+    X(prctl)                                                                                       \
+    X(nice)                                                                                        \
+    X(setpriority)                                                                                 \
+    X(setrlimit)                                                                                   \
+    X(setrlimit64)                                                                                 \
+    X(prlimit)                                                                                     \
+    X(prlimit64)                                                                                   \
+    X(setuid)                                                                                      \
+    X(setgid)                                                                                      \
+    X(seteuid)                                                                                     \
+    X(setegid)                                                                                     \
+    X(setreuid)                                                                                    \
+    X(setregid)                                                                                    \
+    X(setresuid)                                                                                   \
+    X(setresgid)                                                                                   \
+    X(setfsuid)                                                                                    \
+    X(setfsgid)                                                                                    \
+    X(setgroups)                                                                                   \
+    X(initgroups)                                                                                  \
+    X(setsid)                                                                                      \
+    X(setpgid)                                                                                     \
+    X(setpgrp)                                                                                     \
+    X(chroot)                                                                                      \
+    X(unshare)                                                                                     \
+    X(setns)                                                                                       \
+    X(sched_setaffinity)                                                                           \
+    X(sched_setscheduler)                                                                          \
+    X(sched_setparam)                                                                              \
+    X(personality)                                                                                 \
+    X(capset)
+
+enum interposed {
+#define INTERPOSED_INDEX(name) NEXT_##name,
+    INTERPOSED(INTERPOSED_INDEX)
+#undef INTERPOSED_INDEX
+        INTERPOSED_COUNT
+};
+
+extern void *interposed[INTERPOSED_COUNT];
+void *interpose_find(enum interposed which);
+
+/* libc's own, of the type that its header declares. */
+#define NEXT(name)                                                                                 \
+    ((__typeof__(&name))(__builtin_expect(interposed[NEXT_##name] != NULL, 1)                      \
+                             ? interposed[NEXT_##name]                                             \
+                             : interpose_find(NEXT_##name)))
+
+/* Whether this process has a snapshot; false in a child that a request forked. */
+static inline bool interpose_taken(void) {
+    return engine != NULL && engine->taken && *engine->own_process == 1;
+}
+
+#endif
+#endif

@@ -1,0 +1,129 @@
+/* Descriptors, their flags, current directory and umask. */
+#include "snapshot/interpose.h"
+
+#if SNAPSHOT_ENGINE
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool matters(unsigned int first, unsigned int last) {
+    const struct engine *e = engine;
+    return e != NULL && e->taken
+           && ((int)first <= e->descriptor_max
+               || (first <= (unsigned int)e->fds.last && last >= (unsigned int)e->fds.first));
+}
+
+static void touch_numbers(unsigned int first, unsigned int last) {
+    if (matters(first, last)) {
+        touch(TOUCHED_IDENTITY);
+    }
+}
+
+static void touch_number(int fd) {
+    if (fd >= 0) {
+        touch_numbers((unsigned int)fd, (unsigned int)fd);
+    }
+}
+
+int close(int fd) {
+    touch_number(fd);
+    return NEXT(close)(fd);
+}
+
+int dup2(int from, int to) {
+    touch_number(to);
+    return NEXT(dup2)(from, to);
+}
+
+int dup3(int from, int to, int flags) {
+    touch_number(to);
+    return NEXT(dup3)(from, to, flags);
+}
+
+int close_range(unsigned int first, unsigned int last, int flags) {
+    touch_numbers(first, last);
+    return NEXT(close_range)(first, last, flags);
+}
+
+void closefrom(int first) {
+    touch_numbers(first < 0 ? 0 : (unsigned int)first, ~0U);
+    NEXT(closefrom)(first);
+}
+
+int fclose(FILE *stream) {
+    touch_number(fileno(stream));
+    return NEXT(fclose)(stream);
+}
+
+int fcloseall(void) {
+    touch(TOUCHED_IDENTITY);
+    return NEXT(fcloseall)();
+}
+
+FILE *freopen(const char *path, const char *mode, FILE *stream) {
+    touch_number(fileno(stream));
+    return NEXT(freopen)(path, mode, stream);
+}
+
+int closedir(DIR *directory) {
+    touch_number(dirfd(directory));
+    return NEXT(closedir)(directory);
+}
+
+static void touch_flags(int fd, int command) {
+    if ((command == F_SETFL || command == F_SETFD) && fd >= 0
+        && matters((unsigned int)fd, (unsigned int)fd)) {
+        touch(TOUCHED_FLAGS);
+    }
+}
+
+int fcntl(int fd, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    touch_flags(fd, command);
+    return NEXT(fcntl)(fd, command, argument);
+}
+
+int fcntl64(int fd, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    touch_flags(fd, command);
+    return NEXT(fcntl64)(fd, command, argument);
+}
+
+int ioctl(int fd, unsigned long request, ...) {
+    va_list arguments;
+    va_start(arguments, request);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (request == FIONBIO || request == FIOASYNC || request == FIOCLEX || request == FIONCLEX) {
+        touch_flags(fd, F_SETFL);
+    }
+    return NEXT(ioctl)(fd, request, argument);
+}
+
+int chdir(const char *path) {
+    touch(TOUCHED_DIRECTORY);
+    return NEXT(chdir)(path);
+}
+
+int fchdir(int fd) {
+    touch(TOUCHED_DIRECTORY);
+    return NEXT(fchdir)(fd);
+}
+
+mode_t umask(mode_t mask) {
+    touch(TOUCHED_UMASK);
+    return NEXT(umask)(mask);
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* Taking the snapshot. */
+#include "snapshot/engine.h"
+
+#if SNAPSHOT_ENGINE
+
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "snapshot/switch.h"
+#include "snapshot/tracker.h"
+
+enum {
+    CHECK_EVERY = 1024,
+    FREE_LIMIT = 8192,     /* pages of free slots that are kept: 32 MB */
+    MALLOC_SLACK = 2 << 20, /* free at malloc's end, so that requests need not move the heap's end */
+    RSEQ_UNREGISTER = 1,
+    RSEQ_LEN = 32,
+};
+#define RSEQ_SIGNATURE 0x53053053
+
+/* What glibc says of the rseq area it registered; missing elsewhere. */
+extern const unsigned int __rseq_size __attribute__((weak));
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+
+/* The kernel would write the processor's number into thread-local memory. The tunable of the second life prevents that; this, too. */
+static void leave_rseq(void) {
+    if (&__rseq_size != NULL && __rseq_size != 0) {
+        char *area = (char *)__builtin_thread_pointer() + __rseq_offset;
+        raw(SYS_rseq, area, RSEQ_LEN, RSEQ_UNREGISTER, RSEQ_SIGNATURE);
+    }
+}
+
+/* Gives malloc a large free end. Returns where its inside begins: bytes that malloc does not read, up to brk. 0: cannot tell. */
+static uint64_t prepare_malloc_top(void) {
+    malloc_trim(0);
+    void *volatile slack = malloc(MALLOC_SLACK);
+    free(slack);
+    uint64_t end = (uint64_t)sbrk(0);
+    uint64_t size = mallinfo2().keepcost;
+    /* The free end is one chunk, whose size stands in its second word, with flags in the lowest bits. */
+    if (size < 2 * PAGE || size > end) {
+        return 0;
+    }
+    uint64_t top = end - size;
+    return (((const uint64_t *)top)[1] & ~7ULL) == size ? top + LINE : 0;
+}
+
+/* Whether the kernel counts resident pages one by one: some versions keep a part of the count per processor. */
+static bool resident_is_exact(void) {
+    enum { TOUCHED = 5 };
+    long memory = raw(SYS_mmap, NULL, TOUCHED * PAGE, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw_failed(memory)) {
+        return false;
+    }
+    bool exact = true;
+    uint64_t before = usage_read().resident;
+    for (int page = 0; page < TOUCHED; page++) {
+        ((volatile char *)memory)[page * PAGE] = 1;
+        exact = exact && usage_read().resident == before + (uint64_t)page + 1;
+    }
+    raw(SYS_munmap, memory, TOUCHED * PAGE);
+    return exact && usage_read().resident == before;
+}
+
+static void populate(const void *start, uint64_t len) {
+    raw(SYS_madvise, PAGE_DOWN(start), PAGE_UP((uint64_t)start + len) - PAGE_DOWN(start),
+        ADVICE_POPULATE_WRITE);
+}
+
+/* No fault later where one can be had now: memory of the engine that is shared with the parent since fork(), and what restores write. */
+static void populate_engine(void) {
+    struct engine *e = engine;
+    for (uint64_t at = (uint64_t)e->region; at < (uint64_t)e->region_end;) {
+        struct pagemap_span spans[64];
+        uint32_t count = e->tracker->scan(&at, (uint64_t)e->region_end, false, spans, 64);
+        for (uint32_t i = 0; i < count; i++) {
+            populate((const void *)spans[i].start, spans[i].end - spans[i].start);
+        }
+    }
+    populate(e, offsetof(struct engine, spans) + sizeof e->spans);
+    populate(e->stack - ENGINE_STACK / 4, ENGINE_STACK / 4);
+}
+
+static struct snapshot_options wanted; /* for the other stack */
+
+static void take(void) {
+    struct engine *e = engine;
+    const struct snapshot_options options = wanted;
+    e->stack_pointer = (uint64_t)e->context;
+    descriptors_take();
+    attributes_take();
+    populate_engine();
+    e->resident_exact = resident_is_exact();
+    for (uint64_t n = 0; n < sizeof e->key;) {
+        long r = raw(SYS_getrandom, e->key + n, sizeof e->key - n, 0);
+        if (r <= 0) {
+            retire("the kernel has no random numbers");
+        }
+        n += (uint64_t)r;
+    }
+    for (int s = 0; s < SLOTS; s++) {
+        e->slots[s].used = e->slots[s].begin != e->slots[s].end;
+    }
+    memcpy(e->slots_then, e->slots, sizeof e->slots);
+    e->brk = (uint64_t)raw(SYS_brk, 0);
+    pages_take(options.dead, options.dead_count);
+    populate(e->known, 1024 * sizeof *e->known);
+    populate(e->work + PAGE, (uint64_t)((char *)e->known - e->work) - PAGE);
+    statistics_start();
+    e->touched = 0;
+    e->touched_signals = 0;
+    e->timers_armed = 0;
+    e->born_count = e->dropped_count = 0;
+    e->taken = true;
+    e->usage = usage_read();
+    e->child_faults = faults_of(RUSAGE_CHILDREN);
+    e->faults = faults_of(RUSAGE_SELF);
+}
+
+bool snapshot_take(const struct snapshot_options *options) {
+    struct engine *e = engine;
+    const char *why = "";
+    const char *width;
+    if (e == NULL) {
+        if (options->say != NULL) {
+            options->say("snapshot_arrange() was not called");
+        }
+        _exit(SNAPSHOT_EXIT_RETIRED);
+    }
+    e->say = options->say;
+    switch (snapshot_probe(&why)) {
+    case SNAPSHOT_TRACKER_USERFAULTFD:
+        e->tracker = &tracker_userfaultfd;
+        break;
+    case SNAPSHOT_TRACKER_SOFT_DIRTY:
+        e->tracker = &tracker_soft_dirty;
+        break;
+    case SNAPSHOT_TRACKER_NONE:
+        retire(why);
+    }
+    /* What glibc would map at its first use (2.41: getrandom() in the vDSO) is mapped now. */
+    char byte;
+    if (getrandom(&byte, sizeof byte, 0) < 0) {
+        retire("getrandom() fails");
+    }
+    leave_rseq();
+    e->malloc_top = prepare_malloc_top();
+    e->strict = options->strict;
+    e->exact = options->exact;
+    e->oracle = options->oracle;
+    e->check_every = options->check_every != 0 ? options->check_every : CHECK_EVERY;
+    e->free_limit = FREE_LIMIT;
+    e->put_back = put_back_choose(options->exact, &width);
+    e->taken = false;
+    e->retire = NULL;
+    e->force_full = true; /* the first restore looks at everything: a margin that costs nothing */
+    e->since_check = e->bulky = e->sample_count = 0;
+    e->hot_count = e->region_count = 0;
+    e->known_count = 0;
+    memset(&e->statistics, 0, sizeof e->statistics);
+    wanted = *options;
+    return switch_save(&e->context, e->stack, take);
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* What the cases of the snapshot engine share. Each case is a process of its own: it boots the scenery, takes its snapshot and lives
+ * through turns, each ended by a restore. After every restore it stops, and the inspector in the parent compares it with what it was:
+ * every byte, mapping, descriptor and attribute that /proc shows. The inspector knows nothing of the engine but its face.
+ *
+ * Memory of the case's process is put back, so whatever must outlive a turn lives on the board, which is shared with the parent. */
+#ifndef HEARTH_TESTS_SNAPSHOT_H
+#define HEARTH_TESTS_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "snapshot/snapshot.h"
+
+enum { PAGE = 4096, CHUNK = 2 << 20 };
+
+enum outcome {
+    EXACT,   /* everything is as at the snapshot, and the process lives */
+    RETIRES, /* the restore after the damage ends with SNAPSHOT_EXIT_RETIRED */
+    EITHER,  /* one of the two: never a restore that is almost right */
+};
+
+enum flag {
+    RAW =
+        1, /* behind the back of the interposed calls: promised with `strict` and at a complete check */
+    HEAVY = 2, /* takes its time: rare in the soak */
+    ALONE = 4, /* not in the soak: it needs its own boot, or its damage is no business of others */
+    AS_ROOT = 8, /* skipped for others */
+    SELDOM = 16, /* the inspector looks after every 64th turn only: there are many */
+    STEADY = 32, /* in the default variant only, and nothing may grow */
+    UNSEEN = 64, /* no inspector: nobody waits for the process to stop */
+};
+
+struct test_case {
+    const char *name; /* a sentence */
+    /* The damage; `number` counts the damaged turns. */
+    void (*request)(unsigned number);
+    enum outcome outcome;
+    unsigned flags;
+    /* Before the snapshot, after the scenery. */
+    void (*boot)(void);
+    /* After every turn, when the inspector has looked. */
+    void (*verify)(void);
+    unsigned turns; /* 0: DEFAULT_TURNS */
+};
+
+enum { DEFAULT_TURNS = 9 };
+
+enum { MAX_EXCLUDED = 8, MAX_CHUNKS = 8 };
+
+/* Shared by the case's process and its parent; cleared for each case. */
+struct board {
+    uint32_t failures;
+    char name[256]; /* of the case and variant, for messages */
+    uint32_t turn;  /* of the case, 0 is before the first restore */
+    uint32_t damaged;
+    bool complete; /* the case wants the next restore to look at everything */
+    const char *variant;
+    pid_t pid;
+    uint32_t said; /* how often the engine told something */
+    char last_said[512];
+    uintptr_t frame; /* the stack above it must be exact */
+    void *kept;      /* of snapshot_keep(); its mapping is the engine's */
+    void *
+        arena; /* an address inside it, or NULL; what the scenery does not own in there is nobody's */
+    struct snapshot_range chunks[MAX_CHUNKS]; /* owned inside the arena */
+    uint32_t chunk_count;
+    struct snapshot_range excluded[MAX_EXCLUDED]; /* dead: not compared */
+    uint32_t excluded_count;
+    struct snapshot_range malloc_top; /* free, and malloc reads none of it */
+    struct kernel_state {
+        struct {
+            void *handler;
+            unsigned long flags;
+            void *restorer;
+            uint64_t mask;
+        } signals[65];
+        long facts[16];
+    } at_boot;
+    uint64_t seed;
+    struct snapshot_statistics statistics;
+    unsigned char scratch[1 << 20]; /* for the case */
+};
+extern struct board *board;
+
+/* Says what was wrong. Callable in the case's process and in the parent. */
+void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void give_up(const char *what);
+/* xorshift64* on board->seed: what it gave is not put back. */
+uint64_t random_number(void);
+void pause_for(unsigned milliseconds);
+/* The raw system call, so that errno stays. */
+long raw(long number, long a, long b, long c, long d, long e, long f);
+
+/* What stands when the snapshot is taken, in every case. Pages hold pattern() unless told otherwise. */
+struct scenery {
+    unsigned char *small[64]; /* malloc()ed, 16 + 40 * i bytes */
+    unsigned char *large;     /* malloc()ed, LARGE bytes */
+    unsigned char *anon;      /* private, ANON_PAGES; the odd pages were never touched */
+    unsigned char *file; /* private, of a file of FILE_PAGES pages; the even pages were written */
+    unsigned char *readonly; /* private, one page, PROT_READ */
+    unsigned char *none;     /* private, one page, PROT_NONE */
+    unsigned char *shared;   /* one shared page, which no restore touches */
+    unsigned char *chunk;    /* of the arena, CHUNK bytes; pages 0 to 63 were written */
+    unsigned char *huge;     /* of the arena, HUGE bytes; pages 0 to 63 and the last were written */
+    int regular;             /* a file of 4096 bytes at offset 100 */
+    int append;              /* O_APPEND */
+    int pipe[2], pair[2], epoll, event, directory;
+    int high; /* /dev/null as descriptor 200 */
+};
+enum {
+    LARGE = 600000,
+    ANON_PAGES = 64,
+    FILE_PAGES = 16,
+    HUGE = (3 << 20) + 3 * PAGE,
+    GLOBAL_PAGES = 64
+};
+extern struct scenery boot;
+extern unsigned char boot_data[GLOBAL_PAGES * PAGE], boot_bss[GLOBAL_PAGES * PAGE];
+extern __thread unsigned char boot_thread_local[2 * PAGE];
+void build_scenery(void);
+void on_boot_signal(int number);
+
+/* The parts of the scenery that a request may write to. */
+struct area {
+    const char *name;
+    unsigned char *at;
+    size_t len;
+};
+enum { AREAS = 8 };
+void list_areas(struct area areas[AREAS]);
+
+/* The inspector. */
+void inspector_prepare(void);
+void inspector_baseline(pid_t pid);
+void inspector_compare(void);
+void inspector_close(void);
+/* Resident set, address space, mappings and descriptors of the case's process. */
+struct size_facts {
+    uint64_t resident_pages, virtual_pages, mappings, descriptors;
+};
+struct size_facts inspector_sizes(void);
+
+/* Runs a case in each variant that promises something for it. */
+void run_case(const struct test_case *c);
+/* One more was tried; it failed if there are more failures on the board now. */
+void count_case(uint32_t failures_before);
+
+struct case_list {
+    const struct test_case *cases;
+    size_t count;
+};
+extern const struct case_list memory_cases, arena_cases, mapping_cases, process_cases,
+    descriptor_cases, attribute_cases, library_cases, life_cases;
+#define CASE_LIST(array)                                                                           \
+    { array, sizeof(array) / sizeof(array)[0] }
+
+/* One run of a case. `raw`: RAW damage is put back in the same turn. */
+struct variant {
+    const char *name;
+    struct snapshot_options options;
+    bool complete; /* every restore */
+    bool raw;
+    bool exact_only; /* says nothing new about a case that may retire */
+};
+void run_variant(const struct test_case *c, const struct variant *variant);
+/* The life of the case's process, from the snapshot on. Does not return. */
+void live_case(const struct test_case *c, const struct variant *variant);
+
+/* Tests that are no cases. */
+void test_arrangement(void);
+void test_zygote(void);
+void test_soak(const struct case_list *const lists[], size_t count);
+/* The program as a child of test_arrangement(); called before snapshot_arrange() and after it. */
+int helper_before(char **argv);
+int helper_after(char **argv);
+
+#endif

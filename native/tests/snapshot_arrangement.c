@@ -1,0 +1,348 @@
+/* How a process comes to be one that can take snapshots: arranged, probed, forked from a zygote. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "snapshot.h"
+
+extern char **environ;
+extern const unsigned int __rseq_size __attribute__((weak));
+
+/* --- the program as a child of test_arrangement() --- */
+
+static int probe(void) {
+    const char *why;
+    enum snapshot_tracker tracker = snapshot_probe(&why);
+    printf("%s|%s", snapshot_tracker_name(tracker), why);
+    return 0;
+}
+
+/* Kept memory in a process that is not arranged. */
+static int keep(void) {
+    unsigned char *first = snapshot_keep(1), *second = snapshot_keep(10 << 20);
+    bool fine =
+        (uintptr_t)first % 64 == 0 && (uintptr_t)second % 64 == 0 && first != second && *first == 0;
+    *first = 1;
+    for (size_t i = 0; i < 10 << 20; i++) {
+        fine = fine && second[i] == 0;
+        second[i] = 2;
+    }
+    printf("%s", fine && *first == 1 ? "kept" : "not kept");
+    return 0;
+}
+
+/* Arguments and environment, each with its NUL. */
+static int show(char **argv) {
+    for (; *argv != NULL; argv++) {
+        fwrite(*argv, 1, strlen(*argv) + 1, stdout);
+    }
+    putchar('\n');
+    for (char **entry = environ; *entry != NULL; entry++) {
+        fwrite(*entry, 1, strlen(*entry) + 1, stdout);
+    }
+    return 0;
+}
+
+static int facts(void) {
+    /* no page of the loader's table is left to be filled: with lazy binding that would be a write in a request */
+    void *small = malloc(10), *large = malloc(64 << 20);
+    printf("rseq %d, huge pages %s, malloc %s, descriptor 9 %s",
+        &__rseq_size != NULL ? (int)__rseq_size : 0,
+        prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 ? "off" : "on",
+        (char *)large > (char *)small && (char *)large < (char *)sbrk(0) ? "by brk" : "by mmap",
+        fcntl(9, F_GETFD) >= 0 ? "open" : "closed");
+    return 0;
+}
+
+static void say(const char *what) {
+    if (write(STDOUT_FILENO, what, strlen(what)) < 0) {
+        abort();
+    }
+}
+static int take(void) {
+    struct snapshot_options options = {.say = say};
+    snapshot_take(&options);
+    say("taken");
+    return 0;
+}
+static int retire_silently(void) {
+    struct snapshot_options options = {0};
+    if (snapshot_take(&options)) {
+        snapshot_retire_later("nobody is told");
+        snapshot_restore(false);
+    }
+    return 0;
+}
+
+int helper_before(char **argv) {
+    const char *helper = argv[0] != NULL && argv[1] != NULL ? argv[1] : "";
+    return strcmp(helper, "--probe") == 0 ? probe() : strcmp(helper, "--keep") == 0 ? keep() : -1;
+}
+
+int helper_after(char **argv) {
+    const char *helper = argv[0] != NULL && argv[1] != NULL ? argv[1] : "";
+    if (strcmp(helper, "--nested") == 0) {
+        argv[1] = "--show";
+        execv("/proc/self/exe", argv);
+        return 1;
+    }
+    return strcmp(helper, "--show") == 0              ? show(argv)
+           : strcmp(helper, "--facts") == 0           ? facts()
+           : strcmp(helper, "--take") == 0            ? take()
+           : strcmp(helper, "--retire-silently") == 0 ? retire_silently()
+                                                      : -1;
+}
+
+/* --- the tests --- */
+
+struct output {
+    int status;
+    size_t len;
+    char bytes[65536];
+};
+
+/* Executes this program. A loop of executions ends by SIGALRM. */
+static struct output *execute(char *const argv[], char *const envp[]) {
+    static struct output output;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        give_up("pipe");
+    }
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        dup2(STDERR_FILENO, 9);
+        signal(SIGALRM, SIG_DFL);
+        alarm(10);
+        execve("/proc/self/exe", argv, envp);
+        _exit(127);
+    }
+    close(ends[1]);
+    memset(&output, 0, sizeof output);
+    ssize_t got;
+    while ((got = read(ends[0], output.bytes + output.len, sizeof output.bytes - 1 - output.len)) >
+           0) {
+        output.len += (size_t)got;
+    }
+    close(ends[0]);
+    waitpid(pid, &output.status, 0);
+    return &output;
+}
+
+static void begin(const char *name, uint32_t *failures) {
+    *failures = board->failures;
+    board->turn = 0;
+    snprintf(board->name, sizeof board->name, "%s", name);
+}
+
+static size_t put(char *to, size_t len, const char *text) {
+    strcpy(to + len, text);
+    return len + strlen(text) + 1;
+}
+
+static void compare_environment(
+    const char *name, const char *helper, char *const more[], char *const envp[]) {
+    uint32_t failures;
+    begin(name, &failures);
+    char *argv[16] = {"a program's name that is none", (char *)(uintptr_t)helper};
+    size_t count = 2;
+    for (; more[count - 2] != NULL; count++) {
+        argv[count] = more[count - 2];
+    }
+    static char expected[65536];
+    size_t len = put(expected, 0, argv[0]);
+    len = put(expected, len, "--show");
+    for (size_t i = 2; i < count; i++) {
+        len = put(expected, len, argv[i]);
+    }
+    expected[len++] = '\n';
+    for (size_t i = 0; envp[i] != NULL; i++) {
+        len = put(expected, len, envp[i]);
+    }
+    const struct output *output = execute(argv, envp);
+    check(output->status == 0, "ended with %x", output->status);
+    check(output->len == len && memcmp(output->bytes, expected, len) == 0,
+        "arguments or environment differ");
+    if (output->len != len || memcmp(output->bytes, expected, len) != 0) {
+        for (size_t i = 0; i < output->len; i += strlen(output->bytes + i) + 1) {
+            printf("      has `%s`\n", output->bytes + i);
+        }
+    }
+    count_case(failures);
+}
+
+static void compare_output(
+    const char *name, const char *helper, const char *variable, int code, const char *expected) {
+    uint32_t failures;
+    begin(name, &failures);
+    char *argv[] = {"snapshot", (char *)(uintptr_t)helper, NULL};
+    char *envp[] = {(char *)(uintptr_t)variable, NULL};
+    const struct output *output = execute(argv, envp);
+    check(WIFEXITED(output->status) && WEXITSTATUS(output->status) == code, "ended with %x",
+        output->status);
+    /* `*` stands for one word or more */
+    const char *star = strchr(expected, '*');
+    size_t prefix = star != NULL ? (size_t)(star - expected) : strlen(expected);
+    check(star != NULL ? output->len > prefix && memcmp(output->bytes, expected, prefix) == 0
+                       : strcmp(output->bytes, expected) == 0,
+        "said `%s`, not `%s`", output->bytes, expected);
+    count_case(failures);
+}
+
+void test_arrangement(void) {
+    char *none[] = {NULL};
+    char *arguments[] = {"", "two words", "--", "\xff\xfe", "--show", "x=y", NULL};
+    char *plain[] = {"PATH=/usr/bin:/bin", "HOME=/root", NULL};
+    char *odd[] = {"B=2", "A=1", "EMPTY=", "A=again", "novalue", "=C:=path", "\xff=\xfe", NULL};
+    char *tuned[] = {
+        "GLIBC_TUNABLES=glibc.malloc.check=0:glibc.malloc.tcache_count=3", "A=1", NULL};
+    char *with_rseq[] = {"GLIBC_TUNABLES=glibc.pthread.rseq=1", "LD_BIND_NOW=", NULL};
+    char *without_rseq[] = {"LD_BIND_NOW=1", "GLIBC_TUNABLES=glibc.pthread.rseq=0", NULL};
+    char *bound[] = {"LD_BIND_NOW=1", "Z=1", NULL};
+    char *ours[] = {"HEARTH_SNAPSHOT_EXACT=1", "HEARTH_SNAPSHOT_ARRANGED=1",
+        "HEARTH_SNAPSHOT_TRACKER=none", NULL};
+    compare_environment("no environment", "--show", none, none);
+    compare_environment("an ordinary environment", "--show", none, plain);
+    compare_environment("arguments are kept", "--show", arguments, plain);
+    compare_environment("an odd environment is kept", "--show", none, odd);
+    compare_environment("the user's tunables are kept", "--show", none, tuned);
+    compare_environment("the user's wish for rseq is kept", "--show", none, with_rseq);
+    compare_environment("the user's wish for no rseq is kept", "--show", none, without_rseq);
+    compare_environment("LD_BIND_NOW is kept", "--show", none, bound);
+    compare_environment("variables of Hearth are kept", "--show", none, ours);
+    compare_environment("an arranged program executes itself", "--nested", arguments, plain);
+    static const char *const expected = "rseq 0, huge pages off, malloc by brk, descriptor 9 open";
+    compare_output("rseq and huge pages are off, malloc uses brk", "--facts", "A=1", 0, expected);
+    compare_output(
+        "so they are with tunables", "--facts", "GLIBC_TUNABLES=glibc.pthread.rseq=1", 0, expected);
+    compare_output("so they are with LD_BIND_NOW", "--facts", "LD_BIND_NOW=1", 0, expected);
+
+    compare_output("memory is kept in any process", "--keep", "A=1", 0, "kept");
+    compare_output("no tracker is wanted", "--probe", "HEARTH_SNAPSHOT_TRACKER=none", 0, "none|*");
+    compare_output("a tracker that does not exist is wanted", "--probe",
+        "HEARTH_SNAPSHOT_TRACKER=nonsense", 0, "none|*");
+    compare_output("no snapshot without a tracker", "--take", "HEARTH_SNAPSHOT_TRACKER=none",
+        SNAPSHOT_EXIT_RETIRED, "*");
+
+    uint32_t failures;
+    begin("the probe tells what works", &failures);
+    char *argv[] = {"snapshot", "--probe", NULL};
+    static const char *const names[] = {"userfaultfd", "soft-dirty"};
+    bool works[2];
+    for (size_t i = 0; i < 2; i++) {
+        char variable[64], fine[32];
+        snprintf(variable, sizeof variable, "HEARTH_SNAPSHOT_TRACKER=%s", names[i]);
+        snprintf(fine, sizeof fine, "%s|", names[i]);
+        char *forced[] = {variable, NULL};
+        const struct output *output = execute(argv, forced);
+        works[i] = strncmp(output->bytes, fine, strlen(fine)) == 0;
+        check(works[i] || (strncmp(output->bytes, "none|", 5) == 0 && output->len > 5), "%s: %s",
+            variable, output->bytes);
+        check(!works[i] || i != 0 || output->len == strlen(fine), "something stands in the way: %s",
+            output->bytes);
+    }
+    const struct output *output = execute(argv, none);
+    const char *best = works[0] ? names[0] : works[1] ? names[1] : "none";
+    check(strncmp(output->bytes, best, strlen(best)) == 0, "the best is %s, not %s", best,
+        output->bytes);
+    count_case(failures);
+    if (best != names[0] && best != names[1]) {
+        return;
+    }
+    compare_output("a snapshot is taken", "--take", "A=1", 0, "taken");
+    compare_output("a process nobody listens to retires", "--retire-silently", "A=1",
+        SNAPSHOT_EXIT_RETIRED, "");
+}
+
+/* --- many processes of one boot --- */
+
+enum { WORKERS = 8 };
+
+static void random_damage(unsigned n) {
+    struct area areas[AREAS];
+    list_areas(areas);
+    for (int i = 0; i < 30; i++) {
+        const struct area *area = &areas[random_number() % AREAS];
+        area->at[random_number() % area->len] ^= (unsigned char)(1 + n % 255);
+    }
+    free(boot.large);
+}
+/* FNV-1a of what a request may write to; of the first turn on the board. */
+static void verify_sum(void) {
+    struct area areas[AREAS];
+    list_areas(areas);
+    uint64_t sum = 0xcbf29ce484222325;
+    for (size_t i = 0; i < AREAS; i++) {
+        for (size_t k = 0; k < areas[i].len; k += i + 1 == AREAS || i + 2 == AREAS ? 64 : 1) {
+            sum = (sum ^ areas[i].at[k]) * 0x100000001b3;
+        }
+    }
+    uint64_t *first = (uint64_t *)(void *)board->scratch;
+    *first = board->turn == 0 ? sum : *first;
+    check(*first == sum, "memory is no longer what it was");
+}
+
+/* Takes its boot once; its forks take their snapshots at the same time. */
+static void zygote_process(struct board *boards) {
+    build_scenery();
+    static const struct test_case c = {.name = "zygote",
+        .request = random_damage,
+        .verify = verify_sum,
+        .flags = UNSEEN,
+        .turns = 60};
+    static const struct variant variants[] = {
+        {.name = "default"}, {.name = "oracle", .options = {.oracle = true}}};
+    pid_t pids[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            board = &boards[i];
+            board->seed = (uint64_t)i + 1;
+            snprintf(board->name, sizeof board->name, "worker %d of a zygote", i);
+            board->variant = variants[i % 2].name;
+            board->arena = boot.chunk;
+            live_case(&c, &variants[i % 2]);
+        }
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        int status;
+        waitpid(pids[i], &status, 0);
+        check(status == 0, "worker %d ended with %x", i, status);
+        check(boards[i].failures == 0 && boards[i].turn == 60, "worker %d failed in turn %u: %s", i,
+            boards[i].turn, boards[i].last_said);
+    }
+    /* and the zygote itself is as good as any */
+    board = &boards[0];
+    board->turn = 0;
+    live_case(&c, &variants[0]);
+}
+
+void test_zygote(void) {
+    uint32_t failures;
+    begin("a zygote and its workers", &failures);
+    struct board *boards = mmap(
+        NULL, WORKERS * sizeof *boards, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (boards == MAP_FAILED) {
+        give_up("mmap");
+    }
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGALRM, SIG_DFL);
+        alarm(60);
+        zygote_process(boards);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    check(status == 0, "the zygote ended with %x: %s", status, boards[0].last_said);
+    munmap(boards, WORKERS * sizeof *boards);
+    count_case(failures);
+}

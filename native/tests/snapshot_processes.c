@@ -1,0 +1,354 @@
+/* Cases: children, processes that share memory, threads. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "snapshot.h"
+
+extern char **environ;
+
+static void cold_write(unsigned n) {
+    boot_bss[(4 + n) * PAGE] ^= 0x80;
+    boot.anon[(4 + n) * PAGE] ^= 0x80;
+}
+
+/* --- children with memory of their own --- */
+
+static void fork_waited(unsigned n) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        cold_write(n);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+}
+static void fork_and_write(unsigned n) {
+    pid_t pid = fork(); /* every page is now shared: writing faults anew */
+    if (pid == 0) {
+        _exit(0);
+    }
+    cold_write(n);
+    memset(boot.large, (int)n, LARGE);
+    waitpid(pid, NULL, 0);
+}
+static void fork_not_waited(unsigned n) {
+    for (unsigned i = 0; i <= n % 5; i++) {
+        if (fork() == 0) {
+            _exit(0);
+        }
+    }
+    cold_write(n);
+}
+static void fork_background(unsigned n) {
+    if (fork() == 0) {
+        pause_for(30);
+        cold_write(n);
+        _exit(0);
+    }
+}
+static void double_fork(unsigned n) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (fork() == 0) {
+            cold_write(n);
+            pause_for(3);
+        }
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+}
+/* Zombies of a request are gone after the restore, those that end later after a later one. */
+static void verify_no_zombies(void) {
+    if (board->turn % 3 == 0 && board->turn > 3) {
+        pause_for(40);
+    } else if (board->turn % 3 == 2) {
+        siginfo_t info = {0};
+        int result = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT);
+        check(result != 0 || info.si_pid == 0, "child %d was not reaped", (int)info.si_pid);
+    }
+}
+
+/* --- programs --- */
+
+static void run_system(unsigned n) {
+    check(system(n % 2 == 0 ? "true" : "exit 1") >= 0, "system()");
+}
+static void run_popen(unsigned n) {
+    FILE *pipe = popen("echo output", "r");
+    char line[32];
+    if (pipe == NULL || fgets(line, sizeof line, pipe) == NULL) {
+        give_up("popen");
+    }
+    if (n % 2 == 0) {
+        pclose(pipe);
+    }
+}
+static void run_posix_spawn(unsigned n) {
+    pid_t pid;
+    char *const arguments[] = {"true", NULL};
+    check(posix_spawnp(&pid, "true", NULL, NULL, arguments, environ) == 0, "posix_spawnp()");
+    if (n % 2 == 0) {
+        waitpid(pid, NULL, 0);
+    }
+    cold_write(n);
+}
+static void run_vfork(unsigned n) {
+    pid_t pid = vfork();
+    if (pid == 0) {
+        execl("/bin/true", "true", NULL);
+        _exit(127);
+    }
+    if (n % 2 == 0) {
+        waitpid(pid, NULL, 0);
+    }
+}
+static void run_vfork_write(unsigned n) {
+    pid_t pid = vfork();
+    if (pid == 0) {
+        cold_write(n);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+}
+
+/* --- processes that share memory: their faults are not ours --- */
+
+static unsigned char clone_stack[65536] __attribute__((aligned(64)));
+
+static int shared_write(void *argument) {
+    cold_write((unsigned)(uintptr_t)argument);
+    return 0;
+}
+static pid_t share(int (*entry)(void *), int flags, unsigned n) {
+    pid_t pid = clone(entry, clone_stack + sizeof clone_stack, flags, (void *)(uintptr_t)n);
+    if (pid < 0) {
+        give_up("clone");
+    }
+    return pid;
+}
+static void share_waited(unsigned n) {
+    waitpid(share(shared_write, CLONE_VM | CLONE_VFORK | SIGCHLD, n), NULL, 0);
+}
+static void share_not_waited(unsigned n) {
+    share(shared_write, CLONE_VM | CLONE_VFORK | SIGCHLD, n);
+}
+static void share_without_signal(unsigned n) {
+    pid_t pid = share(shared_write, CLONE_VM | CLONE_VFORK, n);
+    if (n % 2 == 0) {
+        waitpid(pid, NULL, __WALL);
+    }
+}
+static void share_ignored(unsigned n) {
+    signal(SIGCHLD, SIG_IGN);
+    share(shared_write, CLONE_VM | CLONE_VFORK | SIGCHLD, n);
+    if (n % 2 == 0) {
+        signal(SIGCHLD, SIG_DFL);
+    }
+}
+static void share_no_wait_flag(unsigned n) {
+    struct sigaction action = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT};
+    sigaction(SIGCHLD, &action, NULL);
+    share(shared_write, CLONE_VM | CLONE_VFORK | SIGCHLD, n);
+    action.sa_flags = 0;
+    sigaction(SIGCHLD, &action, NULL);
+}
+static void share_raw_ignored(unsigned n) {
+    long action[4] = {(long)SIG_IGN, 0, 0, 0}, old[4];
+    raw(SYS_rt_sigaction, SIGCHLD, (long)action, (long)old, 8, 0, 0);
+    share(shared_write, CLONE_VM | CLONE_VFORK | SIGCHLD, n);
+    raw(SYS_rt_sigaction, SIGCHLD, (long)old, 0, 8, 0, 0);
+}
+static void boot_ignores_children(void) {
+    signal(SIGCHLD, SIG_IGN);
+}
+static int linger(void *argument) {
+    (void)argument;
+    struct timespec time = {.tv_nsec = 50000000};
+    raw(SYS_nanosleep, (long)&time, 0, 0, 0, 0, 0);
+    cold_write(0);
+    raw(SYS_exit, 0, 0, 0, 0, 0, 0);
+    return 0;
+}
+static void share_and_linger(unsigned n) {
+    share(linger, CLONE_VM | SIGCHLD, n);
+}
+static void share_and_linger_without_signal(unsigned n) {
+    share(linger, CLONE_VM, n);
+}
+static int orphan_parent(void *argument) {
+    static unsigned char stack[65536] __attribute__((aligned(64)));
+    clone(linger, stack + sizeof stack, CLONE_VM, argument);
+    raw(SYS_exit, 0, 0, 0, 0, 0, 0);
+    return 0;
+}
+/* The lingering process is nobody's child any more. */
+static void share_and_linger_as_orphan(unsigned n) {
+    waitpid(share(orphan_parent, CLONE_VM | CLONE_VFORK | SIGCHLD, n), NULL, 0);
+}
+
+/* --- threads --- */
+
+static void *thread_write(void *argument) {
+    cold_write((unsigned)(uintptr_t)argument);
+    return NULL;
+}
+static void threads_joined(unsigned n) {
+    pthread_t threads[4];
+    unsigned count = 1 + n % 4;
+    for (unsigned i = 0; i < count; i++) {
+        if (pthread_create(&threads[i], NULL, thread_write, (void *)(uintptr_t)(n + i)) != 0) {
+            give_up("pthread_create");
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+static void *thread_mallocs(void *argument) {
+    for (unsigned i = 0; i < 100; i++) {
+        board->scratch[i] = *(unsigned char *)memset(malloc(10000), (int)i, 10000);
+    }
+    return argument;
+}
+static void thread_with_malloc(unsigned n) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_mallocs, NULL) != 0) {
+        give_up("pthread_create");
+    }
+    pthread_join(thread, NULL);
+    cold_write(n);
+}
+static void *thread_short(void *argument) {
+    cold_write((unsigned)(uintptr_t)argument);
+    return NULL;
+}
+static void thread_detached(unsigned n) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_short, (void *)(uintptr_t)n) != 0) {
+        give_up("pthread_create");
+    }
+    pthread_detach(thread);
+    pause_for(20);
+}
+static void *thread_sleep(void *argument) {
+    pause_for(1000000);
+    return argument;
+}
+static void thread_left(unsigned n) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_sleep, (void *)(uintptr_t)n) != 0) {
+        give_up("pthread_create");
+    }
+}
+static void *thread_spins(void *argument) {
+    for (;;) {
+        cold_write((unsigned)(uintptr_t)argument);
+    }
+    return NULL;
+}
+static void thread_left_spinning(unsigned n) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_spins, (void *)(uintptr_t)n) != 0) {
+        give_up("pthread_create");
+    }
+}
+/* Ends while the restore looks. */
+static void thread_races(unsigned n) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_short, (void *)(uintptr_t)n) != 0) {
+        give_up("pthread_create");
+    }
+}
+static int raw_thread_entry(void *argument) {
+    cold_write((unsigned)(uintptr_t)argument);
+    raw(SYS_exit, 0, 0, 0, 0, 0, 0);
+    return 0;
+}
+static void raw_thread(unsigned n) {
+    share(raw_thread_entry,
+        CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, n);
+    pause_for(10);
+}
+
+/* --- groups --- */
+
+static void new_group(unsigned n) {
+    (void)n;
+    setpgid(0, 0);
+}
+static void new_session(unsigned n) {
+    (void)n;
+    setsid();
+}
+
+static const struct test_case cases[] = {
+    {.name = "a child writes", .request = fork_waited, .flags = HEAVY},
+    {.name = "a child lives while the parent writes", .request = fork_and_write, .flags = HEAVY},
+    {.name = "children are not waited for", .request = fork_not_waited, .flags = HEAVY},
+    {.name = "a child runs on",
+        .request = fork_background,
+        .flags = HEAVY,
+        .verify = verify_no_zombies},
+    {.name = "a grandchild runs on", .request = double_fork, .flags = HEAVY},
+    {.name = "system()", .request = run_system, .flags = HEAVY},
+    {.name = "popen()", .request = run_popen, .flags = HEAVY},
+    {.name = "posix_spawn()", .request = run_posix_spawn, .flags = HEAVY},
+    {.name = "vfork() and exec", .request = run_vfork, .flags = HEAVY},
+    {.name = "vfork() and a write", .request = run_vfork_write, .flags = HEAVY},
+    {.name = "a process that shares memory writes, waited for",
+        .request = share_waited,
+        .flags = HEAVY},
+    {.name = "a process that shares memory writes, not waited for",
+        .request = share_not_waited,
+        .flags = HEAVY,
+        .turns = 60},
+    {.name = "a process that shares memory ends without a signal",
+        .request = share_without_signal,
+        .flags = HEAVY,
+        .turns = 60},
+    {.name = "a process that shares memory writes, SIGCHLD ignored",
+        .request = share_ignored,
+        .flags = HEAVY,
+        .turns = 60},
+    {.name = "a process that shares memory writes, SA_NOCLDWAIT for a while",
+        .request = share_no_wait_flag,
+        .flags = HEAVY,
+        .turns = 60},
+    {.name = "a process that shares memory writes, SIGCHLD ignored for a while behind the back",
+        .request = share_raw_ignored,
+        .flags = HEAVY | RAW,
+        .turns = 60},
+    {.name = "a process that shares memory writes, SIGCHLD ignored since the boot",
+        .request = share_not_waited,
+        .flags = ALONE,
+        .boot = boot_ignores_children},
+    {.name = "a process that shares memory lingers",
+        .request = share_and_linger,
+        .outcome = RETIRES},
+    {.name = "a process that shares memory lingers without a signal",
+        .request = share_and_linger_without_signal,
+        .outcome = RETIRES},
+    {.name = "an orphan that shares memory lingers",
+        .request = share_and_linger_as_orphan,
+        .outcome = EITHER},
+    {.name = "threads write and end", .request = threads_joined, .flags = HEAVY},
+    {.name = "a thread allocates", .request = thread_with_malloc, .flags = HEAVY},
+    {.name = "a detached thread ends", .request = thread_detached, .flags = ALONE},
+    {.name = "a thread is left sleeping", .request = thread_left, .outcome = RETIRES},
+    {.name = "a thread is left writing", .request = thread_left_spinning, .outcome = RETIRES},
+    {.name = "a thread ends during the restore", .request = thread_races, .outcome = EITHER},
+    {.name = "a thread made by clone() ends", .request = raw_thread, .flags = ALONE},
+    {.name = "a process group of its own", .request = new_group, .outcome = EITHER},
+    {.name = "a session of its own", .request = new_session, .outcome = EITHER},
+};
+const struct case_list process_cases = CASE_LIST(cases);

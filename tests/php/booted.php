@@ -1,0 +1,73 @@
+<?php
+
+/* Boots, then answers with what a request finds of the boot and of the requests before it. /tmp-like paths come from BOOTED_DIR. */
+
+$folder = getenv('BOOTED_DIR');
+$boot = new class { public int $calls = 0; };
+$objects = [];
+
+final class Goodbye
+{
+    public function __construct(public string $name)
+    {
+    }
+
+    public function __destruct()
+    {
+        global $folder;
+        file_put_contents("$folder/goodbye", $this->name, FILE_APPEND);
+    }
+}
+
+$goodbye = new Goodbye('boot ');
+$file = fopen(__FILE__, 'r');
+$connection = null;
+if (getenv('BOOTED_CONNECTS')) {
+    $listener = stream_socket_server("unix://$folder/socket");
+    $connection = stream_socket_client("unix://$folder/socket");
+}
+if (getenv('BOOTED_FAILS')) {
+    throw new RuntimeException('the boot fails');
+}
+hearth_on_worker_start(static function () use ($boot): void {
+    $boot->calls += 100;
+});
+
+$handle = static function () use ($boot, &$objects, $file, &$connection): void {
+    static $calls = 0;
+    $calls++;
+    $boot->calls++;
+    switch (strtok($_SERVER['REQUEST_URI'], '?')) {
+        case '/state':
+            echo "static $calls, boot $boot->calls, warm ", $_SERVER['HEARTH_WARM_UP'] ?? 'no';
+            break;
+        case '/leave':
+            $objects[] = new Goodbye($_GET['name'] . ' ');
+            echo 'left';
+            break;
+        case '/file':
+            echo fread($file, 5);
+            break;
+        case '/connection':
+            echo $connection === null ? 'none' : (fwrite($connection, 'x') === false || fread($connection, 1) === '' ? 'closed' : 'open');
+            break;
+        case '/throw':
+            throw new RuntimeException('nobody catches this');
+        case '/fatal':
+            echo 'before';
+            no_such_function();
+        case '/exit':
+            echo 'before';
+            exit;
+        case '/finish':
+            echo 'whole';
+            hearth_finish_request();
+            echo 'dropped';
+            break;
+    }
+};
+
+while (hearth_handle_request($handle)) {
+    // The loop's own code behind a handler: still of this request.
+    file_put_contents("$folder/behind", 'behind ', FILE_APPEND);
+}

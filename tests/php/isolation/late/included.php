@@ -1,0 +1,5 @@
+<?php
+
+const INCLUDED = true;
+
+return 1;
