@@ -10,6 +10,7 @@ mod answers;
 mod clients;
 mod drain;
 mod files;
+mod foreign;
 mod hearth;
 mod http2;
 mod isolation;
