@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 /// How PHP runs.
 #[derive(Clone, Debug)]
 pub(crate) struct PhpPlan {
-    /// The worker program.
+    /// The program that runs PHP: Hearth's own, or PHP's in the models of their names.
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
@@ -108,7 +108,7 @@ impl Plan {
             _ => Vec::new(),
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
-        let worker = php::select(settings, environment)?;
+        let worker = php::program(model, settings, environment)?;
         let boot_is_our_idea =
             settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
         let php = PhpPlan { worker, model, wished: model, boot_is_our_idea, script, env, workers };

@@ -11,6 +11,7 @@ mod clients;
 mod drain;
 mod endurance;
 mod files;
+mod foreign;
 mod hearth;
 mod http2;
 mod isolation;
