@@ -185,6 +185,7 @@ const SHARED_IN_WORKER: &[&str] = &[
     "file-included-once",
     "file-locked",
     "file-opened-at-boot-and-closed",
+    "file-opened-at-boot-and-locked",
     "files-left-open",
     "function-declared",
     "generator-left-unfinished",
