@@ -37,14 +37,14 @@ pub(crate) struct Plan {
 /// How PHP runs.
 #[derive(Clone, Debug)]
 pub(crate) struct PhpPlan {
-    /// The worker program.
+    /// The program that runs PHP: Hearth's own, or PHP's in the models of their names.
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
     /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
     pub wished: Model,
-    /// Nobody named the model.
-    pub model_is_auto: bool,
+    /// Nobody named the model or a worker script: that the application is booted ahead is our idea.
+    pub boot_is_our_idea: bool,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// What the worker script expects in its environment.
@@ -108,9 +108,10 @@ impl Plan {
             _ => Vec::new(),
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
-        let worker = php::select(settings, environment)?;
-        let model_is_auto = settings.php.model.0.is_none();
-        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, env, workers };
+        let worker = php::program(model, settings, environment)?;
+        let boot_is_our_idea =
+            settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
+        let php = PhpPlan { worker, model, wished: model, boot_is_our_idea, script, env, workers };
         Ok(Self { application, php: Some(php) })
     }
 

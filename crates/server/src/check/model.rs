@@ -20,13 +20,21 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
             "`worker` shares memory between requests: what one visitor's request leaves there, the next one's finds",
             "use `--model snapshot`, which is as fast and puts memory back after each answer, unless the sharing is meant",
         ),
-        Model::Request if php.model_is_auto && plan.application.kind == Kind::FrontController => {
+        Model::Request
+            if settings.php.model.0.is_none()
+                && plan.application.kind == Kind::FrontController =>
+        {
             report.fine(
                 Topic::Model,
                 "`request`: PHP starts and ends with each request. `snapshot` would boot the application once; it needs a worker \
                  script (docs/guide/models.md)",
             );
         }
+        Model::Builtin => report.warning(
+            Topic::Model,
+            "`builtin` is PHP's own development server, which PHP's manual keeps out of production",
+            "use `--model request`, or `snapshot` for more speed",
+        ),
         _ => report.fine(Topic::Model, format!("`{name}`, as the settings say")),
     }
 }
