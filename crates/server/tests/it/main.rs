@@ -14,6 +14,7 @@ mod http2;
 mod isolation;
 mod isolation_suite;
 mod losses;
+mod models;
 mod operations;
 mod steady;
 mod superglobals;
