@@ -23,6 +23,7 @@ enum Kind {
         early: [Option<Result<Bytes, Failure>>; 2],
         exchange: Exchange,
     },
+    Foreign(crate::foreign::Body),
 }
 
 /// The answer was cut: its worker died, or the time limit passed, after the head had gone out. The front closes the connection.
@@ -43,6 +44,10 @@ impl ResponseBody {
     ) -> Self {
         Self { kind: Kind::Streaming { early, exchange } }
     }
+
+    pub(crate) fn foreign(body: crate::foreign::Body) -> Self {
+        Self { kind: Kind::Foreign(body) }
+    }
 }
 
 impl Body for ResponseBody {
@@ -55,6 +60,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let next = match &mut self.kind {
             Kind::Whole(whole) => Poll::Ready(whole.take().map(Ok)),
+            Kind::Foreign(body) => body.poll_next(cx),
             Kind::Streaming { early, exchange } => {
                 let [first, second] = early;
                 match first.take().or_else(|| second.take()) {
@@ -75,7 +81,7 @@ impl Body for ResponseBody {
             Kind::Whole(whole) => {
                 SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Streaming { .. } => SizeHint::default(),
+            Kind::Streaming { .. } | Kind::Foreign(_) => SizeHint::default(),
         }
     }
 }
@@ -87,6 +93,7 @@ impl From<&Failure> for Cut {
             Failure::Died { pid, how } => format!("worker {pid} died: {how}"),
             Failure::TimedOut => "the time limit passed".to_owned(),
             Failure::NotSent => "the worker was gone".to_owned(),
+            Failure::TooLarge => "the request head is too large".to_owned(),
             Failure::RequestBody(cause) => format!("the request body broke off: {cause}"),
         };
         Self { why }

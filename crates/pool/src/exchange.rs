@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     TimedOut,
     /// The client's body broke off.
     RequestBody(BoxError),
+    /// The request's head cannot be written to this program.
+    TooLarge,
 }
 
 /// What a look into the buffer finds of an answer's body.

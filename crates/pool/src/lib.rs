@@ -10,6 +10,7 @@ mod body;
 mod context;
 mod error;
 mod exchange;
+mod foreign;
 mod info;
 mod model;
 mod options;

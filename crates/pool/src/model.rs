@@ -15,16 +15,31 @@ pub enum Model {
     Prespawn,
     /// A new process for each request, forked from one that has booted the application (letter D).
     Fork,
+    /// A php-fpm of our own (letter E).
+    Fpm,
+    /// `php -S`, one for each worker (letter F).
+    Builtin,
     /// PHP's own request start-up and shutdown, in one process (letter G).
     Request,
+    /// A `php-cgi` for each request (letter H).
+    Cgi,
     /// Booted once; memory and descriptors are put back after each answer (letter S).
     Snapshot,
 }
 
 impl Model {
     /// All of them, in the order of their letters.
-    pub const ALL: &[Self] =
-        &[Self::Worker, Self::Spawn, Self::Prespawn, Self::Fork, Self::Request, Self::Snapshot];
+    pub const ALL: &[Self] = &[
+        Self::Worker,
+        Self::Spawn,
+        Self::Prespawn,
+        Self::Fork,
+        Self::Fpm,
+        Self::Builtin,
+        Self::Request,
+        Self::Cgi,
+        Self::Snapshot,
+    ];
 
     /// Its name in settings and for the worker program.
     pub const fn name(self) -> &'static str {
@@ -33,7 +48,10 @@ impl Model {
             Self::Spawn => "spawn",
             Self::Prespawn => "prespawn",
             Self::Fork => "fork",
+            Self::Fpm => "fpm",
+            Self::Builtin => "builtin",
             Self::Request => "request",
+            Self::Cgi => "cgi",
             Self::Snapshot => "snapshot",
         }
     }
@@ -45,7 +63,10 @@ impl Model {
             Self::Spawn => "B",
             Self::Prespawn => "C",
             Self::Fork => "D",
+            Self::Fpm => "E",
+            Self::Builtin => "F",
             Self::Request => "G",
+            Self::Cgi => "H",
             Self::Snapshot => "S",
         }
     }
@@ -68,6 +89,11 @@ impl Model {
     /// The zygote itself boots the worker script, and its workers begin where it waits for a request.
     pub const fn boots_in_zygote(self) -> bool {
         matches!(self, Self::Fork | Self::Snapshot)
+    }
+
+    /// PHP runs in a program of its own, not in Hearth's.
+    pub const fn is_foreign(self) -> bool {
+        matches!(self, Self::Fpm | Self::Builtin | Self::Cgi)
     }
 
     /// No request sees what another left in memory.

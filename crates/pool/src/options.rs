@@ -9,7 +9,7 @@ use crate::Model;
 /// How the pool runs PHP.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `hearth-worker-8.x`, absolute.
+    /// `hearth-worker-8.x`, absolute; php-fpm, php or php-cgi in the models of their names.
     pub program: PathBuf,
     /// How a request meets PHP.
     pub model: Model,
@@ -17,6 +17,9 @@ pub struct Options {
     pub worker_script: Option<PathBuf>,
     /// The directory that PHP starts in: the application's folder.
     pub directory: PathBuf,
+    /// A folder that only our user can look into, for sockets and generated files; used by [`Model::Fpm`], [`Model::Builtin`] and
+    /// [`Model::Cgi`].
+    pub run_dir: PathBuf,
     /// `key=value` settings for PHP, stronger than php.ini, weaker than `ini_set`.
     pub ini: Vec<(String, String)>,
     /// Environment variables set for PHP on top of the server's own environment.

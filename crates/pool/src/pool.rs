@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::context::RequestContext;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
+use crate::foreign::Foreign;
 use crate::info::how_it_ended;
 use crate::shared::{Command, Queue, Shared};
 use crate::supervisor::Supervisor;
@@ -24,7 +25,16 @@ use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, variab
 /// A running pool. Cheap to clone: all clones are the same pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    backend: Backend,
+}
+
+/// Who runs PHP.
+#[derive(Clone, Debug)]
+enum Backend {
+    /// Workers of ours that speak frames.
+    Frames(Arc<Shared>),
+    /// Programs of PHP's own.
+    Foreign(Arc<Foreign>),
 }
 
 /// The reason phrase of an answer, when PHP chose one that is not the status's own. In the response's extensions.
@@ -34,6 +44,10 @@ pub struct Reason(pub Bytes);
 impl Pool {
     /// Starts PHP and returns when the first worker is ready; the others follow.
     pub async fn start(options: Options) -> Result<Self, StartError> {
+        if options.model.is_foreign() {
+            let foreign = Arc::new(Foreign::start(options).await?);
+            return Ok(Self { backend: Backend::Foreign(foreign) });
+        }
         let zygote = Zygote::start(&options).await?;
         let (commands, from_pool) = mpsc::channel(options.workers.get() * 2 * Supervisor::COMMANDS);
         let shared = Arc::new(Shared {
@@ -56,7 +70,7 @@ impl Pool {
         let (tell_first, first) = oneshot::channel();
         let supervisor = Supervisor::new(Arc::clone(&shared), from_pool, zygote, tell_first);
         shared.tasks.spawn(supervisor.run());
-        let pool = Self { shared };
+        let pool = Self { backend: Backend::Frames(shared) };
         match first.await {
             Ok(Ok(())) => Ok(pool),
             Ok(Err(error)) => {
@@ -92,8 +106,15 @@ impl Pool {
             Some(body.size_hint().exact().unwrap_or(wire::NO_LENGTH))
         };
         let mut body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
+        let shared = match &self.backend {
+            Backend::Frames(shared) => shared,
+            Backend::Foreign(foreign) => {
+                let length = length.filter(|length| *length != wire::NO_LENGTH);
+                return foreign.dispatch(parts, context, body, length).await;
+            }
+        };
         loop {
-            let mut lease = self.shared.lease().await?;
+            let mut lease = shared.lease().await?;
             lease.info.set_request(context.id.clone());
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
@@ -102,14 +123,15 @@ impl Pool {
             let mut exchange = Exchange::new(lease, body, context.hints.clone());
             let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
             if !matches!(head, Err(Failure::NotSent)) {
-                self.shared.requests.fetch_add(1, Ordering::Relaxed);
+                shared.requests.fetch_add(1, Ordering::Relaxed);
             }
             match head {
                 Ok(head) => return Ok(respond(head, exchange)),
                 Err(Failure::NotSent) => body = exchange.take_body(),
+                Err(Failure::TooLarge) => return Err(DispatchError::HeadTooLarge),
                 Err(Failure::RequestBody(cause)) => return Err(DispatchError::RequestBody(cause)),
                 Err(Failure::TimedOut) => {
-                    let limit = self.shared.options.request_timeout.unwrap_or_default();
+                    let limit = shared.options.request_timeout.unwrap_or_default();
                     return Err(DispatchError::TimedOut { limit });
                 }
                 Err(Failure::Died { pid, how }) => {
@@ -122,7 +144,10 @@ impl Pool {
 
     /// One look at the pool.
     pub fn status(&self) -> PoolStatus {
-        let shared = &self.shared;
+        let shared = match &self.backend {
+            Backend::Frames(shared) => shared,
+            Backend::Foreign(foreign) => return foreign.status(),
+        };
         let infos = shared.infos.lock().expect("no holder panics");
         let workers = infos.values().map(|info| info.status()).collect();
         drop(infos);
@@ -141,15 +166,19 @@ impl Pool {
     /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still
     /// runs is killed. Returns when no PHP process is left.
     pub async fn drain(&self, patience: Duration) {
+        let shared = match &self.backend {
+            Backend::Frames(shared) => shared,
+            Backend::Foreign(foreign) => return foreign.drain(patience).await,
+        };
         let deadline = Instant::now() + patience;
-        self.shared.start_draining();
-        if tokio::time::timeout_at(deadline, self.shared.is_quiet()).await.is_err() {
+        shared.start_draining();
+        if tokio::time::timeout_at(deadline, shared.is_quiet()).await.is_err() {
             tracing::warn!(?patience, "requests still ran when patience was over");
         }
         let (done, finished) = oneshot::channel();
         let rest = deadline.saturating_duration_since(Instant::now());
         let close = Command::Close { patience: rest.max(Duration::from_millis(200)), done };
-        if self.shared.commands.send(close).await.is_ok() && finished.await.is_err() {
+        if shared.commands.send(close).await.is_ok() && finished.await.is_err() {
             tracing::debug!("the supervisor had ended already");
         }
     }

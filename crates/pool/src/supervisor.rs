@@ -569,7 +569,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
 }
 
 /// Resident memory of a process (`/proc/PID/statm`, proc(5)); `None` when it has ended.
-fn resident_bytes(pid: u32) -> Option<u64> {
+pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The CGI variables of a request (RFC 3875), as nginx's fastcgi.conf hands them to php-fpm, written straight into a frame.
+//! The CGI variables of a request (RFC 3875), as nginx's fastcgi.conf hands them to php-fpm, written straight into whatever carries them.
 //!
 //! Invariants
 //! - Nothing a client sends can set a variable outside `HTTP_*`, `CONTENT_TYPE`, `CONTENT_LENGTH`, `QUERY_STRING` and its URL's own.
@@ -19,6 +19,27 @@ use wire::send::RequestWriter;
 use crate::context::{RequestContext, Scheme};
 
 const SOFTWARE: &str = concat!("hearth/", env!("CARGO_PKG_VERSION"));
+
+/// Takes variables in order.
+pub(crate) trait Sink {
+    /// A variable whose value is `length` bytes that `write` appends.
+    fn pair_from(&mut self, name: &[u8], length: usize, write: impl FnOnce(&mut Vec<u8>));
+
+    /// A variable.
+    fn pair(&mut self, name: &[u8], value: &[u8]) {
+        self.pair_from(name, value.len(), |out| out.extend_from_slice(value));
+    }
+}
+
+impl Sink for RequestWriter<'_> {
+    fn pair_from(&mut self, name: &[u8], length: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        RequestWriter::pair_from(self, name, length, write);
+    }
+
+    fn pair(&mut self, name: &[u8], value: &[u8]) {
+        RequestWriter::pair(self, name, value);
+    }
+}
 
 /// Appends a REQUEST frame to `buffer`. `body`: the body's length in bytes when one follows, [`wire::NO_LENGTH`] when it is not known,
 /// `None` when there is none.
@@ -47,13 +68,34 @@ fn write_frame(
     body: Option<u64>,
     more: &[(&[u8], &[u8])],
 ) -> Result<(), TooLarge> {
-    let (number, name) = match parts.version {
+    let (number, _) = protocol(parts.version);
+    let mut frame = RequestWriter::new(buffer, number, body.unwrap_or(0));
+    let length = parts.headers.get(CONTENT_LENGTH).map_or(&b""[..], HeaderValue::as_bytes);
+    write_variables(&mut frame, parts, context, length);
+    for (name, value) in more {
+        frame.pair(name, value);
+    }
+    frame.finish(body.is_none())
+}
+
+/// The protocol's number in a frame, and its name.
+fn protocol(version: Version) -> (u8, &'static str) {
+    match version {
         Version::HTTP_10 | Version::HTTP_09 => (10, "HTTP/1.0"),
         Version::HTTP_2 => (20, "HTTP/2.0"),
         Version::HTTP_3 => (30, "HTTP/3.0"),
         _ => (11, "HTTP/1.1"),
-    };
-    let mut frame = RequestWriter::new(buffer, number, body.unwrap_or(0));
+    }
+}
+
+/// Writes every variable; `length` is the text of `CONTENT_LENGTH`.
+pub(crate) fn write_variables(
+    frame: &mut impl Sink,
+    parts: &Parts,
+    context: &RequestContext,
+    length: &[u8],
+) {
+    let (_, name) = protocol(parts.version);
     let script = &context.script;
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
 
@@ -62,8 +104,7 @@ fn write_frame(
     frame.pair(b"REQUEST_METHOD", parts.method.as_str().as_bytes());
     let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     frame.pair(b"CONTENT_TYPE", content_type);
-    let content_length = parts.headers.get(CONTENT_LENGTH).map_or(&b""[..], HeaderValue::as_bytes);
-    frame.pair(b"CONTENT_LENGTH", content_length);
+    frame.pair(b"CONTENT_LENGTH", length);
     frame.pair(b"SCRIPT_NAME", script.name.as_bytes());
     frame.pair(b"REQUEST_URI", target.as_bytes());
     if !script.path_info.is_empty() {
@@ -99,23 +140,17 @@ fn write_frame(
     frame.pair(b"SERVER_NAME", context.server_name.as_bytes());
     frame.pair(b"REDIRECT_STATUS", b"200");
     frame.pair(b"HEARTH_REQUEST_ID", context.id.0.as_bytes());
-    for (name, value) in more {
-        frame.pair(name, value);
-    }
-    write_fields(&mut frame, parts);
-    frame.finish(body.is_none())
+    write_fields(frame, parts);
 }
 
 /// The header fields as `HTTP_*`; several of one name become one, as RFC 9110 section 5.3 joins them.
-fn write_fields(frame: &mut RequestWriter<'_>, parts: &Parts) {
+fn write_fields(frame: &mut impl Sink, parts: &Parts) {
     if let (None, Some(authority)) = (parts.headers.get(HOST), parts.uri.authority()) {
         frame.pair(b"HTTP_HOST", authority.as_str().as_bytes()); // RFC 9113 section 8.3.1
     }
     let mut variable = Vec::with_capacity(64);
     for name in parts.headers.keys() {
-        if name == "proxy"
-            || !name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        {
+        if !reaches_php(name) {
             continue;
         }
         variable.clear();
@@ -133,7 +168,13 @@ fn write_fields(frame: &mut RequestWriter<'_>, parts: &Parts) {
     }
 }
 
-fn write_joined(frame: &mut RequestWriter<'_>, variable: &[u8], parts: &Parts, name: &HeaderName) {
+/// Whether PHP may see a field: see the invariants above.
+pub(crate) fn reaches_php(name: &HeaderName) -> bool {
+    name != "proxy"
+        && name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn write_joined(frame: &mut impl Sink, variable: &[u8], parts: &Parts, name: &HeaderName) {
     let comma: &[u8] = if name == COOKIE { b"; " } else { b", " }; // RFC 9113 section 8.2.3
     let values = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let joined = values.collect::<Vec<_>>().join(comma);

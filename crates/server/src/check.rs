@@ -10,6 +10,8 @@ mod model;
 mod php;
 mod report;
 
+use pool::Model;
+
 use crate::cli::Target;
 use crate::config::{self, ConfigError, Environment, Origin};
 use crate::detect;
@@ -39,7 +41,8 @@ pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report
 
     let plan = match detect::detect(&target.path) {
         Ok(found) => Plan::new(found.clone(), &settings, environment).map_err(|failure| {
-            let no_php = crate::php::select(&settings, environment).is_err();
+            let model = settings.php.model.0.unwrap_or(Model::Request);
+            let no_php = crate::php::program(model, &settings, environment).is_err();
             report.failure(if no_php { Topic::Php } else { Topic::Application }, &failure);
             Some(found)
         }),

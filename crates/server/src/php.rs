@@ -10,6 +10,8 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use pool::Model;
+
 use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
 use crate::fallback::Probe;
@@ -109,6 +111,60 @@ pub(crate) fn select(settings: &Settings, environment: &Environment) -> Result<W
     })
 }
 
+/// The program that runs PHP in a model.
+pub(crate) fn program(
+    model: Model,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Worker, Failure> {
+    let version = settings.php.version.0;
+    let (name, package) = match model {
+        Model::Fpm => ("php-fpm", "fpm"),
+        Model::Cgi => ("php-cgi", "cgi"),
+        Model::Builtin => ("php", "cli"),
+        _ => return select(settings, environment),
+    };
+    if model == Model::Builtin
+        && let Some(program) = &settings.php.cli.0
+    {
+        return Ok(Worker { version, program: program.clone() });
+    }
+    // Whom an ordinary user's PATH leaves out.
+    let mut folders = environment.search_path();
+    folders.extend(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
+    let find =
+        |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    let of_version = |version: PhpVersion| {
+        let program = find(&format!("{name}{version}"))?;
+        Some(Worker { version: Some(version), program })
+    };
+    // The version that the other models would run, else the highest there is.
+    let mut versions: Vec<PhpVersion> = match version {
+        Some(version) => vec![version],
+        None => {
+            (0..100).rev().filter_map(|minor| PhpVersion::parse(&format!("8.{minor}"))).collect()
+        }
+    };
+    if version.is_none()
+        && let Some(newest) = workers(environment).first().and_then(|worker| worker.version)
+    {
+        versions.insert(0, newest);
+    }
+    let plain = || {
+        let program = find(name).filter(|_| version.is_none())?;
+        Some(Worker { version: None, program })
+    };
+    versions.into_iter().find_map(of_version).or_else(plain).ok_or_else(|| {
+        let what = version.map_or_else(|| name.to_owned(), |version| format!("{name}{version}"));
+        let debian = version
+            .map_or_else(|| format!("php-{package}"), |version| format!("php{version}-{package}"));
+        Failure::failed(
+            format!("no {what} found, which the model `{}` runs", model.name()),
+            format!("`apt-get install {debian}`, or choose another `--model`"),
+        )
+    })
+}
+
 /// Asks a worker program about its PHP, with the application's ini settings.
 pub(crate) fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure> {
     let program = worker.program.display().to_string();
@@ -150,6 +206,51 @@ pub(crate) fn probe(worker: &Worker, settings: &Settings) -> Probe {
             none(format!("{program} --probe-snapshot printed something else"))
         }),
     }
+}
+
+/// Asks one of PHP's own programs the same, as far as all of them tell it. Whether OPcache is on is not among that.
+pub(crate) fn foreign_info(worker: &Worker) -> Result<Info, Failure> {
+    let program = worker.program.display().to_string();
+    let ask = |option: &str| {
+        let hint = format!("run it by hand: `{program} {option}`");
+        let output = Command::new(&worker.program).arg(option).output().map_err(|error| {
+            Failure::caused_by(format!("cannot run {program}"), &error, hint.clone())
+        })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Failure::failed(
+            format!("{program} {option} failed ({}): {stderr}", output.status),
+            hint,
+        ))
+    };
+    // `PHP 8.2.35 (fpm-fcgi) (built: …`
+    let version = ask("-v")?;
+    let (version, rest) =
+        version.strip_prefix("PHP ").and_then(|rest| rest.split_once(" (")).ok_or_else(|| {
+            Failure::failed(
+                format!("{program} -v names no PHP version"),
+                "set `php.version` to another one",
+            )
+        })?;
+    let extensions = ask("-m")?
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('['))
+        .map(|name| (name.to_owned(), None))
+        .collect();
+    Ok(Info {
+        php_version: version.to_owned(),
+        sapi: rest.split(')').next().unwrap_or_default().to_owned(),
+        zts: rest
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("(ZTS)") || line.contains(" ZTS ")),
+        extensions,
+        ini_file: None,
+        scanned: serde_json::Value::Null,
+        opcache: serde_json::Value::Null,
+    })
 }
 
 /// Becomes the PHP command line program. Returns only when that fails.

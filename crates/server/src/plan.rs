@@ -14,7 +14,7 @@ use crate::config::{Environment, Settings};
 use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
-use crate::runners::{is_octane, octane_environment, symfony_runtime};
+use crate::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 /// How PHP runs.
 #[derive(Clone, Debug)]
 pub(crate) struct PhpPlan {
-    /// The worker program.
+    /// The program that runs PHP: Hearth's own, or PHP's in the models of their names.
     pub worker: Worker,
     /// How a request meets PHP.
     pub model: Model,
@@ -101,14 +101,14 @@ impl Plan {
         };
         let env = match &script {
             Some(WorkerScript::File(file))
-                if application.kind == Kind::Laravel && is_octane(file) =>
+                if application.kind == Kind::Laravel && is_for_frankenphp(file) =>
             {
                 octane_environment(&application, settings, environment)
             }
             _ => Vec::new(),
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
-        let worker = php::select(settings, environment)?;
+        let worker = php::program(model, settings, environment)?;
         let boot_is_our_idea =
             settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
         let php = PhpPlan { worker, model, wished: model, boot_is_our_idea, script, env, workers };
@@ -251,8 +251,9 @@ fn worker_script(
     let named = settings.php.worker_script.0.is_some();
     let usable = |script: &Path| match application.kind {
         // In a framework's project a `worker.php` may be anything, a queue's worker for one.
-        Kind::Laravel => detect::takes_requests(script) && !is_octane(script),
-        Kind::Symfony => detect::takes_requests(script),
+        Kind::Laravel | Kind::Symfony => {
+            detect::takes_requests(script) && !is_for_frankenphp(script)
+        }
         _ => true,
     };
     match (&application.worker_script, application.kind) {

@@ -40,6 +40,11 @@ impl RunDir {
         ))
     }
 
+    /// Where it is, absolute.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes a file into it, readable by our user only, and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);

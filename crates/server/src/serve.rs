@@ -106,11 +106,11 @@ async fn serve_and_drain(
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut front = front::bind(settings, &plan).await?;
-    // Kept until the pool is drained: workers that are replaced read their script again.
-    let own_script = own_script(settings, &plan, environment)?;
+    // Kept until the pool is drained: workers that are replaced read their files again.
+    let own_files = own_files(settings, &plan, environment)?;
     let pool = loop {
         let Some(php) = &plan.php else { break None };
-        let options = pool_options(php, &plan, settings, own_script.as_ref());
+        let options = pool_options(php, &plan, settings, own_files.as_ref());
         let started = tokio::select! {
             started = Pool::start(options) => started,
             () = drain.cancelled() => return Ok(()),
@@ -158,29 +158,39 @@ async fn serve_and_drain(
     Ok(())
 }
 
-/// A worker script that Hearth brings, and the folder that it lies in.
-struct OwnScript {
-    path: PathBuf,
-    _run_dir: RunDir,
+/// The private folder of this server, and the worker script that Hearth brings, when there is one.
+struct OwnFiles {
+    script: Option<PathBuf>,
+    run_dir: RunDir,
 }
 
-fn own_script(
+fn own_files(
     settings: &Settings,
     plan: &Plan,
     environment: &Environment,
-) -> Result<Option<OwnScript>, Failure> {
-    let script = plan.php.as_ref().and_then(|php| php.script.as_ref());
-    let Some(WorkerScript::Ours { name, text }) = script else { return Ok(None) };
+) -> Result<Option<OwnFiles>, Failure> {
+    let Some(php) = &plan.php else { return Ok(None) };
+    let ours = match &php.script {
+        Some(WorkerScript::Ours { name, text }) => Some((name, text)),
+        _ if php.model.is_foreign() => None,
+        _ => return Ok(None),
+    };
     let write = || {
         let run_dir =
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
-        let (included, its_text) = INCLUDED_BY_WORKERS;
-        run_dir.write(included, its_text)?;
-        Ok(Some(OwnScript { path: run_dir.write(name, text)?, _run_dir: run_dir }))
+        let script = match ours {
+            Some((name, text)) => {
+                let (included, its_text) = INCLUDED_BY_WORKERS;
+                run_dir.write(included, its_text)?;
+                Some(run_dir.write(name, text)?)
+            }
+            None => None,
+        };
+        Ok(Some(OwnFiles { script, run_dir }))
     };
     write().map_err(|error: std::io::Error| {
         let hint = "set `server.run_dir` to a folder that may be written";
-        Failure::caused_by("cannot write the worker script", &error, hint)
+        Failure::caused_by("cannot write into the run folder", &error, hint)
     })
 }
 
@@ -188,7 +198,7 @@ fn pool_options(
     php: &PhpPlan,
     plan: &Plan,
     settings: &Settings,
-    own_script: Option<&OwnScript>,
+    own_files: Option<&OwnFiles>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
     env.extend(php.env.iter().cloned());
@@ -205,12 +215,13 @@ fn pool_options(
         // The counters that make a function hot are put back with everything else, so it would only compile what never gets hot.
         default("opcache.jit", "disable");
     }
+    let own_script = own_files.and_then(|own| own.script.as_ref());
     let worker_script = match (&php.script, own_script) {
         (_, Some(own)) => {
             // It lies outside the application and finds it by this; in most models it has nothing to put back after a request.
             env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
             env.push(("HEARTH_MODEL".into(), php.model.name().into()));
-            Some(own.path.clone())
+            Some(own.clone())
         }
         (Some(WorkerScript::File(path)), None) => Some(path.clone()),
         (Some(WorkerScript::Ours { .. }) | None, None) => None,
@@ -220,6 +231,7 @@ fn pool_options(
         model: php.model,
         worker_script,
         directory: plan.application.folder.clone(),
+        run_dir: own_files.map(|own| own.run_dir.path().to_owned()).unwrap_or_default(),
         ini,
         env,
         warm_up: plan.warm_up(settings).into_iter().map(|path| warm_up(path, plan)).collect(),

@@ -27,6 +27,7 @@ pub(crate) fn options(workers: usize) -> Options {
         rehearse: false,
         worker_script: None,
         directory: "/".into(),
+        run_dir: std::env::temp_dir(),
         ini: Vec::new(),
         env: Vec::new(),
         workers: NonZeroUsize::new(workers).unwrap(),

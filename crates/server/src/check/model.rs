@@ -30,6 +30,11 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
                  script (docs/guide/models.md)",
             );
         }
+        Model::Builtin => report.warning(
+            Topic::Model,
+            "`builtin` is PHP's own development server, which PHP's manual keeps out of production",
+            "use `--model request`, or `snapshot` for more speed",
+        ),
         _ => report.fine(Topic::Model, format!("`{name}`, as the settings say")),
     }
 }

@@ -1,11 +1,12 @@
 //! PHP: the versions found, the one that would run, its OPcache.
 
+use pool::Model;
 use serde_json::Value;
 
 use super::{Report, Topic};
 use crate::config::{Environment, Settings};
 use crate::php::{self, Info};
-use crate::plan::Plan;
+use crate::plan::{PhpPlan, Plan};
 
 /// Looks at PHP; what it says about itself is for the other checks.
 pub(crate) fn look(
@@ -19,6 +20,10 @@ pub(crate) fn look(
         let programs: Vec<String> =
             found.iter().map(|worker| worker.program.display().to_string()).collect();
         report.fine(Topic::Php, format!("worker programs found: {}", programs.join(", ")));
+    }
+    if let Some(php) = plan.and_then(|plan| plan.php.as_ref()).filter(|php| php.model.is_foreign())
+    {
+        return foreign(report, php);
     }
     let planned = plan.and_then(|plan| plan.php.as_ref()).map(|php| php.worker.clone());
     // Without a plan the reason may be PHP itself, which is then reported already.
@@ -47,6 +52,25 @@ pub(crate) fn look(
     Some(info)
 }
 
+/// Looks at the program of a model that runs PHP's own.
+fn foreign(report: &mut Report, php: &PhpPlan) -> Option<Info> {
+    let program = php.worker.program.display();
+    let info = match php::foreign_info(&php.worker) {
+        Ok(info) => info,
+        Err(failure) => {
+            report.failure(Topic::Php, &failure);
+            return None;
+        }
+    };
+    let (version, sapi, count) = (&info.php_version, &info.sapi, info.extensions.len());
+    report.fine(Topic::Php, format!("PHP {version} ({sapi}) with {count} extensions ({program})"));
+    if php.model != Model::Cgi {
+        opcache(report, &info);
+    }
+    report.php(info.clone());
+    Some(info)
+}
+
 fn opcache(report: &mut Report, info: &Info) {
     if !php::has_extension(info, "Zend OPcache") {
         report.warning(
@@ -57,6 +81,7 @@ fn opcache(report: &mut Report, info: &Info) {
         return;
     }
     let on = match &info.opcache {
+        Value::Null => return report.fine(Topic::Php, "OPcache is loaded"),
         Value::Bool(on) => *on,
         Value::Object(settings) => {
             settings.get("enabled").is_none_or(|on| !matches!(on, Value::Bool(false) | Value::Null))

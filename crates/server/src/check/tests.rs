@@ -10,6 +10,9 @@ const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
                       \"extensions\": {\"Core\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
                       \"ini_file\": \"/etc/php/8.2/php.ini\", \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
 
+const FPM: &str = "#!/bin/sh\ncase $1 in\n-v) echo 'PHP 8.2.35 (fpm-fcgi) (built: Oct 21 2026 06:29:51) (NTS)' ;;\n\
+                   -m) printf '[PHP Modules]\\nCore\\nmbstring\\n\\n[Zend Modules]\\nZend OPcache\\n' ;;\nesac\n";
+
 /// Checks an application made of these files with a PHP that says it has two extensions.
 fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)]) -> Report {
     let folder = tempfile::tempdir().unwrap();
@@ -22,8 +25,12 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
+    let fpm = lib.path().join("php-fpm8.2");
+    fs::write(&fpm, FPM).unwrap();
+    fs::set_permissions(&fpm, fs::Permissions::from_mode(0o755)).unwrap();
+    let lib_path = lib.path().to_str().unwrap();
     let environment =
-        Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib.path().to_str().unwrap())]);
+        Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path), ("PATH", lib_path)]);
     let mut all = vec![
         ("http.listen", Raw::Text("127.0.0.1:0".into())),
         ("php.workers", Raw::Text("2".into())),
@@ -142,4 +149,21 @@ fn programs_get_the_same_as_one_json_object() {
     assert_eq!(json["php"]["php_version"], "8.2.35");
     assert_eq!(json["findings"][0]["level"], "fine");
     assert_eq!(json["findings"][0]["topic"], "settings");
+}
+
+#[test]
+fn php_fpm_is_asked_when_it_would_run() {
+    let report = report(&[("public/index.php", "")], "true", &[("php.model", "fpm")]);
+    assert!(report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_program_that_is_missing_is_a_problem_of_php() {
+    let flags = [("php.model", "cgi"), ("php.version", "7.0")];
+    let report = report(&[("public/index.php", "")], "true", &flags);
+    assert!(!report.is_fine());
+    let text = text(&report);
+    assert!(text.contains("php: no php-cgi7.0 found"), "{text}");
+    assert!(text.contains("apt-get install php7.0-cgi"), "{text}");
 }

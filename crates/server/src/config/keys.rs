@@ -189,8 +189,8 @@ settings! {
         /// How a request meets PHP: `snapshot` (booted once, put back after each answer), `request` (as under php-fpm), and others.
         ///
         /// By letter: A `worker` (one booted loop, state shared), B `spawn` (a process for each request), C `prespawn` (the same, booted
-        /// before the request comes), D `fork` (the same, forked from a booted process), G `request` (PHP starts and ends with the
-        /// request), S `snapshot` (booted once; memory and descriptors are put back after each answer). docs/guide/models.md compares
+        /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`),
+        /// G `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are put back after each answer). docs/guide/models.md compares
         /// them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`. Where `snapshot` cannot run `fork` takes its
         /// place, or `request`, with a warning that says why; never `worker`.
         model: Auto<Model> = "auto", flag "model";
@@ -229,7 +229,7 @@ settings! {
         env: Pairs = "";
         /// The worker program. `auto`: `hearth-worker-<version>` beside the program `hearth` or in `../lib/hearth`.
         worker_program: Auto<PathBuf> = "auto";
-        /// The program of `hearth php`. `auto`: `php<version>`, else `php`, found through PATH.
+        /// The program of `hearth php` and of the model `builtin`. `auto`: `php<version>`, else `php`, found through PATH.
         cli: Auto<PathBuf> = "auto";
     }
 

@@ -413,9 +413,6 @@ impl Value for Cidr {
     }
 }
 
-/// Models that Hearth's documentation names and this build cannot run.
-const OTHER_MODELS: &[(&str, &str)] = &[("E", "fpm"), ("F", "builtin"), ("H", "cgi")];
-
 const MODEL_NAMES: &[&str] = &{
     let mut names = [""; Model::ALL.len()];
     let mut at = 0;
@@ -442,14 +439,7 @@ impl Value for Model {
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
-        Self::named(text).ok_or_else(|| {
-            match OTHER_MODELS.iter().find(|(letter, name)| *letter == text || *name == text) {
-                Some((_, name)) => {
-                    Wrong(format!("the model `{name}`, which this build does not have yet"))
-                }
-                None => Wrong::quoted(text),
-            }
-        })
+        Self::named(text).ok_or_else(|| Wrong::quoted(text))
     }
 }
 

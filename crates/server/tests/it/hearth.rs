@@ -173,10 +173,11 @@ pub(crate) fn php_fpm(document_root: &Path, ini: &[(&str, &str)]) -> PhpFpm {
     PhpFpm::start(&php_version(), document_root, ini, ENVIRONMENT)
 }
 
-/// All of the environment that programs of the tests have.
+/// All of the environment that programs of the tests have. The oracle compares every page after each restore (native/snapshot/oracle.c).
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("APP_COLOUR", "red"),
+    ("HEARTH_SNAPSHOT_ORACLE", "1"),
 ];
 
 /// `hearth` in the environment of the tests.

@@ -5,17 +5,21 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod adversary;
 mod answers;
 mod clients;
 mod drain;
 mod files;
+mod foreign;
 mod hearth;
 mod http2;
 mod isolation;
+mod isolation_effects;
 mod isolation_suite;
 mod losses;
 mod models;
 mod operations;
+mod randomness;
 mod steady;
 mod superglobals;
 mod uploads;

@@ -82,6 +82,27 @@ const DIFFERENT_IN_WORKERS: &[(&str, &str, &str)] = &[
     ("working directory", "", "the application's folder: one boot serves all requests"),
 ];
 
+/// What of [`DIFFERENT`] is not so where PHP runs in a program of its own: a body's length is known before it starts.
+const SAME_IN_FOREIGN: &[&str] = &["CONTENT_LENGTH", "Content-Length"];
+/// As [`SAME_IN_FOREIGN`], in the model `fpm`.
+const SAME_IN_FPM: &[&str] = &["FCGI_ROLE", "CONTENT_LENGTH", "Content-Length"];
+/// As [`DIFFERENT`], in the model `builtin` alone.
+const DIFFERENT_IN_BUILTIN: &[(&str, &str, &str)] = &[
+    ("Hearth-Variables", "", "how the variables reach the router script"),
+    ("Content-Type", "", "php-fpm makes an empty one of an empty CONTENT_TYPE"),
+    ("Content-Length", "", "as Content-Type"),
+    ("Transfer-Encoding", "chunked form", "the body goes on with its length"),
+    ("filter_input()", "", "PHP keeps its own copy of what php -S itself has put into $_SERVER"),
+    (
+        "headers_list()",
+        "",
+        "X-Powered-By: Debian's php.ini for the command line has `expose_php` on",
+    ),
+];
+/// As [`DIFFERENT`], in the model `cgi` alone.
+const DIFFERENT_IN_CGI: &[(&str, &str, &str)] =
+    &[("filter_input()", "", "php-cgi gives PHP's filters no variables of the server")];
+
 struct Request {
     name: &'static str,
     method: &'static str,
@@ -299,6 +320,24 @@ fn a_script_sees_what_it_sees_under_php_fpm() {
         println!("model {model}");
         let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
         compare(&hearth, &peer, &requests, &[DIFFERENT, different_from_this_nginx()]);
+    }
+}
+
+#[test]
+fn a_script_sees_what_it_sees_under_php_fpm_in_phps_own_programs() {
+    let site = site();
+    let peer = php_fpm(&site.public(), &[]);
+    for (model, same, more) in [
+        ("fpm", SAME_IN_FPM, &[][..]),
+        ("builtin", SAME_IN_FOREIGN, DIFFERENT_IN_BUILTIN),
+        ("cgi", SAME_IN_FOREIGN, DIFFERENT_IN_CGI),
+    ] {
+        let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
+        let requests: Vec<Request> =
+            front_controller_requests().into_iter().chain(script_requests()).collect();
+        let known: Vec<_> =
+            DIFFERENT.iter().filter(|(name, _, _)| !same.contains(name)).copied().collect();
+        compare(&hearth, &peer, &requests, &[&known, more]);
     }
 }
 

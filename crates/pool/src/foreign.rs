@@ -1,0 +1,684 @@
+//! Models whose PHP is a program of its own: php-fpm (`fpm`), `php -S` (`builtin`), `php-cgi` (`cgi`). The pool starts and owns these
+//! programs and speaks FastCGI, HTTP or CGI to them; requests, limits, drain and status are what they are in every other model.
+//!
+//! Invariants
+//! - A slot serves at most one request at a time, and is leased until its process can take the next one, whatever the client does.
+//! - A request that ran over its limit has lost its process before it is answered.
+//! - A request is given to another process only while no byte of it was written.
+//! - No process outlives the server (docs/internals/foreign.md, "Ending").
+
+mod answer;
+mod builtin;
+mod cgi;
+mod fastcgi;
+mod fpm;
+mod head;
+mod process;
+mod request;
+mod slots;
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::Response;
+use http::request::Parts;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, error, info, warn};
+
+pub(crate) use self::answer::Body;
+use self::answer::{Answer, Started, Waiting};
+use self::head::Dialect;
+use self::process::Spawner;
+use self::request::Request;
+use self::slots::{Leased, Slots};
+use crate::context::RequestContext;
+use crate::exchange::{BoxBody, BoxError, Failure};
+use crate::info::{WorkerInfo, describe_exit, how_it_ended};
+use crate::pool::Reason;
+use crate::status::WorkerState;
+use crate::supervisor::resident_bytes;
+use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError};
+
+/// A running pool of such a model.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    common: Arc<Common>,
+    slots: Arc<Slots<Slot>>,
+    dialect: Dialect,
+    fpm: Option<Arc<fpm::Fpm>>,
+}
+
+/// What the programs and the tasks of a pool share.
+#[derive(Debug)]
+struct Common {
+    options: Options,
+    spawner: Spawner,
+    /// Every exchange, reader of output and watcher.
+    tasks: TaskTracker,
+    runtime: tokio::runtime::Handle,
+    started: Instant,
+    php_version: String,
+    /// The pool drains: what does not start is not tried again.
+    draining: CancellationToken,
+    /// Patience is over: what still runs is killed.
+    cut: CancellationToken,
+    requests: AtomicU64,
+    crashes: AtomicU64,
+    recycled: AtomicU64,
+    timeouts: AtomicU64,
+    /// Of the process that each slot has, or had last.
+    infos: Mutex<Vec<Option<Arc<WorkerInfo>>>>,
+}
+
+/// One process, or the place for one.
+#[derive(Debug)]
+struct Slot {
+    number: u32,
+    worker: Worker,
+}
+
+/// How a slot's process is spoken to.
+#[derive(Debug)]
+enum Worker {
+    Fpm(fpm::Worker),
+    Builtin(builtin::Worker),
+    Cgi(cgi::Worker),
+}
+
+impl Worker {
+    /// Whether it would take a request now, as far as can be seen without asking it.
+    fn is_ready(&mut self) -> bool {
+        match self {
+            Self::Fpm(worker) => worker.is_ready(),
+            Self::Builtin(worker) => worker.is_ready(),
+            Self::Cgi(worker) => worker.is_ready(),
+        }
+    }
+
+    /// Makes it ready: what it had is gone.
+    async fn prepare(&mut self) -> Result<(), BoxError> {
+        match self {
+            Self::Fpm(worker) => worker.prepare().await,
+            Self::Builtin(worker) => worker.prepare().await,
+            Self::Cgi(worker) => {
+                worker.prepare();
+                Ok(())
+            }
+        }
+    }
+
+    /// The process at work.
+    fn info(&self) -> Option<&Arc<WorkerInfo>> {
+        match self {
+            Self::Fpm(worker) => worker.info(),
+            Self::Builtin(worker) => worker.info(),
+            Self::Cgi(worker) => Some(worker.info()),
+        }
+    }
+
+    /// Serves one request up to the end of its answer. Dropped half-way when nobody wants it any more.
+    async fn exchange(
+        &mut self,
+        request: &mut Request,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Fpm(worker) => worker.exchange(request, answer).await,
+            Self::Builtin(worker) => worker.exchange(request, answer).await,
+            Self::Cgi(worker) => worker.exchange(request, answer).await,
+        }
+    }
+
+    /// Waits until the script has ended and the process could take the next request. `whole`: the exchange was not dropped.
+    async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+        match self {
+            Self::Fpm(worker) => worker.settle(whole).await,
+            Self::Builtin(worker) => worker.settle(whole).await,
+            Self::Cgi(worker) => {
+                worker.kill().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the process at once.
+    async fn kill(&mut self) {
+        match self {
+            Self::Fpm(worker) => worker.kill(),
+            Self::Builtin(worker) => worker.kill().await,
+            Self::Cgi(worker) => worker.kill().await,
+        }
+    }
+}
+
+/// How an exchange came to its end.
+#[derive(Debug)]
+enum Outcome {
+    Served(Result<(), Failure>),
+    /// The client has gone.
+    Left,
+    TimedOut,
+    /// The pool is being closed.
+    Cut,
+}
+
+impl Foreign {
+    /// Starts the program and returns when the first worker is ready; the others follow.
+    pub(crate) async fn start(options: Options) -> Result<Self, StartError> {
+        let program = options.program.display().to_string();
+        let workers = u32::try_from(options.workers.get()).unwrap_or(u32::MAX);
+        let common = Arc::new(Common {
+            php_version: process::version(&options.program).await?,
+            spawner: Spawner::new()?,
+            tasks: TaskTracker::new(),
+            runtime: tokio::runtime::Handle::current(),
+            started: Instant::now(),
+            draining: CancellationToken::new(),
+            cut: CancellationToken::new(),
+            requests: AtomicU64::new(0),
+            crashes: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            infos: Mutex::new((0..workers).map(|_| None).collect()),
+            options,
+        });
+        let mut fpm = None;
+        let all: VecDeque<Worker> = match common.options.model {
+            Model::Builtin => {
+                let builtin = Arc::new(builtin::Builtin::new(Arc::clone(&common))?);
+                let worker = |slot| builtin::Worker::new(Arc::clone(&builtin), slot);
+                (0..workers).map(|slot| Worker::Builtin(worker(slot))).collect()
+            }
+            Model::Cgi => {
+                let cgi = Arc::new(cgi::Cgi::new(Arc::clone(&common))?);
+                let worker = |slot| cgi::Worker::new(Arc::clone(&cgi), slot);
+                (0..workers).map(|slot| Worker::Cgi(worker(slot))).collect()
+            }
+            _ => {
+                let started = fpm::Fpm::start(Arc::clone(&common)).await?;
+                let worker = |slot| fpm::Worker::new(Arc::clone(&started), slot);
+                let all = (0..workers).map(|slot| Worker::Fpm(worker(slot))).collect();
+                fpm = Some(started);
+                all
+            }
+        };
+        let dialect = match common.options.model {
+            Model::Builtin => Dialect::Builtin,
+            _ => Dialect::Cgi,
+        };
+        let all =
+            all.into_iter().zip(0..).map(|(worker, number)| Slot { number, worker }).collect();
+        let (backlog, patience) = (common.options.backlog, common.options.backlog_timeout);
+        let slots = Arc::new(Slots::new(all, backlog, patience));
+        let pool = Self { common, slots, dialect, fpm };
+        if let Err(cause) = pool.start_workers().await {
+            pool.drain(Duration::ZERO).await;
+            return Err(StartError::Zygote { program, output: cause.to_string() });
+        }
+        Ok(pool)
+    }
+
+    /// Returns when one worker is ready.
+    async fn start_workers(&self) -> Result<(), BoxError> {
+        let common = &self.common;
+        let mut leases: Vec<Leased<Slot>> = std::iter::from_fn(|| self.slots.try_lease()).collect();
+        if let Some(mut first) = leases.pop() {
+            common.prepare(&mut first).await?;
+        }
+        for lease in leases {
+            common.tasks.spawn_on(Arc::clone(common).refill(lease), &common.runtime);
+        }
+        let watch = Arc::clone(common).watch(Arc::downgrade(&self.slots));
+        common.tasks.spawn_on(watch, &common.runtime);
+        Ok(())
+    }
+
+    /// As [`crate::Pool::dispatch`]; `length` is that of the body when the client has declared it.
+    pub(crate) async fn dispatch(
+        &self,
+        parts: Parts,
+        context: RequestContext,
+        body: Option<BoxBody>,
+        length: Option<u64>,
+    ) -> Result<Response<ResponseBody>, DispatchError> {
+        let common = &self.common;
+        let folder = &common.options.run_dir;
+        let request = Request::new(parts, context, body, length, folder)
+            .await
+            .map_err(DispatchError::RequestBody)?;
+        let slot = self.slots.lease().await?;
+        let (answer, waiting, left) = answer::answer(self.dialect);
+        let run = Arc::clone(common).run(slot, request, answer, left);
+        common.tasks.spawn_on(run, &common.runtime);
+        let Waiting { started, body } = waiting;
+        match started.await {
+            Ok(Ok(Started { head, whole })) => {
+                let body = match whole {
+                    Some(whole) => ResponseBody::whole(whole),
+                    None => ResponseBody::foreign(body),
+                };
+                let mut response = Response::new(body);
+                *response.status_mut() = head.status;
+                *response.headers_mut() = head.headers;
+                if let Some(reason) = head.reason {
+                    response.extensions_mut().insert(Reason(reason));
+                }
+                Ok(response)
+            }
+            Ok(Err(Failure::RequestBody(cause))) => Err(DispatchError::RequestBody(cause)),
+            Ok(Err(Failure::TimedOut)) => {
+                let limit = common.options.request_timeout.unwrap_or_default();
+                Err(DispatchError::TimedOut { limit })
+            }
+            Ok(Err(Failure::TooLarge)) => Err(DispatchError::HeadTooLarge),
+            Ok(Err(Failure::Died { pid, how })) => Err(DispatchError::WorkerDied { pid, how }),
+            Ok(Err(Failure::NotSent)) | Err(_) => {
+                Err(DispatchError::WorkerDied { pid: 0, how: "it was gone".to_owned() })
+            }
+        }
+    }
+
+    /// One look at the pool.
+    pub(crate) fn status(&self) -> PoolStatus {
+        let common = &self.common;
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let infos = common.infos.lock().expect("no holder panics").clone();
+        PoolStatus {
+            php_version: common.php_version.clone(),
+            backlog: self.slots.backlog(),
+            requests: count(&common.requests),
+            crashes: count(&common.crashes),
+            recycled: count(&common.recycled),
+            retired: 0,
+            timeouts: count(&common.timeouts),
+            workers: infos.iter().flatten().map(|info| info.status()).collect(),
+        }
+    }
+
+    /// As [`crate::Pool::drain`].
+    pub(crate) async fn drain(&self, patience: Duration) {
+        const LAST_WORDS: Duration = Duration::from_secs(2);
+        let common = &self.common;
+        self.slots.start_draining();
+        common.draining.cancel();
+        if tokio::time::timeout(patience, self.slots.is_quiet()).await.is_err() {
+            warn!(?patience, "requests still ran when patience was over");
+        }
+        common.cut.cancel();
+        for mut slot in self.slots.close() {
+            if let Some(info) = slot.worker.info() {
+                info.told_to_end.store(true, Ordering::Relaxed);
+                info.set_state(WorkerState::Stopping);
+            }
+            // The workers of php-fpm end with it.
+            if self.fpm.is_none() {
+                slot.worker.kill().await;
+            }
+        }
+        if let Some(fpm) = &self.fpm {
+            fpm.end().await;
+        }
+        common.tasks.close();
+        if tokio::time::timeout(LAST_WORDS, common.tasks.wait()).await.is_err() {
+            // A grandchild of PHP may hold its output open.
+            debug!("output of an ended process is still open");
+        }
+        common.infos.lock().expect("no holder panics").iter_mut().for_each(|info| *info = None);
+    }
+}
+
+impl Common {
+    /// Serves one request and brings its worker back.
+    async fn run(
+        self: Arc<Self>,
+        mut slot: Leased<Slot>,
+        mut request: Request,
+        mut answer: Answer,
+        left: CancellationToken,
+    ) {
+        let deadline = self.options.request_timeout.map(|limit| Instant::now() + limit);
+        let outcome = tokio::select! {
+            biased;
+            served = self.serve(&mut slot, &mut request, &mut answer) => Outcome::Served(served),
+            () = left.cancelled() => Outcome::Left,
+            () = reached(deadline) => Outcome::TimedOut,
+            () = self.cut.cancelled() => Outcome::Cut,
+        };
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let lost = match outcome {
+            Outcome::Served(Ok(())) => self.settle(&mut slot, deadline, true).await,
+            Outcome::Left => self.settle(&mut slot, deadline, false).await,
+            Outcome::Served(Err(failure @ (Failure::RequestBody(_) | Failure::TooLarge))) => {
+                answer.fail(failure);
+                self.settle(&mut slot, deadline, false).await
+            }
+            Outcome::Served(Err(failure)) => {
+                answer.fail(self.explained(failure, &slot.worker).await);
+                slot.worker.kill().await;
+                true
+            }
+            Outcome::TimedOut => {
+                self.time_out(&mut slot).await;
+                answer.fail(Failure::TimedOut);
+                true
+            }
+            Outcome::Cut => {
+                if let Some(info) = slot.worker.info() {
+                    info.told_to_end.store(true, Ordering::Relaxed);
+                }
+                slot.worker.kill().await;
+                let pid = slot.worker.info().map_or(0, |info| info.pid());
+                answer.fail(Failure::Died { pid, how: "the server ends".into() });
+                return;
+            }
+        };
+        drop((answer, request));
+        if let Some(info) = slot.worker.info().map(Arc::clone) {
+            info.busy_since.store(0, Ordering::Relaxed);
+            if !lost {
+                info.requests.fetch_add(1, Ordering::Relaxed);
+                self.recycle(&mut slot, &info).await;
+            }
+            info.set_state(WorkerState::Idle);
+        }
+        self.refill(slot).await;
+    }
+
+    /// Gives the request to the slot's process, or to its successor when it is gone before it could see any of it.
+    async fn serve(
+        &self,
+        slot: &mut Slot,
+        request: &mut Request,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        const TRIES: usize = 3;
+        for _ in 0..TRIES {
+            if !slot.worker.is_ready()
+                && let Err(cause) = self.prepare(slot).await
+            {
+                error!(error = %cause, "PHP does not start");
+                return Err(Failure::Died { pid: 0, how: format!("it does not start: {cause}") });
+            }
+            if let Some(info) = slot.worker.info() {
+                info.set_request(request.context.id.clone());
+                info.busy_since.store(self.now(), Ordering::Relaxed);
+                info.set_state(WorkerState::Busy);
+            }
+            match slot.worker.exchange(request, answer).await {
+                Err(Failure::NotSent) if request.body.is_whole() => slot.worker.kill().await,
+                served => return served,
+            }
+        }
+        Err(Failure::NotSent)
+    }
+
+    /// Waits until the process can take the next request. True when it is lost.
+    async fn settle(&self, slot: &mut Slot, deadline: Option<Instant>, whole: bool) -> bool {
+        let settled = tokio::select! {
+            biased;
+            settled = slot.worker.settle(whole) => Some(settled),
+            () = reached(deadline) => None,
+            () = self.cut.cancelled() => Some(Err("the server ends".into())),
+        };
+        match settled {
+            Some(Ok(())) => return false,
+            Some(Err(cause)) => {
+                debug!(error = %cause, "worker is not there after its request");
+                slot.worker.kill().await;
+            }
+            None => self.time_out(slot).await,
+        }
+        true
+    }
+
+    /// Ends a process whose request took too long.
+    async fn time_out(&self, slot: &mut Slot) {
+        self.timeouts.fetch_add(1, Ordering::Relaxed);
+        let limit = self.options.request_timeout;
+        if let Some(info) = slot.worker.info() {
+            info.timed_out.store(true, Ordering::Relaxed);
+            let request = info.current_request();
+            let id = request.as_ref().map(|id| &*id.0);
+            warn!(
+                worker.pid = info.pid(),
+                request.id = id,
+                ?limit,
+                "request over its time limit, worker killed"
+            );
+        }
+        slot.worker.kill().await;
+    }
+
+    /// Says which process died, and how.
+    async fn explained(&self, failure: Failure, worker: &Worker) -> Failure {
+        match (failure, worker.info()) {
+            (Failure::Died { how, .. }, Some(info)) if how.is_empty() => {
+                Failure::Died { pid: info.pid(), how: how_it_ended(info).await }
+            }
+            (Failure::Died { pid: 0, how }, Some(info)) => Failure::Died { pid: info.pid(), how },
+            (failure, _) => failure,
+        }
+    }
+
+    /// Ends a process that has served its number of requests or has grown too large.
+    async fn recycle(&self, slot: &mut Slot, info: &WorkerInfo) {
+        let served = info.requests.load(Ordering::Relaxed);
+        let too_large = |limit: crate::ByteSize| {
+            resident_bytes(info.pid()).is_some_and(|resident| resident > limit.0)
+        };
+        let why = if served >= info.max_requests {
+            "max_requests"
+        } else if self.options.memory_limit.is_some_and(too_large) {
+            "memory_limit"
+        } else {
+            return;
+        };
+        info!(worker.pid = info.pid(), why, "worker is being replaced");
+        info.told_to_end.store(true, Ordering::Relaxed);
+        slot.worker.kill().await;
+    }
+
+    /// Makes a slot's worker ready, within the boot time.
+    async fn prepare(&self, slot: &mut Slot) -> Result<(), BoxError> {
+        let limit = self.options.boot_timeout;
+        let prepared = tokio::time::timeout(limit, slot.worker.prepare()).await;
+        prepared.map_err(|_elapsed| format!("not ready within {limit:?}"))??;
+        if let Some(info) = slot.worker.info() {
+            info.booted_at.store(self.now(), Ordering::Relaxed);
+            info.set_state(WorkerState::Idle);
+            let mut infos = self.infos.lock().expect("no holder panics");
+            if let Some(place) = infos.get_mut(slot.number as usize) {
+                *place = Some(Arc::clone(info));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a slot whose process is gone back to life, however often that takes, and then frees it.
+    async fn refill(self: Arc<Self>, mut slot: Leased<Slot>) {
+        const FIRST: Duration = Duration::from_millis(20);
+        const LONGEST: Duration = Duration::from_secs(5);
+        let mut pause = FIRST;
+        while !slot.worker.is_ready() {
+            let tried = tokio::select! {
+                tried = self.prepare(&mut slot) => tried,
+                () = self.cut.cancelled() => return,
+            };
+            let Err(cause) = tried else { return };
+            if self.draining.is_cancelled() {
+                return;
+            }
+            if pause > FIRST * 8 {
+                error!(error = %cause, "PHP does not start, tried again");
+            } else {
+                debug!(error = %cause, "PHP does not start, tried again");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.draining.cancelled() => return,
+            }
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Looks at memory and replaces processes that ended while they were idle, until the pool ends.
+    async fn watch(self: Arc<Self>, slots: std::sync::Weak<Slots<Slot>>) {
+        let mut idle = tokio::time::interval(Duration::from_millis(250));
+        let mut memory = tokio::time::interval(Duration::from_secs(1));
+        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.draining.cancelled() => return,
+                _ = memory.tick() => {
+                    let infos = self.infos.lock().expect("no holder panics").clone();
+                    for info in infos.iter().flatten() {
+                        if let Some(resident) = resident_bytes(info.pid()) {
+                            info.resident.store(resident, Ordering::Relaxed);
+                        }
+                    }
+                }
+                _ = idle.tick() => {
+                    let Some(slots) = slots.upgrade() else { return };
+                    while slots.prefer(|slot| !slot.worker.is_ready()) {
+                        let Some(lease) = slots.try_lease() else { break };
+                        self.tasks.spawn_on(Arc::clone(&self).refill(lease), &self.runtime);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A process has ended with this wait status: said, counted.
+    fn ended(&self, info: &WorkerInfo, status: u32) {
+        if info.exit().is_some() {
+            return;
+        }
+        info.set_exit(status);
+        let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
+        let how = describe_exit(status);
+        if info.timed_out.load(Ordering::Relaxed) {
+            debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
+        } else if info.told_to_end.load(Ordering::Relaxed) {
+            self.recycled.fetch_add(1, Ordering::Relaxed);
+            info!(worker.pid = pid, requests, how, "worker recycled");
+        } else {
+            self.crashes.fetch_add(1, Ordering::Relaxed);
+            error!(worker.pid = pid, requests, how, last = info.tail(), "worker died");
+        }
+    }
+
+    /// Milliseconds since the pool started, plus one: never zero.
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// What is known of a new process of a slot.
+    fn new_info(&self, slot: u32, pid: u32) -> Arc<WorkerInfo> {
+        // Up to a tenth more, so that not all go at once; process ids are spread well enough by this (Knuth's multiplicative hash).
+        let max_requests = self.options.max_requests.map_or(u64::MAX, |max| {
+            let spread = u64::from(pid.wrapping_mul(2_654_435_769)) % (max.get() / 10 + 1);
+            max.get().saturating_add(spread)
+        });
+        let info = WorkerInfo::new(slot, max_requests);
+        info.pid.store(pid, Ordering::Relaxed);
+        Arc::new(info)
+    }
+
+    /// `-d name=value` for each setting: stronger than php.ini, weaker than `ini_set()`.
+    fn ini_arguments(&self) -> impl Iterator<Item = String> {
+        self.options
+            .ini
+            .iter()
+            .flat_map(|(name, value)| ["-d".to_owned(), format!("{name}={value}")])
+    }
+
+    /// A path in the run folder that no other server uses.
+    fn place(&self, name: &str) -> PathBuf {
+        self.options.run_dir.join(format!("{}-{name}", std::process::id()))
+    }
+}
+
+/// Moves the request out and the answer in at once, so that neither starves the other. Done when the answer is; says whether all of the
+/// request was written by then.
+async fn both_ways<T>(
+    upload: impl Future<Output = Result<(), BoxError>>,
+    download: impl Future<Output = Result<T, Failure>>,
+) -> Result<(T, bool), Failure> {
+    let (mut upload, mut download) = (std::pin::pin!(upload), std::pin::pin!(download));
+    let mut uploaded = false;
+    loop {
+        tokio::select! {
+            biased;
+            sent = &mut upload, if !uploaded => {
+                sent.map_err(Failure::RequestBody)?;
+                uploaded = true;
+            }
+            done = &mut download => return Ok((done?, uploaded)),
+        }
+    }
+}
+
+/// What a program sent is no answer.
+fn malformed(why: &dyn std::fmt::Display) -> Failure {
+    Failure::Died { pid: 0, how: format!("sent a malformed answer: {why}") }
+}
+
+/// Waits for a moment, or for ever.
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A file that only our user can read; removed when dropped.
+#[derive(Debug)]
+struct PrivateFile(PathBuf);
+
+impl PrivateFile {
+    fn write(path: PathBuf, text: &str) -> std::io::Result<Self> {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        Ok(Self(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        match std::fs::remove_file(&self.0) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                warn!(path = %self.0.display(), %error, "file not removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// 128 bits that nobody else knows, in hexadecimal.
+fn secret() -> std::io::Result<String> {
+    use std::fmt::Write as _;
+
+    let mut bytes = [0_u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes all");
+        text
+    }))
+}

@@ -1,0 +1,474 @@
+//! The model `builtin`: one `php -S` per worker, spoken to over HTTP/1.1.
+//!
+//! Invariants
+//! - Every request runs Hearth's router script, which takes the variables from a header that only Hearth can write.
+//! - A connection counts only when its server was alive after it was made: then nobody else can have taken the port.
+//! - An answer ends where the connection does, and is whole when the server did not close it by ending.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{self, HeaderName, HeaderValue};
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tracing::{debug, info};
+
+use super::answer::Answer;
+use super::process::read_lines;
+use super::request::Request;
+use super::{Common, PrivateFile, both_ways, malformed, secret};
+use crate::exchange::{BoxError, Failure};
+use crate::info::WorkerInfo;
+use crate::variables::{Sink, reaches_php};
+
+const ROUTER: &str = include_str!("router.php");
+/// What its request head may have in bytes: `php_http_parser` refuses 80 KiB.
+const MAX_HEAD: usize = 76 * 1024;
+/// Bytes asked for at once.
+const READ_AHEAD: usize = 16 * 1024;
+/// Methods that `php -S` knows (`sapi/cli/php_http_parser.c`). Others go as PUT: the router names the real one.
+const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+/// Fields of one connection, and those that are written anew.
+const NOT_FORWARDED: &[&str] = &[
+    "connection",
+    "content-length",
+    "expect",
+    "hearth-variables",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What all servers of a pool share.
+#[derive(Debug)]
+pub(super) struct Builtin {
+    common: Arc<Common>,
+    router: PrivateFile,
+    secret: String,
+}
+
+impl Builtin {
+    pub(super) fn new(common: Arc<Common>) -> std::io::Result<Self> {
+        let secret = secret()?;
+        let text = ROUTER.replace("{{secret}}", &secret);
+        let router = PrivateFile::write(common.place("router.php"), &text)?;
+        Ok(Self { common, router, secret })
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    async fn connect(&mut self) -> Result<TcpStream, BoxError> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        match self.child.try_wait()? {
+            None => Ok(stream),
+            Some(status) => Err(format!("the server has ended: {status}").into()),
+        }
+    }
+}
+
+/// A place for a server.
+#[derive(Debug)]
+pub(super) struct Worker {
+    builtin: Arc<Builtin>,
+    slot: u32,
+    server: Option<Server>,
+    info: Option<Arc<WorkerInfo>>,
+}
+
+impl Worker {
+    pub(super) fn new(builtin: Arc<Builtin>, slot: u32) -> Self {
+        Self { builtin, slot, server: None, info: None }
+    }
+
+    pub(super) fn info(&self) -> Option<&Arc<WorkerInfo>> {
+        self.info.as_ref()
+    }
+
+    pub(super) fn is_ready(&mut self) -> bool {
+        let Some(server) = &mut self.server else { return false };
+        match server.child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                self.server = None;
+                if let Some(info) = &self.info {
+                    self.builtin.common.ended(info, status.into_raw().cast_unsigned());
+                }
+                false
+            }
+            Err(error) => {
+                debug!(%error, "server cannot be waited for");
+                false
+            }
+        }
+    }
+
+    /// Starts a server on a free port.
+    pub(super) async fn prepare(&mut self) -> Result<(), BoxError> {
+        // The port may be taken between the look and the server's bind: then another one.
+        const TRIES: usize = 20;
+        self.kill().await;
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            match self.start().await? {
+                None => return self.probe().await,
+                Some(why) if why.contains("Address already in use") => last = why,
+                Some(why) => return Err(why.into()),
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Starts a server; what it printed when it ended instead of listening.
+    async fn start(&mut self) -> Result<Option<String>, BoxError> {
+        let common = &self.builtin.common;
+        let address = {
+            let look = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            look.local_addr()?
+        };
+        let mut command = Command::new(&common.options.program);
+        command
+            .args(common.ini_arguments())
+            .arg("-S")
+            .arg(address.to_string())
+            .arg("-t")
+            .arg(&common.options.directory)
+            .arg(self.builtin.router.path())
+            .current_dir(&common.options.directory)
+            // It would fork, and serve several requests at once.
+            .env_remove("PHP_CLI_SERVER_WORKERS")
+            .envs(common.options.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = common.spawner.spawn(command, Signal::KILL).await?;
+        let pid = child.id().unwrap_or(0);
+        let info = common.new_info(self.slot, pid);
+        let (tell, started) = oneshot::channel();
+        if let Some(stderr) = child.stderr.take() {
+            let info = Arc::clone(&info);
+            let lines = async move {
+                let mut tell = Some(tell);
+                read_lines(stderr, |line| {
+                    if line.ends_with(" started") && line.contains(" Development Server (") {
+                        if let Some(tell) = tell.take()
+                            && tell.send(()).is_err()
+                        {
+                            debug!("nobody waits for the server any more");
+                        }
+                    } else if !is_access_log(line) {
+                        log(&info, line);
+                    }
+                })
+                .await;
+            };
+            common.tasks.spawn_on(lines, &common.runtime);
+        }
+        // Listening it says so; ended it closes its output.
+        if started.await.is_err() {
+            let status = child.wait().await?;
+            let words = info.tail();
+            let why = if words.is_empty() { format!("it ended with {status}") } else { words };
+            return Ok(Some(why));
+        }
+        self.server = Some(Server { child, address });
+        self.info = Some(info);
+        Ok(None)
+    }
+
+    /// Asks whether the server is free, and waits until it is.
+    async fn probe(&mut self) -> Result<(), BoxError> {
+        let Some(server) = &mut self.server else { return Err("there is no server".into()) };
+        let mut stream = server.connect().await?;
+        let secret = &self.builtin.secret;
+        let head = format!("GET / HTTP/1.1\r\nHost: hearth\r\nHearth-Variables: {secret}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        if !answer.starts_with(b"HTTP/1.1 204 ") && !answer.starts_with(b"HTTP/1.0 204 ") {
+            let line =
+                String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
+            return Err(format!("the router answered {line:?}").into());
+        }
+        Ok(())
+    }
+
+    pub(super) async fn exchange(
+        &mut self,
+        request: &mut Request,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
+        let mut head = Bytes::from(self.write_head(request)?);
+        let Some(server) = &mut self.server else { return Err(Failure::NotSent) };
+        let mut stream = server.connect().await.map_err(|_gone| Failure::NotSent)?;
+        match stream.try_write(&head) {
+            Ok(written) => head.advance(written),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_gone) => return Err(Failure::NotSent),
+        }
+        let exchanged = {
+            let (read, write) = stream.split();
+            both_ways(upload(write, head, request), download(read, answer)).await
+        };
+        drop(stream);
+        if let Err(failure) = exchanged {
+            return self.died(failure).await;
+        }
+        if server.child.id().is_none_or(is_ending) {
+            return self.died(Failure::Died { pid: 0, how: String::new() }).await;
+        }
+        answer.end().await.map_err(|why| malformed(&why))
+    }
+
+    /// Waits for the end of a server that seems to have died, and says it.
+    async fn died(&mut self, failure: Failure) -> Result<(), Failure> {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        if let (Failure::Died { how, .. }, Some(server), Some(info)) =
+            (&failure, &mut self.server, &self.info)
+            && how.is_empty()
+            && let Ok(Ok(status)) = tokio::time::timeout(PATIENCE, server.child.wait()).await
+        {
+            self.builtin.common.ended(info, status.into_raw().cast_unsigned());
+            self.server = None;
+        }
+        Err(failure)
+    }
+
+    pub(super) async fn settle(&mut self, whole: bool) -> Result<(), BoxError> {
+        if whole {
+            return Ok(());
+        }
+        // Its connection is closed: it learns at its next output that nobody listens, and answers us when it has come to its end.
+        self.probe().await
+    }
+
+    pub(super) async fn kill(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        if let Err(error) = server.child.start_kill() {
+            debug!(%error, "server had ended already");
+        }
+        match server.child.wait().await {
+            Ok(status) => {
+                if let Some(info) = &self.info {
+                    self.builtin.common.ended(info, status.into_raw().cast_unsigned());
+                }
+            }
+            Err(error) => debug!(%error, "server cannot be waited for"),
+        }
+    }
+
+    /// The request's head: the client's fields for `getallheaders()`, and the variables for the router.
+    fn write_head(&self, request: &Request) -> Result<Vec<u8>, Failure> {
+        let parts = &request.parts;
+        let method = parts.method.as_str();
+        let method = if METHODS.contains(&method) { method } else { "PUT" };
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut head = format!("{method} {target} HTTP/1.1\r\n").into_bytes();
+        let mut field = |name: &[u8], value: &[u8]| {
+            head.extend_from_slice(name);
+            head.extend_from_slice(b": ");
+            head.extend_from_slice(value);
+            head.extend_from_slice(b"\r\n");
+        };
+        let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+        let host = parts.headers.get(header::HOST).map(HeaderValue::as_bytes).or(authority);
+        field(b"Host", host.unwrap_or_default());
+        let forwarded =
+            |name: &&HeaderName| reaches_php(name) && !NOT_FORWARDED.contains(&name.as_str());
+        for name in parts.headers.keys().filter(forwarded) {
+            let separator: &[u8] = if name == header::COOKIE { b"; " } else { b", " };
+            let values: Vec<&[u8]> =
+                parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+            field(&title_case(name.as_str()), &values.join(separator));
+        }
+        if let Some(length) = request.content_length() {
+            field(b"Content-Length", length.as_bytes());
+        }
+        let mut variables = Variables(Vec::with_capacity(2048));
+        request.write_variables(&mut variables);
+        let mut private = self.builtin.secret.clone();
+        base64(&variables.0, &mut private);
+        field(b"Hearth-Variables", private.as_bytes());
+        head.extend_from_slice(b"\r\n");
+        if head.len() > MAX_HEAD { Err(Failure::TooLarge) } else { Ok(head) }
+    }
+}
+
+/// `X-Forwarded-For`, as `getallheaders()` has it in PHP's other programs.
+fn title_case(name: &str) -> Vec<u8> {
+    let mut start = true;
+    let letter = |byte: u8| {
+        let first = std::mem::replace(&mut start, byte == b'-');
+        if first { byte.to_ascii_uppercase() } else { byte }
+    };
+    name.bytes().map(letter).collect()
+}
+
+/// Names and values, each followed by a NUL.
+struct Variables(Vec<u8>);
+
+impl Sink for Variables {
+    fn pair_from(&mut self, name: &[u8], _length: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        self.0.extend_from_slice(name);
+        self.0.push(0);
+        write(&mut self.0);
+        self.0.push(0);
+    }
+}
+
+/// Appends RFC 4648 section 4.
+fn base64(bytes: &[u8], to: &mut String) {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    to.reserve(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let sextet = (bits >> (18 - 6 * at) & 63) as usize;
+            let known = ALPHABET.get(sextet).copied().map_or('=', char::from);
+            to.push(if at > three.len() { '=' } else { known });
+        }
+    }
+}
+
+/// Whether a process ends, or has ended. The kernel says so before it closes any of its descriptors: `PF_EXITING` is set by `do_exit()`
+/// (kernel/exit.c) ahead of `exit_files()`, and shown among the flags in `/proc/PID/stat` (proc(5)).
+fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    let flags = || -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name stands in parentheses and may hold anything; state, parent, group, session, terminal, its group, flags follow.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        rest.split(' ').nth(6)?.parse().ok()
+    };
+    flags().is_none_or(|flags| flags & PF_EXITING != 0)
+}
+
+/// Writes the rest of the request as the server takes it. An error is the client's; a server that takes no more is met by the reader.
+async fn upload(
+    mut stream: WriteHalf<'_>,
+    mut head: Bytes,
+    request: &mut Request,
+) -> Result<(), BoxError> {
+    if stream.write_all_buf(&mut head).await.is_err() {
+        return std::future::pending().await;
+    }
+    while let Some(piece) = request.body.next().await {
+        if stream.write_all_buf(&mut piece?).await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the answer as the client takes it, up to the connection's end.
+async fn download(mut stream: ReadHalf<'_>, answer: &mut Answer) -> Result<(), Failure> {
+    let mut arrived = BytesMut::new();
+    loop {
+        arrived.reserve(READ_AHEAD);
+        // Reset: it closed before it had read all of the request. What that means is found out by connecting again.
+        if matches!(stream.read_buf(&mut arrived).await, Ok(0) | Err(_)) {
+            return Ok(());
+        }
+        answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
+        // The end may follow at once, and a whole answer has a length.
+        if let Some(more) = try_read(&mut stream, &mut arrived) {
+            if !more {
+                return Ok(());
+            }
+            answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
+        }
+        answer.flush().await;
+    }
+}
+
+/// What is there already: `None` nothing, false the end.
+fn try_read(stream: &mut ReadHalf<'_>, arrived: &mut BytesMut) -> Option<bool> {
+    arrived.reserve(READ_AHEAD);
+    match stream.try_read_buf(arrived) {
+        Ok(0) => Some(false),
+        Ok(_) => Some(true),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+        Err(_reset) => Some(false),
+    }
+}
+
+/// `[Sat Nov 21 03:34:40 2026] 127.0.0.1:33322 [200]: GET /`: Hearth has an access log of its own. (`-q` would take PHP's messages with it.)
+fn is_access_log(line: &str) -> bool {
+    line.split_once("] ")
+        .is_some_and(|(time, rest)| time.starts_with('[') && rest.starts_with("127.0.0.1:"))
+}
+
+/// Logs a line of its stderr, without its own time: `[Sat Nov 21 03:34:40 2026] PHP Warning:  …`.
+fn log(info: &WorkerInfo, line: &str) {
+    let text = match line.split_once("] ") {
+        Some((time, rest)) if time.starts_with('[') => rest,
+        _ => line,
+    };
+    info.remember(text);
+    let request = info.current_request();
+    let id = request.as_ref().map(|id| &*id.0);
+    info!(target: "php", { worker.pid = info.pid(), request.id = id, source = "error_log" }, "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_ends_is_told_from_one_that_lives() {
+        assert!(!is_ending(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        while !is_ending(pid) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(is_ending(pid), "a process that is gone");
+    }
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let encoded = |text: &str| {
+            let mut out = String::new();
+            base64(text.as_bytes(), &mut out);
+            out
+        };
+        // RFC 4648 section 10
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ];
+        for (plain, expected) in vectors {
+            assert_eq!(encoded(plain), expected);
+        }
+        let mut all = String::new();
+        base64(&[0xff, 0xfe, 0xfb], &mut all);
+        assert_eq!(all, "//77");
+    }
+}

@@ -1,0 +1,244 @@
+//! Heads of answers as PHP's own servers write them: CGI's (RFC 3875 section 6) and HTTP/1's.
+//!
+//! Invariants
+//! - A head is at most [`MAX_HEAD`] bytes; bytes that are none give an error, never a panic.
+//! - Header fields keep PHP's order, and duplicates stay; those that HTTP does not allow are left out.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tracing::debug;
+
+use crate::worker::Head;
+
+/// Bytes, and the most header fields: what a frame could hold.
+const MAX_HEAD: usize = 1 << 20;
+const MAX_FIELDS: usize = 1024;
+
+/// Why an answer has no head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadHead {
+    #[error("a head of more than {MAX_HEAD} bytes or {MAX_FIELDS} fields")]
+    TooLarge,
+    #[error("no valid status")]
+    Status,
+    #[error("an end before its head was complete")]
+    Incomplete,
+}
+
+/// Which fields at the head's beginning are the server's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// CGI, where PHP alone speaks.
+    Cgi,
+    /// `php -S`, which begins with fields of its own about the connection.
+    Builtin,
+}
+
+/// Collects a head from pieces.
+#[derive(Debug)]
+pub(crate) struct HeadReader {
+    dialect: Dialect,
+    arrived: BytesMut,
+    /// No end of the head begins before this.
+    searched: usize,
+}
+
+impl HeadReader {
+    pub(crate) fn new(dialect: Dialect) -> Self {
+        Self { dialect, arrived: BytesMut::new(), searched: 0 }
+    }
+
+    /// Takes the next piece. Returns the head, when it is complete, and what came behind it.
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Option<(Head, Bytes)>, BadHead> {
+        self.arrived.extend_from_slice(piece);
+        let Some((fields, body)) = self.find_end() else {
+            return if self.arrived.len() > MAX_HEAD { Err(BadHead::TooLarge) } else { Ok(None) };
+        };
+        let mut rest = std::mem::take(&mut self.arrived).freeze();
+        let head = rest.split_to(body).slice(..fields);
+        if fields > MAX_HEAD {
+            return Err(BadHead::TooLarge);
+        }
+        Ok(Some((parse(self.dialect, &head)?, rest)))
+    }
+
+    /// Where the head's last line ends, and where the body begins.
+    fn find_end(&mut self) -> Option<(usize, usize)> {
+        match &*self.arrived {
+            // No field at all.
+            [b'\n', ..] => return Some((0, 1)),
+            [b'\r', b'\n', ..] => return Some((0, 2)),
+            _ => {}
+        }
+        let mut from = self.searched;
+        loop {
+            let rest = self.arrived.get(from..)?;
+            let Some(at) = rest.iter().position(|byte| *byte == b'\n').map(|at| from + at) else {
+                self.searched = self.arrived.len();
+                return None;
+            };
+            match self.arrived.get(at + 1..).unwrap_or_default() {
+                [b'\n', ..] => return Some((at + 1, at + 2)),
+                [b'\r', b'\n', ..] => return Some((at + 1, at + 3)),
+                // The next line may still turn out to be empty.
+                [] | [b'\r'] => {
+                    self.searched = at;
+                    return None;
+                }
+                _ => from = at + 1,
+            }
+        }
+    }
+}
+
+fn parse(dialect: Dialect, head: &Bytes) -> Result<Head, BadHead> {
+    let mut status = None;
+    let mut headers = HeaderMap::with_capacity(16);
+    // Each once: a script may send fields of these names too.
+    let mut servers_own = match dialect {
+        Dialect::Cgi => vec![],
+        Dialect::Builtin => vec!["host", "date", "connection"],
+    };
+    for (at, line) in head.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii_end();
+        if at == 0
+            && let Some(rest) = line.strip_prefix(b"HTTP/")
+        {
+            let (_version, rest) = split(rest, b' ').ok_or(BadHead::Status)?;
+            status = Some(parse_status(rest, head)?);
+            continue;
+        }
+        let Some((name, value)) = split(line, b':') else {
+            if !line.is_empty() {
+                debug!(line = %String::from_utf8_lossy(line), "line of a head left out");
+            }
+            continue;
+        };
+        let value = value.trim_ascii();
+        if name.eq_ignore_ascii_case(b"status") && dialect == Dialect::Cgi {
+            status = Some(parse_status(value, head)?);
+            continue;
+        }
+        if let Some(own) =
+            servers_own.iter().position(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+        {
+            servers_own.swap_remove(own);
+            continue;
+        }
+        if headers.len() == MAX_FIELDS {
+            return Err(BadHead::TooLarge);
+        }
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(value));
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), value) {
+            headers.append(name, value);
+        } else {
+            debug!(name = %String::from_utf8_lossy(name), "response header left out");
+        }
+    }
+    let (status, reason) = match status {
+        Some(status) => status,
+        // RFC 3875 section 6.2.3
+        None if headers.contains_key(http::header::LOCATION) => (StatusCode::FOUND, None),
+        None => (StatusCode::OK, None),
+    };
+    Ok(Head { status, headers, reason })
+}
+
+fn split(line: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let place = line.iter().position(|byte| *byte == at)?;
+    Some((line.get(..place)?, line.get(place + 1..)?))
+}
+
+/// `404 Not Found`; the reason only when it is not the status's own.
+fn parse_status(text: &[u8], head: &Bytes) -> Result<(StatusCode, Option<Bytes>), BadHead> {
+    let (code, reason) = split(text, b' ').unwrap_or((text, b""));
+    let status = StatusCode::from_bytes(code).map_err(|_no_status| BadHead::Status)?;
+    let reason = reason.trim_ascii();
+    let own = status.canonical_reason().unwrap_or_default().as_bytes();
+    let other = !reason.is_empty() && reason != own;
+    Ok((status, other.then(|| head.slice_ref(reason))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(dialect: Dialect, text: &str) -> Result<Option<(Head, Bytes)>, BadHead> {
+        HeadReader::new(dialect).feed(text.as_bytes())
+    }
+
+    fn fields(head: &Head) -> Vec<(&str, &str)> {
+        head.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_cgi_head_is_read_with_its_status_order_and_duplicates() {
+        let text = "Status: 418 I'm a teapot\r\nX-B: 2\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\r\nbody\n\n";
+        let (head, rest) = read(Dialect::Cgi, text).unwrap().unwrap();
+        assert_eq!(head.status, 418);
+        assert_eq!(head.reason, None, "its own reason");
+        assert_eq!(fields(&head), [("x-b", "2"), ("set-cookie", "a=1"), ("set-cookie", "b=2")]);
+        assert_eq!(rest, "body\n\n");
+        let (head, _) = read(Dialect::Cgi, "Status: 404 Not Here\n\n").unwrap().unwrap();
+        assert_eq!((head.status.as_u16(), head.reason.unwrap()), (404, "Not Here".into()));
+    }
+
+    #[test]
+    fn a_head_may_be_empty() {
+        let (head, rest) = read(Dialect::Cgi, "\r\nbody").unwrap().unwrap();
+        assert_eq!((head.status.as_u16(), head.headers.len(), &rest[..]), (200, 0, &b"body"[..]));
+    }
+
+    #[test]
+    fn without_a_status_it_is_200_or_with_a_location_302() {
+        let (head, _) = read(Dialect::Cgi, "Content-Type: text/plain\r\n\r\n").unwrap().unwrap();
+        assert_eq!(head.status, 200);
+        let (head, _) = read(Dialect::Cgi, "Location: /b\r\n\r\n").unwrap().unwrap();
+        assert_eq!(head.status, 302);
+    }
+
+    #[test]
+    fn the_builtin_servers_own_fields_are_left_out_once() {
+        let text = "HTTP/1.0 500 Internal Server Error\r\nHost: a\r\nDate: then\r\nConnection: close\r\nDate: now\r\n\r\n";
+        let (head, _) = read(Dialect::Builtin, text).unwrap().unwrap();
+        assert_eq!((head.status.as_u16(), fields(&head)), (500, vec![("date", "now")]));
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        assert_eq!(read(Dialect::Cgi, "Status: none\r\n\r\n").unwrap_err(), BadHead::Status);
+        let endless = "X: y\r\n".repeat(MAX_HEAD / 6 + 1);
+        assert_eq!(read(Dialect::Cgi, &endless).unwrap_err(), BadHead::TooLarge);
+        let many = format!("{}\r\n", "X: y\r\n".repeat(MAX_FIELDS + 1));
+        assert_eq!(read(Dialect::Cgi, &many).unwrap_err(), BadHead::TooLarge);
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_in_pieces_is_the_same_head(
+            text in "(Status: 20[0-9] x\r\n)?(X-[a-c]: [ -~]{0,9}\r?\n){1,5}\r?\n[a-z\r\n]{0,20}",
+            cut in 1_usize..9,
+        ) {
+            let (whole, rest) = read(Dialect::Cgi, &text).unwrap().expect("it is complete");
+            let mut reader = HeadReader::new(Dialect::Cgi);
+            let mut pieces = text.as_bytes().chunks(cut);
+            let (head, mut behind) = loop {
+                let piece = pieces.next().expect("the head is complete before the text is over");
+                if let Some((head, behind)) = reader.feed(piece).unwrap() {
+                    break (head, behind.to_vec());
+                }
+            };
+            pieces.for_each(|piece| behind.extend_from_slice(piece));
+            prop_assert_eq!((head.status, head.headers, behind), (whole.status, whole.headers, rest.to_vec()));
+        }
+
+        #[test]
+        fn any_bytes_are_a_head_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = HeadReader::new(Dialect::Builtin);
+            drop(reader.feed(&bytes));
+            drop(reader.feed(b"\r\n\r\n"));
+        }
+    }
+}

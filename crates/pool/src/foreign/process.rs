@@ -1,0 +1,138 @@
+//! Programs that are not Hearth's own: started so that none outlives the server, signalled without ever hitting a stranger.
+//!
+//! Invariants
+//! - `PR_SET_PDEATHSIG` fires when the thread that started a program ends, so one thread that lives as long as the pool starts them all.
+//! - A process that is not our child is signalled through a descriptor (`pidfd_open(2)`), never by a number that may be used again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::mpsc;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+
+use crate::{StartError, sys};
+
+/// Bytes of one log line; a longer one is cut into several.
+const MAX_LINE: u64 = 8 * 1024;
+
+/// A command, and where its child goes.
+type Job = (Command, oneshot::Sender<io::Result<Child>>);
+
+/// Starts programs. They are told to end when it is dropped, or the server ends in whatever way.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    jobs: mpsc::SyncSender<Job>,
+}
+
+impl Spawner {
+    /// Starts the thread. Called within a runtime, which reaps the children.
+    pub(crate) fn new() -> io::Result<Self> {
+        // Callers wait for their child: the bound is never felt, a thousand would only wait a little longer.
+        let (jobs, todo) = mpsc::sync_channel::<Job>(1024);
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::Builder::new().name("hearth-spawner".into()).spawn(move || {
+            let _inside = runtime.enter();
+            for (mut command, reply) in todo {
+                // Nobody waits any more: the child is dropped, and with it killed.
+                drop(reply.send(command.spawn()));
+            }
+        })?;
+        Ok(Self { jobs })
+    }
+
+    /// Starts a program that gets `signal` when the server is gone.
+    pub(crate) async fn spawn(&self, mut command: Command, signal: Signal) -> io::Result<Child> {
+        sys::end_with_thread(&mut command, signal);
+        let (reply, child) = oneshot::channel();
+        let full = |_full| io::Error::other("too many programs are being started");
+        self.jobs.try_send((command, reply)).map_err(full)?;
+        child.await.map_err(io::Error::other)?
+    }
+}
+
+/// A process that somebody else waits for.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    handle: AsyncFd<OwnedFd>,
+}
+
+impl Process {
+    /// `pid` is known to be alive.
+    pub(crate) fn open(pid: u32) -> io::Result<Self> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let raw = raw.ok_or_else(|| io::Error::other("no process id"))?;
+        let handle = pidfd_open(raw, PidfdFlags::NONBLOCK)?;
+        Ok(Self { pid, handle: sys::watch(handle)? })
+    }
+
+    /// Waits for its end, and leaves its exit status to its parent. Cancel safe.
+    pub(crate) async fn ended(&self) {
+        if let Err(error) = self.handle.readable().await {
+            tracing::warn!(worker.pid = self.pid, %error, "process cannot be watched");
+        }
+    }
+
+    /// Sends it a signal, if it has not ended.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Err(error) = pidfd_send_signal(self.handle.get_ref(), signal) {
+            tracing::debug!(worker.pid = self.pid, %error, "process had ended already");
+        }
+    }
+
+    /// Ends it for good, if it has not ended.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Calls `each` with every line of a stream until it is closed.
+pub(crate) async fn read_lines(stream: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
+    let mut lines = BufReader::with_capacity(1024, stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut lines).take(MAX_LINE).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line);
+                let text = text.trim_end();
+                if !text.is_empty() {
+                    each(text);
+                }
+            }
+        }
+    }
+}
+
+/// The PHP version that a program says it is, e.g. `8.2.35`.
+pub(crate) async fn version(program: &Path) -> Result<String, StartError> {
+    let name = program.display().to_string();
+    let output = Command::new(program)
+        .arg("-v")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|cause| StartError::Program { program: name.clone(), cause })?;
+    // `PHP 8.2.35 (fpm-fcgi) (built: …`
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let line = stdout.lines().find_map(|line| line.strip_prefix("PHP "));
+    match line.and_then(|rest| rest.split(' ').next()) {
+        Some(version) => Ok(version.to_owned()),
+        None => Err(StartError::Zygote {
+            program: name,
+            output: format!(
+                "`-v` printed no PHP version: {}{}",
+                stdout.trim(),
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
+        }),
+    }
+}

@@ -1,0 +1,219 @@
+//! As many slots as there are workers: who holds one has a worker, everybody else waits in the backlog.
+//!
+//! Invariants
+//! - A free slot goes to whoever has waited longest; while somebody waits, none is free.
+//! - The backlog is bounded; when it is full a request is refused at once, and one that has waited too long is refused then.
+//! - A [`Leased`] slot comes back when it is dropped.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::DispatchError;
+
+/// The slots; `T` is what each of them has.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    free: Arc<Semaphore>,
+    count: u32,
+    /// One for each permit that nobody has; the back is the one used last, whose caches are warmest.
+    idle: Mutex<VecDeque<T>>,
+    waiting: AtomicUsize,
+    backlog: usize,
+    patience: Duration,
+    draining: AtomicBool,
+}
+
+/// A slot on loan.
+#[derive(Debug)]
+pub(crate) struct Leased<T> {
+    slots: Arc<Slots<T>>,
+    slot: Option<T>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<T> Slots<T> {
+    /// `backlog`: how many may wait; `patience`: how long.
+    pub(crate) fn new(all: VecDeque<T>, backlog: usize, patience: Duration) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(all.len())),
+            count: u32::try_from(all.len()).unwrap_or(u32::MAX),
+            idle: Mutex::new(all),
+            waiting: AtomicUsize::new(0),
+            backlog,
+            patience,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// A free slot, at once or after waiting in the backlog. Cancel safe: whoever stops waiting loses its place only.
+    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Leased<T>, DispatchError> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(DispatchError::Draining);
+        }
+        if let Some(leased) = self.try_lease() {
+            return Ok(leased);
+        }
+        let Some(_place) = Place::take(&self.waiting, self.backlog) else {
+            return Err(DispatchError::Overloaded { waited: Duration::ZERO });
+        };
+        let since = Instant::now();
+        match tokio::time::timeout(self.patience, Arc::clone(&self.free).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(self.loan(permit)),
+            _ => Err(DispatchError::Overloaded { waited: since.elapsed() }),
+        }
+    }
+
+    /// A free slot, when there is one and nobody waits for it.
+    pub(crate) fn try_lease(self: &Arc<Self>) -> Option<Leased<T>> {
+        Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.loan(permit))
+    }
+
+    fn loan(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Leased<T> {
+        let slot = self.idle.lock().expect("no holder panics").pop_back();
+        debug_assert!(slot.is_some(), "each permit stands for an idle slot");
+        Leased { slots: Arc::clone(self), slot, _permit: permit }
+    }
+
+    /// Puts the first free slot that `wanted` picks where the next lease takes it. False when there is none.
+    pub(crate) fn prefer(&self, wanted: impl FnMut(&mut T) -> bool) -> bool {
+        let mut idle = self.idle.lock().expect("no holder panics");
+        let found = idle.iter_mut().position(wanted);
+        if let Some(slot) = found.and_then(|at| idle.remove(at)) {
+            idle.push_back(slot);
+        }
+        found.is_some()
+    }
+
+    /// How many wait.
+    pub(crate) fn backlog(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Refuses new requests from now on.
+    pub(crate) fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until nobody waits and no slot is leased. Cancel safe.
+    pub(crate) async fn is_quiet(&self) {
+        // It stands in line behind everybody who waits.
+        drop(self.free.acquire_many(self.count).await);
+    }
+
+    /// Refuses everybody who waits, and hands out what is free: nothing is leased any more.
+    pub(crate) fn close(&self) -> VecDeque<T> {
+        self.free.close();
+        std::mem::take(&mut self.idle.lock().expect("no holder panics"))
+    }
+}
+
+impl<T> Deref for Leased<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.slot.as_ref().expect("a leased slot is there until it is dropped")
+    }
+}
+
+impl<T> DerefMut for Leased<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.slot.as_mut().expect("a leased slot is there until it is dropped")
+    }
+}
+
+impl<T> Drop for Leased<T> {
+    fn drop(&mut self) {
+        // Before the permit, which is dropped after this.
+        if let Some(slot) = self.slot.take() {
+            self.slots.idle.lock().expect("no holder panics").push_back(slot);
+        }
+    }
+}
+
+/// A place in the backlog.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let one_more = |waiting: usize| (waiting < most).then_some(waiting + 1);
+        let taken = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.is_ok().then(|| Self(waiting))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(count: u32, backlog: usize) -> Arc<Slots<u32>> {
+        Arc::new(Slots::new((0..count).collect(), backlog, Duration::from_secs(1)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_backlog_is_bounded_in_number_and_time() {
+        let slots = slots(1, 1);
+        let held = slots.lease().await.unwrap();
+        let waiter = slots.lease();
+        tokio::pin!(waiter);
+        assert!(futures_poll(waiter.as_mut()).await.is_none(), "the second waits");
+        let refused = slots.lease().await.unwrap_err();
+        assert!(matches!(refused, DispatchError::Overloaded { waited: Duration::ZERO }));
+        let error = waiter.await.unwrap_err();
+        assert!(
+            matches!(error, DispatchError::Overloaded { waited } if waited >= Duration::from_secs(1))
+        );
+        assert_eq!(slots.backlog(), 0);
+        drop(held);
+        assert!(slots.lease().await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn draining_refuses_new_ones_and_waits_for_the_others() {
+        let slots = slots(1, 9);
+        let held = slots.lease().await.unwrap();
+        let waiter = slots.lease();
+        tokio::pin!(waiter);
+        assert!(futures_poll(waiter.as_mut()).await.is_none());
+        slots.start_draining();
+        assert!(matches!(slots.lease().await, Err(DispatchError::Draining)));
+        let quiet = slots.is_quiet();
+        tokio::pin!(quiet);
+        assert!(futures_poll(quiet.as_mut()).await.is_none());
+        drop(held);
+        assert!(futures_poll(quiet.as_mut()).await.is_none(), "who waited has it now");
+        drop(waiter.await.unwrap());
+        quiet.await;
+        assert_eq!(slots.close().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_preferred_slot_is_leased_next() {
+        let slots = slots(3, 9);
+        assert!(slots.prefer(|slot| *slot == 1));
+        assert_eq!(*slots.lease().await.unwrap(), 1);
+        assert!(!slots.prefer(|slot| *slot == 7));
+    }
+
+    /// Polls once.
+    async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+        std::future::poll_fn(|cx| {
+            std::task::Poll::Ready(match std::pin::Pin::new(&mut future).poll(cx) {
+                std::task::Poll::Ready(output) => Some(output),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
+    }
+}
