@@ -17,6 +17,7 @@ mod isolation;
 mod isolation_effects;
 mod isolation_suite;
 mod losses;
+mod models;
 mod operations;
 mod randomness;
 mod steady;
