@@ -24,7 +24,7 @@ use tracing::{debug, info};
 use super::answer::Answer;
 use super::process::read_lines;
 use super::request::Request;
-use super::{Common, PrivateFile, both_ways, malformed, secret};
+use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::variables::{Sink, reaches_php};
@@ -385,32 +385,25 @@ async fn upload(
 /// Reads the answer as the client takes it, up to the connection's end.
 async fn download(mut stream: ReadHalf<'_>, answer: &mut Answer) -> Result<(), Failure> {
     let mut arrived = BytesMut::new();
+    let mut pace = Pace::default();
     loop {
         arrived.reserve(READ_AHEAD);
-        // Reset: it closed before it had read all of the request. What that means is found out by connecting again.
-        if matches!(stream.read_buf(&mut arrived).await, Ok(0) | Err(_)) {
+        let read = tokio::select! {
+            biased;
+            read = stream.read_buf(&mut arrived) => read,
+            () = pace.runs_out() => {
+                answer.flush().await;
+                continue;
+            }
+        };
+        // Reset: it closed before it had read all of the request. What that means is found out afterwards.
+        if matches!(read, Ok(0) | Err(_)) {
             return Ok(());
         }
         answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
-        // The end may follow at once, and a whole answer has a length.
-        if let Some(more) = try_read(&mut stream, &mut arrived) {
-            if !more {
-                return Ok(());
-            }
-            answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
+        if pace.is_stream() {
+            answer.flush().await;
         }
-        answer.flush().await;
-    }
-}
-
-/// What is there already: `None` nothing, false the end.
-fn try_read(stream: &mut ReadHalf<'_>, arrived: &mut BytesMut) -> Option<bool> {
-    arrived.reserve(READ_AHEAD);
-    match stream.try_read_buf(arrived) {
-        Ok(0) => Some(false),
-        Ok(_) => Some(true),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        Err(_reset) => Some(false),
     }
 }
 

@@ -337,7 +337,7 @@ fn a_script_sees_what_it_sees_under_php_fpm_in_phps_own_programs() {
             front_controller_requests().into_iter().chain(script_requests()).collect();
         let known: Vec<_> =
             DIFFERENT.iter().filter(|(name, _, _)| !same.contains(name)).copied().collect();
-        compare(&hearth, &peer, &requests, &[&known, more]);
+        compare(&hearth, &peer, &requests, &[&known, different_from_this_nginx(), more]);
     }
 }
 
