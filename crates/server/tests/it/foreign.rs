@@ -604,16 +604,31 @@ fn settings_and_environment_reach_php_and_a_query_never_becomes_an_argument() {
     }
 }
 
+/// The address on loopback that a process listens on (proc(5): `/proc/PID/net/tcp`, `/proc/PID/fd`).
+fn listening(pid: u32) -> std::net::SocketAddr {
+    let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+        .filter_map(|link| {
+            Some(link.to_str()?.strip_prefix("socket:[")?.trim_end_matches(']').to_owned())
+        })
+        .collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let port = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let ours = fields[3] == "0A" && sockets.iter().any(|socket| socket == fields[9]);
+        ours.then(|| u16::from_str_radix(fields[1].split(':').next_back().unwrap(), 16).unwrap())
+    });
+    std::net::SocketAddr::from(([127, 0, 0, 1], port.unwrap()))
+}
+
 #[test]
 fn nobody_else_can_speak_to_the_builtin_server() {
     let site = Site::of_scripts();
     let hearth = one(&site, "builtin");
-    let pid = hearth.worker_pid();
-    let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-    let address =
-        arguments.split('\0').find(|argument| argument.starts_with("127.0.0.1:")).unwrap();
+    let address = listening(hearth.worker_pid());
     let ask = |fields: &[(&str, &str)]| {
-        let mut client = Client::connect(address.parse().unwrap()).unwrap();
+        let mut client = Client::connect(address).unwrap();
         client.request("GET", "/pid.php", fields, b"").unwrap().status
     };
     assert_eq!(ask(&[]), 403);
