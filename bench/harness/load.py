@@ -43,6 +43,18 @@ def measure(server: Server, connections: int, seconds: float) -> Sample:
     )
 
 
+def settle(server: Server, seconds: float = 3) -> None:
+    """Waits until the server has nothing more to do: what it owes to the last run must not cost the next peer. Given up after
+    `seconds`."""
+    deadline, before = time.monotonic() + seconds, cpu_seconds(server.roots)
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        now = cpu_seconds(server.roots)
+        if now - before < 0.02:
+            return
+        before = now
+
+
 def _wrk(url: str, connections: int, seconds: float) -> dict:
     began = time.monotonic()
     # wrk counts whole seconds only.

@@ -156,8 +156,8 @@ class OneWorker:
         """One run; in the last round of the one page also with workers added, to weigh them."""
         app, model = series.app, series.model
         pages = series.scenario.pages.get(app.name, (app.path,))
-        options = ["-t", str(self.seconds), "-w", "10" if model in ONE_SHOT else "1000", "-d", str(app.public), *series.scenario.options,
-                   "-e", app.expected]
+        before = 1000 if model in COMPARED else 10 if model in ONE_SHOT else 100
+        options = ["-t", str(self.seconds), "-w", str(before), "-d", str(app.public), "-e", app.expected, *series.scenario.options]
         for page in pages:
             options += ["-u", page]
         command = [str(self.program), "--model", model]

@@ -3,7 +3,7 @@
 CPU, AIMS: through HTTP, CPU µs per request at 1, 16 and 64 connections, with one core for the server. Symfony 5.4 and Laravel 8 from
 Debian's packages, opcache on, validate_timestamps=0; FrankenPHP against a PHP without thread safety (one PHP thread).
 DESIGN: closed loop over one worker on one core, requests per second of the prototype that the snapshot engine was designed after.
-BREF: milliseconds, average and least, of Bref's comparison of ways to run PHP on AWS Lambda (`ab -c 1 -n 100`); its letters name our models.
+BREF: milliseconds, average and least, of Bref's comparison of ways to run PHP on AWS Lambda (`ab -c 1 -n 100`); its letters are ours.
 """
 
 CPU = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from harness import one_by_one, table
-from harness.load import Sample, measure, warm_up
+from harness.load import Sample, measure, settle, warm_up
 from harness.processes import CORES, Memory, Server, memory, tree
 from peers import App, Missing, Peer, Unavailable, hearth
 from published import AIMS, BREF, BREF_OTHERS, CPU
@@ -93,17 +93,19 @@ def _measure_app(app: App, peers: list[Peer], work: Path, rounds: int, seconds: 
             rows.append(Row(peer, server))
         for row in rows:
             warm_up(row.server, max(1, seconds / 2))
+            settle(row.server)
         for turn in range(rounds):
             # A different one goes first each round.
             order = rows[turn % max(1, len(rows)):] + rows[:turn % max(1, len(rows))]
             for row in order:
-                if not row.died:
+                if not row.died and not (row.peer.slow and turn):
                     row.alone.append(one_by_one.ask(row.server.url, BREF_REQUESTS, row.peer.expected or app.expected))
             for connections in CONNECTIONS:
                 for row in order:
                     if row.died:
                         continue
                     sample = row.visit(connections, min(seconds, 1) if row.peer.slow else seconds)
+                    settle(row.server)
                     what = f"DIED {row.died}"
                     if sample:
                         errors = f", {sample.errors} ERRORS" if sample.errors else ""
@@ -181,8 +183,9 @@ def document(results: Results, rounds: int, seconds: float) -> list[str]:
     parts = [
         "## Through HTTP",
         f"Server on core {CORES[0]}, wrk (keep-alive) on core {CORES[-1]}; medians of {rounds} interleaved rounds of "
-        f"{seconds:g} s (one second for models with a process per request); opcache on, validate_timestamps=0, the same ini settings and "
-        "scripts for all. Published figures are from another machine of this kind: compare ratios, not numbers.",
+        f"{seconds:g} s (one second for models with a process per request); opcache on, validate_timestamps=0, the same ini settings "
+        "and scripts for all; `fork` and `snapshot` with `php.warm_up` set to the page. Published figures are from another machine of "
+        "this kind: compare ratios, not numbers.",
     ]
     if len(CORES) < 2:
         parts.append("**This machine has one core: server and load shared it.**")
@@ -194,10 +197,10 @@ def document(results: Results, rounds: int, seconds: float) -> list[str]:
         parts.append("Memory of Hearth's server process alone, idle, RSS/PSS: " + ", ".join(idle) + ".")
     parts += [
         "### One request after another, beside Bref's table",
-        f"{BREF_REQUESTS} requests in each round, each on a new connection (as `ab -c 1 -n 100`), from connecting to the last byte: the median of "
-        "the rounds' averages / the least. What differs: Bref measured execution times on AWS Lambda with an earlier PHP (on its share of a "
-        "processor), behind its own bootstrap; here a local server answers over loopback. Compare the order of the models and their "
-        "ratios.",
+        f"{BREF_REQUESTS} requests in each round (in one round for models with a process per request), each on a new connection as "
+        f"`ab -c 1 -n {BREF_REQUESTS}` makes them, from connecting to the last byte: the median of the rounds' averages / the least. "
+        "What differs: Bref measured execution times on AWS Lambda with an earlier PHP (on its share of a processor), behind its own "
+        "bootstrap; here a local server answers over loopback. Compare the order of the models and their ratios.",
         bref_table(results),
     ]
     return parts

@@ -23,7 +23,7 @@ class App:
 
     @property
     def worker_script(self) -> Path:
-        return self.public / "worker.php"
+        return self.public / "frankenphp-worker.php"
 
 
 @dataclass(frozen=True)

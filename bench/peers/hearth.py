@@ -16,6 +16,7 @@ WORKERS = int(os.environ.get("WORKERS", "2"))
 MODELS = {"worker": "A", "spawn": "B", "prespawn": "C", "fork": "D", "fpm": "E", "builtin": "F", "request": "G", "cgi": "H",
           "snapshot": "S"}
 WITH_SCRIPT = ("worker", "prespawn", "fork", "snapshot")
+BOOTED_IN_ZYGOTE = ("fork", "snapshot")
 PROCESS_PER_REQUEST = ("spawn", "prespawn", "fork", "cgi")
 
 
@@ -39,11 +40,13 @@ def _name(model: str) -> str:
 
 
 def start(name: str, app: App, work: Path, model: str, environment: dict[str, str] | None = None) -> Server:
-    """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run the worker script
-    that FrankenPHP runs too."""
-    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT else []
+    """Starts `hearth serve` on a port of its choice and learns it from the ready line. Models that boot ahead run Hearth's own script for
+    a framework, and for plain PHP the one that FrankenPHP runs too; those that boot in the zygote have answered the page before."""
+    script = ["--worker-script", str(app.worker_script)] if model in WITH_SCRIPT and app.name == "echo" else []
     settings = [str(app.folder), "--model", model, *script, "--workers", str(WORKERS)]
     environment = ini_environment(work) | (environment or {})
+    if model in BOOTED_IN_ZYGOTE:
+        environment["HEARTH_PHP_WARM_UP"] = app.path
     _must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
     server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn"], environment)

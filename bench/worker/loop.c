@@ -15,8 +15,8 @@
  *   -d DOCUMENT_ROOT, -s FRONT_SCRIPT
  *
  * PROGRAM is hearth-worker-8.x with its arguments (without --warm-up, which is added). Prints one line of JSON: requests per second,
- * latencies and CPU per request in microseconds, memory in KB, answers other than expected, workers that ended. One-shot models get a new worker
- * forked ahead while the last one answers. A worker that retires is replaced, and its request asked again. */
+ * latencies and CPU per request in microseconds, memory in KB, answers other than expected, workers that ended. One-shot models get a
+ * new worker forked ahead while the last one answers. A worker that retires is replaced, and its request asked again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -257,9 +257,11 @@ static void start_zygote(char **command, int arguments) {
         send_all(zygote.fd, &request);
         frame_buffer_free(&request);
     }
-    if (!next(&zygote, FRAME_FROM_ZYGOTE) || header.type != FRAME_HELLO) {
-        die("the zygote said no HELLO");
-    }
+    do {
+        if (!next(&zygote, FRAME_FROM_ZYGOTE)) {
+            die("the zygote said no HELLO");
+        }
+    } while (header.type != FRAME_HELLO);
     free(with);
 }
 
@@ -657,5 +659,7 @@ int main(int argc, char **argv) {
             one_shot = strcmp(argv[i + 1], "fork") == 0 || strstr(argv[i + 1], "spawn") != NULL;
         }
     }
+    /* What this was started with is no part of the application: a snapshot would keep it. */
+    close_range(3, ~0U, 0);
     return run(argv + optind, argc - optind);
 }

@@ -3,6 +3,7 @@
 
 #include <SAPI.h>
 #include <ext/standard/head.h>
+#include <ext/standard/php_filestat.h>
 #include <php_output.h>
 #include <php_variables.h>
 #include <zend_exceptions.h>
@@ -111,6 +112,8 @@ void script_request_begin(void) {
     start_output();
     import_superglobals();
     boot_state_begin_session();
+    /* PHP_RSHUTDOWN_FUNCTION(basic), ext/standard/basic_functions.c: what the last file looked like is known for one request only */
+    php_clear_stat_cache(false, NULL, 0);
     zend_memory_reset_peak_usage();
 }
 

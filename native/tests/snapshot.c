@@ -143,13 +143,9 @@ static void compare_kernel_state(void) {
 static const struct variant variants[] = {
     {.name = "default"},
     {.name = "strict", .options = {.strict = true}, .raw = true},
-    {.name = "exact", .options = {.exact = true}, .exact_only = true},
-    {.name = "oracle", .options = {.oracle = true}, .exact_only = true},
-    {.name = "checked", .options = {.check_every = 2}, .exact_only = true},
     {.name = "complete", .complete = true, .raw = true},
-    {.name = "everything",
-        .options = {.strict = true, .exact = true, .oracle = true, .check_every = 3},
-        .raw = true},
+    {.name = "exact oracle", .options = {.exact = true, .oracle = true}, .exact_only = true},
+    {.name = "checked", .options = {.check_every = 3}, .exact_only = true},
 };
 
 /* Two damaged turns, an undamaged one. The first three are undamaged: then the engine knows what an ordinary turn writes. */
@@ -224,8 +220,8 @@ static void judge(const struct test_case *c, int status) {
         check(c->outcome != EXACT, "retired: %s", board->last_said);
         check(board->said == 1 && board->last_said[0] != '\0',
             "a process that retires says why, once: %u times", board->said);
-        check(turn > 0 && damages(turn - 1), "an undamaged turn ended in retirement: %s",
-            board->last_said);
+        /* what may retire may do so at a later check, as long as nothing differs until then */
+        check(board->damaged > 0, "an undamaged turn ended in retirement: %s", board->last_said);
         check(c->outcome != RETIRES || board->damaged == 1, "retired only after %u damaged turns",
             board->damaged);
     } else {
@@ -312,6 +308,7 @@ void run_case(const struct test_case *c) {
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
         const struct variant *variant = &variants[i];
         if ((variant->raw || (c->flags & RAW) == 0) &&
+            (variant->complete || (c->flags & CHECKED) == 0) &&
             (c->outcome == EXACT || !variant->exact_only)) {
             run_variant(c, variant);
         }

@@ -26,10 +26,11 @@ enum flag {
         1, /* behind the back of the interposed calls: promised with `strict` and at a complete check */
     HEAVY = 2, /* takes its time: rare in the soak */
     ALONE = 4, /* not in the soak: it needs its own boot, or its damage is no business of others */
-    AS_ROOT = 8, /* skipped for others */
-    SELDOM = 16, /* the inspector looks after every 64th turn only: there are many */
-    STEADY = 32, /* in the default variant only, and nothing may grow */
-    UNSEEN = 64, /* no inspector: nobody waits for the process to stop */
+    AS_ROOT = 8,   /* skipped for others */
+    SELDOM = 16,   /* the inspector looks after every 64th turn only: there are many */
+    STEADY = 32,   /* in the default variant only, and nothing may grow */
+    CHECKED = 128, /* found at a complete check only */
+    UNSEEN = 64,   /* no inspector: nobody waits for the process to stop */
 };
 
 struct test_case {

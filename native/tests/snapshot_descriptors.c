@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -224,11 +225,15 @@ static int replace_one(int fd) {
 static int close_one_raw(int fd) {
     return (int)raw(SYS_close, fd, 0, 0, 0, 0, 0);
 }
+/* Not of the test's own output, which a duplicate shares. */
 static int rewind_one(int fd) {
+    struct stat standard, other;
+    for (int i = 0; i < 3; i++) {
+        if (fstat(i, &standard) == 0 && fstat(fd, &other) == 0 && standard.st_ino == other.st_ino) {
+            return 0;
+        }
+    }
     return (int)lseek(fd, 0, SEEK_SET);
-}
-static int make_nonblocking(int fd) {
-    return fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
 static void close_engine(unsigned n) {
@@ -242,7 +247,6 @@ static void replace_engine(unsigned n) {
 }
 static void rewind_engine(unsigned n) {
     each_of_engine((int)n, rewind_one);
-    each_of_engine((int)n, make_nonblocking);
 }
 /* One after the other: the engine must miss each of them. */
 static int nth, seen;

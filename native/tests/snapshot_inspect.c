@@ -159,6 +159,7 @@ static size_t add_descriptors(size_t len) {
         /* the first three are shared with the parent; those of /proc are the engine's, or move by themselves */
         bool positioned =
             target[0] == '/' && strncmp(target, "/proc", 5) != 0 && strncmp(target, "/dev", 4) != 0;
+        positioned = positioned && (strtol(flags, NULL, 8) & O_APPEND) == 0; /* logs: shared, too */
         for (int i = 0; i < 3; i++) {
             positioned = positioned && strcmp(target, standard[i]) != 0;
         }

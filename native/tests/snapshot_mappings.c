@@ -31,8 +31,10 @@ static void leave_empty(unsigned n) {
 }
 static void leave_many(unsigned n) {
     for (unsigned i = 0; i < 300; i++) {
-        map(2 * PAGE, i % 2 == 0 ? PROT_READ : BOTH, PRIVATE)[0] +=
-            (unsigned char)(i % 2 == 0 ? 0 : n);
+        unsigned char *at = map(2 * PAGE, i % 2 == 0 ? PROT_READ : BOTH, PRIVATE);
+        if (i % 2 != 0) {
+            at[0] = (unsigned char)n;
+        }
     }
 }
 static void leave_raw(unsigned n) {
@@ -107,6 +109,14 @@ static void map_over_empty_page(unsigned n) {
 static void map_over_whole_anon(unsigned n) {
     raw(SYS_mmap, (long)boot.anon, ANON_PAGES * PAGE, BOTH, PRIVATE | MAP_FIXED, -1, 0);
     memset(boot.anon, (int)n, ANON_PAGES / 2 * PAGE); /* as many pages as before */
+}
+/* What was mapped over in one turn is written in the next: had it been restored, it would have to be watched, too. */
+static void map_over_and_write_later(unsigned n) {
+    if (n % 2 == 0) {
+        map_over_bss_raw(0);
+    } else {
+        bss_page(0)[77] ^= 0x10;
+    }
 }
 static void map_file_over_anon(unsigned n) {
     int fd = open("/etc/passwd", O_RDONLY);
@@ -264,7 +274,7 @@ static void discard_caller_stack(unsigned n) {
     raw(SYS_madvise, (long)page, PAGE, MADV_DONTNEED, 0, 0, 0);
 }
 static void install_guard(unsigned n) {
-    raw(SYS_madvise, (long)boot.anon + 2 * n * PAGE, PAGE, 102 /* MADV_GUARD_INSTALL */, 0, 0, 0);
+    madvise(boot.anon + 2 * n * PAGE, PAGE, 102 /* MADV_GUARD_INSTALL */);
 }
 static void collapse(unsigned n) {
     raw(SYS_madvise, (long)boot.chunk, CHUNK, 25 /* MADV_COLLAPSE */, 0, 0, 0);
@@ -294,15 +304,18 @@ static const struct test_case cases[] = {
     {.name = "a mapping beside a boot mapping is left", .request = leave_beside_boot},
     {.name = "mappings that come, grow and go", .request = come_and_go},
     {.name = "a System V segment is left", .request = shared_memory_segment},
-    {.name = "a mapping over .bss", .request = map_over_bss, .outcome = RETIRES},
+    {.name = "a mapping over .bss", .request = map_over_bss, .outcome = EITHER},
     {.name = "a mapping over .bss by a raw system call",
         .request = map_over_bss_raw,
-        .outcome = RETIRES},
+        .outcome = EITHER},
     {.name = "a mapping over an empty page by a raw system call",
         .request = map_over_empty_page,
         .outcome = EITHER},
     {.name = "a mapping over all of a boot mapping by a raw system call",
         .request = map_over_whole_anon,
+        .outcome = EITHER},
+    {.name = "a mapping over .bss, written in the next turn",
+        .request = map_over_and_write_later,
         .outcome = EITHER},
     {.name = "a file mapped over a boot mapping",
         .request = map_file_over_anon,

@@ -273,6 +273,9 @@ static void free_boot_blocks(unsigned n) {
     }
     free(boot.large);
     boot.large = calloc(1, LARGE / 2);
+}
+static void trim_malloc(unsigned n) {
+    free_boot_blocks(n);
     malloc_trim(0);
 }
 
@@ -418,7 +421,7 @@ static const struct test_case cases[] = {
         .flags = ALONE | SELDOM,
         .boot = boot_shadow,
         .verify = verify_shadow,
-        .turns = 1500},
+        .turns = 1000},
     {.name = "system calls write into cold pages", .request = system_calls_write},
     {.name = "writes through /proc/self/mem", .request = proc_mem_writes},
     {.name = "writes through /proc/self/mem into read-only memory",
@@ -436,6 +439,9 @@ static const struct test_case cases[] = {
     {.name = "the callers' frames are overwritten", .request = overwrite_callers},
     {.name = "a storm of malloc(), free() and realloc()", .request = malloc_storm, .flags = HEAVY},
     {.name = "boot blocks are freed", .request = free_boot_blocks},
+    {.name = "boot blocks are freed and malloc() trimmed",
+        .request = trim_malloc,
+        .outcome = EITHER},
     {.name = "32 MB by malloc()", .request = large_malloc, .flags = HEAVY},
     {.name = "brk grows", .request = grow_brk},
     {.name = "brk shrinks", .request = shrink_brk, .outcome = EITHER},

@@ -8,7 +8,7 @@ use pool::{Model, StartError};
 use serde::Deserialize;
 
 use crate::detect::Kind;
-use crate::plan::{Plan, WorkerScript};
+use crate::plan::Plan;
 
 /// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
 #[derive(Clone, Debug, Deserialize)]
@@ -115,18 +115,12 @@ impl Plan {
                 "find what leaves a thread running at boot, or say that this is meant with `--model request`",
             ),
             // Nobody asked for the boot, and the application may be one that only its front controller can start.
-            StartError::Boot { output }
-                if front_controller
-                    && php.model_is_auto
-                    && matches!(php.script, Some(WorkerScript::Ours { .. })) =>
-            {
-                (
-                    Model::Request,
-                    output.clone(),
-                    "correct what the boot says, write a worker script of your own (`--worker-script`), or say that this is \
+            StartError::Boot { output } if front_controller && php.boot_is_our_idea => (
+                Model::Request,
+                output.clone(),
+                "correct what the boot says, write a worker script of your own (`--worker-script`), or say that this is \
                      meant with `--model request`",
-                )
-            }
+            ),
             _ => return None,
         };
         php.model = instead;

@@ -14,7 +14,7 @@ use crate::config::{Environment, Settings};
 use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
-use crate::runners::{is_octane, octane_environment, symfony_runtime};
+use crate::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
@@ -43,8 +43,8 @@ pub(crate) struct PhpPlan {
     pub model: Model,
     /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
     pub wished: Model,
-    /// Nobody named the model.
-    pub model_is_auto: bool,
+    /// Nobody named the model or a worker script: that the application is booted ahead is our idea.
+    pub boot_is_our_idea: bool,
     /// The script that answers, in models that run one.
     pub script: Option<WorkerScript>,
     /// What the worker script expects in its environment.
@@ -101,7 +101,7 @@ impl Plan {
         };
         let env = match &script {
             Some(WorkerScript::File(file))
-                if application.kind == Kind::Laravel && is_octane(file) =>
+                if application.kind == Kind::Laravel && is_for_frankenphp(file) =>
             {
                 octane_environment(&application, settings, environment)
             }
@@ -109,8 +109,9 @@ impl Plan {
         };
         let workers = settings.php.workers.0.unwrap_or_else(processors);
         let worker = php::program(model, settings, environment)?;
-        let model_is_auto = settings.php.model.0.is_none();
-        let php = PhpPlan { worker, model, wished: model, model_is_auto, script, env, workers };
+        let boot_is_our_idea =
+            settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
+        let php = PhpPlan { worker, model, wished: model, boot_is_our_idea, script, env, workers };
         Ok(Self { application, php: Some(php) })
     }
 
@@ -250,8 +251,9 @@ fn worker_script(
     let named = settings.php.worker_script.0.is_some();
     let usable = |script: &Path| match application.kind {
         // In a framework's project a `worker.php` may be anything, a queue's worker for one.
-        Kind::Laravel => detect::takes_requests(script) && !is_octane(script),
-        Kind::Symfony => detect::takes_requests(script),
+        Kind::Laravel | Kind::Symfony => {
+            detect::takes_requests(script) && !is_for_frankenphp(script)
+        }
         _ => true,
     };
     match (&application.worker_script, application.kind) {

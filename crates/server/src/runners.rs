@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use crate::config::{Environment, Settings};
 use crate::detect::Application;
 
-/// Octane's worker script. It reads an environment that `artisan octane:start` sets up.
-pub(crate) fn is_octane(script: &Path) -> bool {
+/// A worker script that an application keeps for FrankenPHP; Octane's has this name. Hearth's own scripts do more for the models that
+/// share nothing, so in a framework's project it runs only when it is named.
+pub(crate) fn is_for_frankenphp(script: &Path) -> bool {
     script.ends_with("frankenphp-worker.php")
 }
 
-/// What `artisan octane:start --server=frankenphp` would have put into the environment of its script.
+/// What `artisan octane:start --server=frankenphp` puts into the environment of its script.
 pub(crate) fn octane_environment(
     application: &Application,
     settings: &Settings,

@@ -20,7 +20,10 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
             "`worker` shares memory between requests: what one visitor's request leaves there, the next one's finds",
             "use `--model snapshot`, which is as fast and puts memory back after each answer, unless the sharing is meant",
         ),
-        Model::Request if php.model_is_auto && plan.application.kind == Kind::FrontController => {
+        Model::Request
+            if settings.php.model.0.is_none()
+                && plan.application.kind == Kind::FrontController =>
+        {
             report.fine(
                 Topic::Model,
                 "`request`: PHP starts and ends with each request. `snapshot` would boot the application once; it needs a worker \

@@ -154,10 +154,46 @@ use Symfony\Component\HttpFoundation\Response;
         ARRAY_FILTER_USE_KEY,
     );
 
+    // When nothing happens after the answer, it and its end leave in one piece: send() would say first that work goes on behind it.
+    $middlewareEnds = [];
+    $endsSilently = static function (Request $request) use ($app, $kernel, &$middlewareEnds): bool {
+        $callbacks = (fn (): array => $this->terminatingCallbacks)->call($app);
+        $handlers = (fn (): array => $this->requestLifecycleDurationHandlers ?? [])->call($kernel);
+        $deferred = 'Illuminate\\Support\\Defer\\DeferredCallbackCollection';
+        if ($callbacks !== [] || $handlers !== [] || $app->resolved($deferred) || $app->make('events')->hasListeners(Terminating::class)) {
+            return false;
+        }
+        $route = $request->route();
+        $name = is_object($route) ? $route->getActionName() . ' ' . json_encode($route->getAction('middleware')) : '';
+        return !($middlewareEnds[$name] ??= (function () use ($app, $route): bool {
+            if ((new ReflectionMethod($this, 'terminate'))->class !== Illuminate\Foundation\Http\Kernel::class) {
+                return true;
+            }
+            $middleware = is_object($route) ? $app->make('router')->gatherRouteMiddleware($route) : [];
+            foreach (array_filter([...$middleware, ...$this->middleware], is_string(...)) as $class) {
+                $class = explode(':', $class, 2)[0];
+                // The framework's own has nothing to do unless something was deferred.
+                $isOwn = $class === 'Illuminate\\Foundation\\Http\\Middleware\\InvokeDeferredCallbacks';
+                if (!$isOwn && (!class_exists($class) || method_exists($class, 'terminate'))) {
+                    return true;
+                }
+            }
+            return false;
+        })->call($kernel));
+    };
+    $send = static function (Request $request, Response $response) use ($endsSilently): void {
+        if ((new ReflectionMethod($response, 'send'))->class !== Response::class || !$endsSilently($request)) {
+            $response->send();
+        } else {
+            $response->sendHeaders();
+            $response->sendContent();
+        }
+    };
+
     $maintenance = $folder . '/storage/framework/maintenance.php';
     $request = null;
     $isWarmUp = false;
-    $handle = static function () use ($kernel, $environment, $maintenance, &$request, &$isWarmUp): void {
+    $handle = static function () use ($kernel, $environment, $maintenance, $send, &$request, &$isWarmUp): void {
         $isWarmUp = ($_SERVER['HEARTH_WARM_UP'] ?? '') === '1';
         $_SERVER += $environment;
         // `artisan down --render` has put a page there, which ends the script unless the visitor may pass.
@@ -166,8 +202,8 @@ use Symfony\Component\HttpFoundation\Response;
         }
         $request = Request::capture();
         $response = $kernel->handle($request);
-        // Ends the answer; what follows runs while the client has it already.
-        $response->send();
+        $send($request, $response);
+        // The client has its answer already.
         $kernel->terminate($request, $response);
     };
 

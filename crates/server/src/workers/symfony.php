@@ -116,10 +116,9 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     $endsByEvent = $entrance === $kernel && $terminates($kernel::class) === Kernel::class && $httpKernel !== null
         && $terminates($httpKernel::class) === HttpKernel::class && $dispatcher !== null;
     $send = static function (Response $response) use ($endsByEvent, $dispatcher): void {
-        if (!$endsByEvent || $dispatcher->hasListeners('kernel.terminate')) {
+        $isOwn = (new ReflectionMethod($response, 'send'))->class !== Response::class;
+        if ($isOwn || !$endsByEvent || $dispatcher->hasListeners('kernel.terminate')) {
             $response->send();
-        } elseif (Kernel::VERSION_ID >= 60400) {
-            $response->send(false);
         } else {
             $response->sendHeaders();
             $response->sendContent();

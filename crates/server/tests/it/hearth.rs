@@ -29,6 +29,7 @@ pub(crate) fn runs_worker_script(model: &str) -> bool {
 }
 
 /// Every model in turn with the scripts of `tests/php` and one worker. A test that fails has printed which it was.
+#[expect(clippy::print_stdout, reason = "shown when the test fails")]
 pub(crate) fn in_each_model() -> impl Iterator<Item = (&'static str, Site, Hearth)> {
     MODELS.iter().map(|model| {
         println!("model {model}");

@@ -255,17 +255,14 @@ const SHARED_IN_REQUEST: &[&str] = &[
     "variable-of-a-c-library",
 ];
 
-/// What is beyond a restore: the kernel lets nobody take it back.
-const SHARED_IN_SNAPSHOT: &[&str] = &["priority", "resource-limit"];
-
 /// What a restore cannot put back, so that the worker ends and another takes its place.
-const REPLACED_IN_SNAPSHOT: &[&str] = &["file-opened-at-boot-and-closed"];
+const REPLACED_IN_SNAPSHOT: &[&str] =
+    &["file-opened-at-boot-and-closed", "priority", "resource-limit"];
 
 fn shared(model: Model) -> &'static [&'static str] {
     match model {
         Model::Worker => SHARED_IN_WORKER,
         Model::Request => SHARED_IN_REQUEST,
-        Model::Snapshot => SHARED_IN_SNAPSHOT,
         _ => &[],
     }
 }

@@ -5,6 +5,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod adversary;
 mod answers;
 mod clients;
 mod drain;
@@ -13,9 +14,11 @@ mod foreign;
 mod hearth;
 mod http2;
 mod isolation;
+mod isolation_effects;
 mod isolation_suite;
 mod losses;
 mod operations;
+mod randomness;
 mod steady;
 mod superglobals;
 mod uploads;

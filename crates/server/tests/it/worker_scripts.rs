@@ -197,3 +197,19 @@ fn a_loop_that_stops_is_started_again_and_no_request_is_lost() {
     assert_eq!(next["requests"], 1);
     eventually("idle again", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "idle");
 }
+
+/// Counts the requests that its memory has seen, and says how many of them no client sent.
+const COUNTS: &str = "<?php $seen = $warm = 0; while (hearth_handle_request(function () use (&$seen, &$warm) {\n\
+    $seen++; $warm += (int) isset($_SERVER['HEARTH_WARM_UP']); echo \"$seen seen, $warm warm\"; })) { }";
+
+#[test]
+fn a_rehearsal_leaves_nothing_in_the_booted_application() {
+    for model in ["fork", "snapshot"] {
+        let site = Site::empty().with_file("public/worker.php", COUNTS);
+        let serve = || Serve::new(site.public().join("worker.php")).args(&["--model", model]);
+        let hearth = serve().workers(1).start();
+        assert_eq!(hearth.get("/").text(), "1 seen, 0 warm", "{model}");
+        let asked = serve().workers(1).set("HEARTH_PHP_WARM_UP", "/").start();
+        assert_eq!(asked.get("/").text(), "4 seen, 3 warm", "{model}");
+    }
+}

@@ -1,6 +1,6 @@
 <?php
 
-// Joined to the example's routes: one request leaves traces wherever Laravel keeps state, the next one looks for them.
+// Joined to the example's routes: one request leaves traces wherever Laravel and the application keep state, the next one looks for them.
 
 use Illuminate\Support\Facades\Cookie;
 use Illuminate\Support\Facades\DB;
@@ -9,6 +9,25 @@ use Illuminate\Support\Facades\Log;
 use Illuminate\Support\Facades\Route;
 use Illuminate\Support\Facades\URL;
 use Illuminate\Support\Facades\View;
+
+/** As applications have them: made once for each process, keeps what it has learnt. */
+final class Memo
+{
+    public static int $made = 0;
+    public static array $seen = [];
+    public ?string $first = null;
+
+    public function __construct()
+    {
+        self::$made++;
+    }
+
+    public function learn(string $what): string
+    {
+        self::$seen[] = $what;
+        return $this->first ??= $what;
+    }
+}
 
 final class Remembering
 {
@@ -34,8 +53,22 @@ final class Remembering
         ];
     }
 
+    /** What the model `worker` promises nothing of. */
+    public function lookDeeper(): array
+    {
+        return $this->look() + [
+            'first' => app(Memo::class)->learn('look'),
+            'early' => app('early')->learn('look'),
+            'made' => Memo::$made,
+            'seen' => Memo::$seen,
+            'warm_up' => $_SERVER['HEARTH_WARM_UP'] ?? null,
+        ];
+    }
+
     public function leaveTraces(): array
     {
+        app(Memo::class)->learn('traces');
+        app('early')->learn('traces');
         config(['app.name' => 'trace']);
         app()->setLocale('xx');
         View::share('trace', true);
@@ -55,5 +88,37 @@ final class Remembering
     }
 }
 
+final class Later
+{
+    public function handle(object $request, Closure $next): mixed
+    {
+        return $next($request);
+    }
+
+    public function terminate(): void
+    {
+        usleep(700_000);
+        file_put_contents(storage_path('later'), 'done');
+    }
+}
+
+app()->singleton(Memo::class);
+// Made while the application boots.
+app()->instance('early', new Memo());
+
+Route::get('/pid', static fn (): array => ['pid' => getmypid()]);
 Route::get('/look', [Remembering::class, 'look']);
+Route::get('/deeper', [Remembering::class, 'lookDeeper']);
 Route::get('/traces', [Remembering::class, 'leaveTraces']);
+Route::get('/traces-and-exit', static function (): void {
+    echo json_encode((new Remembering())->leaveTraces());
+    exit;
+});
+Route::get('/later-by-middleware', static fn (): string => 'now')->middleware(Later::class);
+Route::get('/later', static function (): string {
+    app()->terminating(static function (): void {
+        usleep(700_000);
+        file_put_contents(storage_path('later'), 'done');
+    });
+    return 'now';
+});

@@ -7,6 +7,9 @@ namespace App;
 use Symfony\Bundle\FrameworkBundle\Kernel\MicroKernelTrait;
 use Symfony\Component\DependencyInjection\Loader\Configurator\ContainerConfigurator;
 use Symfony\Component\HttpFoundation\JsonResponse;
+use Symfony\Component\HttpFoundation\RequestStack;
+use Symfony\Component\HttpKernel\Event\RequestEvent;
+use Symfony\Component\HttpKernel\Event\TerminateEvent;
 use Symfony\Component\HttpKernel\Kernel as BaseKernel;
 use Symfony\Component\Routing\Loader\Configurator\RoutingConfigurator;
 use Symfony\Contracts\Service\ResetInterface;
@@ -22,7 +25,41 @@ final class Counter implements ResetInterface
     }
 }
 
-final class Kernel extends BaseKernel
+/** As applications have them: keeps what it has learnt, and nobody resets it. */
+final class Memo
+{
+    public static array $seen = [];
+    public ?string $first = null;
+
+    public function learn(string $what): string
+    {
+        self::$seen[] = $what;
+        return $this->first ??= $what;
+    }
+}
+
+/** Listens to every request and every end; the dispatcher holds it. */
+final class Listener
+{
+    public function __construct(public readonly Memo $memo, private readonly string $folder)
+    {
+    }
+
+    public function onRequest(RequestEvent $event): void
+    {
+        $this->memo->learn($event->getRequest()->getPathInfo());
+    }
+
+    public function onTerminate(TerminateEvent $event): void
+    {
+        if ($event->getRequest()->getPathInfo() === '/later') {
+            usleep(700_000);
+            file_put_contents($this->folder . '/var/later', 'done');
+        }
+    }
+}
+
+class Kernel extends BaseKernel
 {
     use MicroKernelTrait;
 
@@ -47,14 +84,54 @@ final class Kernel extends BaseKernel
         ]);
     }
 
+    /** What the model `worker` promises nothing of. */
+    public function deeper(): JsonResponse
+    {
+        $memo = $this->container->get(Memo::class);
+        return new JsonResponse([
+            'first' => $memo->first,
+            'seen' => Memo::$seen,
+            'one_for_all' => $this->container->get(Listener::class)->memo === $memo,
+            'requests' => ++$this->requests,
+            'warm_up' => $_SERVER['HEARTH_WARM_UP'] ?? null,
+            'kernel' => static::class,
+        ]);
+    }
+
+    public function stack(RequestStack $stack): JsonResponse
+    {
+        return new JsonResponse(['main' => $stack->getMainRequest()->getPathInfo()]);
+    }
+
+    public function leave(): never
+    {
+        ++$this->container->get(Counter::class)->calls;
+        exit;
+    }
+
+    public function later(): JsonResponse
+    {
+        return new JsonResponse('now');
+    }
+
     private function configureContainer(ContainerConfigurator $container): void
     {
         $container->extension('framework', ['secret' => 'for tests']);
-        $container->services()->set(Counter::class)->public()->autoconfigure();
+        $services = $container->services();
+        $services->set(Counter::class)->public()->autoconfigure();
+        $services->set(Memo::class)->public();
+        $services->set(Listener::class)->public()->autowire()->arg('$folder', '%kernel.project_dir%')
+            ->tag('kernel.event_listener', ['event' => 'kernel.request', 'method' => 'onRequest']);
+        if (getenv('LISTENS_TO_THE_END')) {
+            $services->get(Listener::class)
+                ->tag('kernel.event_listener', ['event' => 'kernel.terminate', 'method' => 'onTerminate']);
+        }
     }
 
     private function configureRoutes(RoutingConfigurator $routes): void
     {
-        $routes->add('count', '/count')->controller('kernel::count');
+        foreach (['count', 'deeper', 'stack', 'leave', 'later'] as $name) {
+            $routes->add($name, "/{$name}")->controller("kernel::{$name}");
+        }
     }
 }

@@ -1,0 +1,170 @@
+//! Laravel, with Hearth's own worker script.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    App, BOOTED, FROM_BOOT, copy, eventually_written, example, failure, material, open_files,
+    without_pid,
+};
+
+pub(super) fn laravel() -> App {
+    let app = App::new();
+    copy(&example("laravel-chat"), app.path());
+    for cache in ["config.php", "routes-v7.php"] {
+        drop(fs::remove_file(app.path().join("bootstrap/cache").join(cache)));
+    }
+    fs::copy(material("laravel/routes.php"), app.path().join("routes/api.php")).unwrap();
+    let config = fs::read_to_string(app.path().join("config/app.php")).unwrap();
+    let with_auth = config.replace(
+        "'providers' => [",
+        "'providers' => [Illuminate\\Auth\\AuthServiceProvider::class,",
+    );
+    app.write("config/app.php", &with_auth);
+    let auth = "<?php return ['defaults' => ['guard' => 'web'], 'guards' => ['web' => ['driver' => 'session', 'provider' => \
+                'users']], 'providers' => ['users' => ['driver' => 'database', 'table' => 'users']]];\n";
+    app.write("config/auth.php", auth);
+    app
+}
+
+#[test]
+fn laravel_starts_each_request_as_it_was_after_boot() {
+    let app = laravel();
+    for model in BOOTED {
+        let site = app.serve(model);
+        let before = site.json("/look");
+        assert_eq!(before["name"], "Fireside", "{model}");
+        let environment = "values of .env are in $_SERVER of each request";
+        assert_eq!(before["environment"], "Fireside", "{model}: {environment}");
+        let traces = json!({
+            "controller_calls": 1, "name": "trace", "locale": "xx", "translator": "xx", "shared": true, "bound": true,
+            "listener": true, "transactions": 1, "queries": 1, "cookies": 1, "url": "trace.example", "user": true,
+            "environment": "Fireside",
+        });
+        for path in ["/traces", "/traces-and-exit"] {
+            let during = without_pid(site.json(path));
+            assert_eq!(
+                during, traces,
+                "{model}: the traces are where the next request would find them"
+            );
+            let after = site.json("/look");
+            if ["worker", "snapshot"].contains(&model) {
+                assert_eq!(after["pid"], before["pid"], "{model}");
+            }
+            assert_eq!(without_pid(after), without_pid(before.clone()), "{model} after {path}");
+        }
+        site.end();
+    }
+}
+
+#[test]
+fn laravel_booted_ahead_and_warmed_up_looks_as_laravel_under_the_model_request() {
+    let app = laravel();
+    let site = app.serve("request");
+    let expected = without_pid(site.json("/deeper"));
+    assert_eq!(expected["made"], 2, "the early one and this one");
+    assert_eq!(expected["seen"], json!(["look", "look"]));
+    site.end();
+    for model in FROM_BOOT {
+        let site = app.serve_warmed(model, &["/traces", "/traces-and-exit", "/deeper", "/nowhere"]);
+        for path in ["/deeper", "/traces", "/deeper", "/deeper"] {
+            let seen = site.json(path);
+            if path == "/deeper" {
+                assert_eq!(without_pid(seen), expected, "{model}");
+            }
+        }
+        site.end();
+    }
+}
+
+#[test]
+fn laravel_hands_no_database_connection_of_a_warm_up_to_its_workers() {
+    let app = laravel();
+    let database =
+        |pid: &Value| open_files(pid).iter().filter(|path| path.ends_with("chat.sqlite")).count();
+    let site = app.serve_warmed("snapshot", &["/traces", "/look"]);
+    // A file is no socket, but a good stand-in: what keeps one would keep the other.
+    let pid = site.json("/pid")["pid"].clone();
+    assert_eq!(database(&pid), 0);
+    site.end();
+}
+
+#[test]
+fn laravel_keeps_its_database_connection_and_its_memory_in_the_model_worker() {
+    let app = laravel();
+    let site = app.serve("worker");
+    let pid = site.json("/look")["pid"].clone();
+    // Cycles wait for PHP's collector (10,000 roots), so memory settles late.
+    for _ in 0..1200 {
+        site.json("/traces");
+    }
+    let resident = |pid: &Value| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let early = resident(&pid);
+    for _ in 0..600 {
+        site.json("/traces");
+    }
+    assert_eq!(site.json("/look")["pid"], pid, "no request ended the worker");
+    let database = open_files(&pid).into_iter().filter(|to| to.ends_with("chat.sqlite"));
+    assert_eq!(database.count(), 1, "one connection, still open");
+    let growth = resident(&pid).saturating_sub(early);
+    assert!(growth < 512, "600 requests grew the worker by {growth} KiB");
+}
+
+#[test]
+fn laravel_terminates_after_the_client_has_its_answer() {
+    let app = laravel();
+    let written = app.path().join("var/later");
+    for model in BOOTED {
+        let site = app.serve(model);
+        for path in ["/later", "/later-by-middleware"] {
+            assert_eq!(site.json("/look")["controller_calls"], 1, "{model}");
+            let began = Instant::now();
+            assert!(site.get(path).ends_with("now"), "{model}: {path}");
+            let took = began.elapsed();
+            assert!(took < Duration::from_millis(650), "{model}: {path} waited {took:?}");
+            assert_eq!(eventually_written(&written), "done", "{model}: {path}");
+            fs::remove_file(&written).unwrap();
+        }
+        // What terminates holds up nobody's answer for ever.
+        assert_eq!(site.json("/look")["controller_calls"], 1, "{model}");
+        site.end();
+    }
+}
+
+#[test]
+fn laravel_in_maintenance_shows_its_page_and_comes_back() {
+    let app = laravel();
+    let page = "<?php http_response_code(503); echo 'back soon'; exit;";
+    for model in BOOTED {
+        let site = app.serve(model);
+        assert_eq!(site.json("/look")["name"], "Fireside", "{model}");
+        app.write("storage/framework/maintenance.php", page);
+        let down = site.get("/look");
+        assert!(
+            down.starts_with("HTTP/1.1 503 ") && down.ends_with("back soon"),
+            "{model}: {down}"
+        );
+        fs::remove_file(app.path().join("storage/framework/maintenance.php")).unwrap();
+        assert_eq!(site.json("/look")["name"], "Fireside", "{model}");
+        site.end();
+    }
+}
+
+#[test]
+fn laravel_that_does_not_boot_says_why_in_one_line() {
+    let app = laravel();
+    let config = fs::read_to_string(app.path().join("config/app.php")).unwrap();
+    app.write("config/app.php", &config.replace("'providers' => [", "'providers' => ['Nowhere',"));
+    for model in ["worker", "snapshot"] {
+        let said = failure(&app, model);
+        let wanted = "the application did not boot: Error: Class \"Nowhere\" not found in ";
+        assert!(said.contains(wanted), "{model}: {said}");
+        assert!(!said.contains("#0 "), "{model}: no stack of what Laravel does with it: {said}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Runners that frameworks bring for FrankenPHP, in every model that boots ahead.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::laravel::laravel;
+use super::symfony::symfony;
+use super::{App, BOOTED, FROM_BOOT, Site, eventually_written, material};
+
+#[test]
+fn a_script_as_octanes_finds_what_it_expects() {
+    let app = laravel();
+    fs::copy(material("runners/octane.php"), app.path().join("public/frankenphp-worker.php"))
+        .unwrap();
+    for model in BOOTED {
+        let mut command = app.command(model);
+        command.arg("--worker-script").arg(app.path().join("public/frankenphp-worker.php"));
+        let site = Site::start(command.env("HEARTH_PHP_ENV", "REQUEST_MAX_EXECUTION_TIME=17"));
+        for round in 1..4 {
+            let answer = site.get("/look");
+            let requests = if model == "worker" { round } else { 1 };
+            let sandbox = format!("{requests} {}", json!(["", "1", "1", 17]));
+            let field = answer.lines().find_map(|line| line.strip_prefix("x-sandbox: "));
+            assert_eq!(field, Some(sandbox.as_str()), "{model}: {answer}");
+            assert!(answer.contains("\"name\":\"Fireside\""), "{model}: {answer}");
+        }
+        let terminated = app.path().join("var/terminated");
+        testkit::eventually("each request terminates", std::time::Duration::from_secs(10), || {
+            fs::read_to_string(&terminated).is_ok_and(|text| text == "+++")
+        });
+        fs::remove_file(terminated).unwrap();
+        site.end();
+    }
+}
+
+/// `public/index.php` and `vendor/autoload_runtime.php` as the Runtime component's plugin for Composer writes it.
+fn runtime_style(app: &App) -> bool {
+    let component = Path::new("/usr/share/php/Symfony/Component/Runtime");
+    let template = component.join("Internal/autoload_runtime.template");
+    let Ok(template) = fs::read_to_string(template) else {
+        eprintln!("the Runtime component is not installed: php-symfony-runtime");
+        return false;
+    };
+    app.write(
+        "public/index.php",
+        "<?php\nrequire_once dirname(__DIR__).'/vendor/autoload_runtime.php';\n\
+         return function (array $context) {\n    return new App\\Kernel($context['APP_ENV'], (bool) $context['APP_DEBUG']);\n};\n",
+    );
+    let autoload_runtime = template
+        .replace("%project_dir%", "dirname(__DIR__)")
+        .replace("%runtime_class%", "'Symfony\\\\Component\\\\Runtime\\\\SymfonyRuntime'")
+        .replace("%runtime_options%", "['project_dir' => dirname(__DIR__)]");
+    app.write("vendor/autoload_runtime.php", &autoload_runtime);
+    fs::copy(material("runners/runtime.php"), app.path().join("src/runtime.php")).unwrap();
+    app.append(
+        "src/Kernel.php",
+        "\nrequire_once '/usr/share/php/Symfony/Component/Runtime/autoload.php';\nrequire_once __DIR__ . '/runtime.php';\n",
+    );
+    true
+}
+
+/// Three requests, each of which terminates after its answer.
+fn serves_with_a_runner(app: &App, site: &Site, model: &str) {
+    let written = app.path().join("var/later");
+    for round in 1..4 {
+        let seen = site.json("/count");
+        let requests = if model == "worker" { round } else { 1 };
+        assert_eq!(seen["requests"], requests, "{model}");
+        assert_eq!(seen["calls_since_reset"], 1, "{model}");
+        assert_eq!(seen["greeting"], "hello", "{model}: values of .env");
+        assert_eq!(seen["script"], "/index.php", "{model}");
+    }
+    assert_eq!(site.json("/later"), "now", "{model}");
+    assert_eq!(eventually_written(&written), "done", "{model}: what comes behind the handler runs");
+    fs::remove_file(written).unwrap();
+}
+
+#[test]
+fn a_runtime_named_for_frankenphp_runs_the_front_controller() {
+    let app = symfony();
+    if !runtime_style(&app) {
+        return;
+    }
+    for model in BOOTED {
+        let mut command = app.command(model);
+        command.env("APP_RUNTIME", "App\\RuntimeForFrankenPhp").env("LISTENS_TO_THE_END", "1");
+        let site = Site::start(&mut command);
+        serves_with_a_runner(&app, &site, model);
+        site.end();
+    }
+    // Warmed up, its own way to reset is what counts.
+    for model in FROM_BOOT {
+        let mut command = app.command(model);
+        command.env("APP_RUNTIME", "App\\RuntimeForFrankenPhp").env("HEARTH_PHP_WARM_UP", "/count");
+        let site = Site::start(&mut command);
+        assert_eq!(site.json("/count")["calls_since_reset"], 1, "{model}");
+        site.end();
+    }
+}
+
+#[test]
+fn the_runtime_components_own_loop_for_frankenphp_runs_when_it_is_asked_for() {
+    let app = symfony();
+    let component = Path::new("/usr/share/php/Symfony/Component/Runtime");
+    // Since Symfony 7.4.
+    if !component.join("Runner/FrankenPhpWorkerRunner.php").is_file() || !runtime_style(&app) {
+        return;
+    }
+    for model in BOOTED {
+        let mut command = app.command(model);
+        command.env("LISTENS_TO_THE_END", "1");
+        command.arg("--worker-script").arg(app.path().join("public/index.php"));
+        let site = Site::start(&mut command);
+        serves_with_a_runner(&app, &site, model);
+        site.end();
+    }
+}

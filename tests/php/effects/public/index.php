@@ -1,0 +1,5 @@
+<?php
+
+$handle = require dirname(__DIR__) . '/app.php';
+boot();
+$handle();
