@@ -79,7 +79,7 @@ struct board {
         } signals[65];
         long facts[16];
     } at_boot;
-    bool signals_come; /* from outside, at any time: pending ones say nothing */
+    bool signals_come; /* from outside, at any time: so pending and blocked ones say nothing */
     uint64_t seed;
     struct snapshot_statistics statistics;
     unsigned char scratch[1 << 20]; /* for the case */
