@@ -18,6 +18,7 @@ mod isolation;
 mod isolation_effects;
 mod isolation_suite;
 mod losses;
+mod models;
 mod operations;
 mod published_leaks;
 mod randomness;
