@@ -148,9 +148,6 @@ pub(crate) fn isolating() -> Vec<Model> {
     let probe = Command::new(program).arg("--probe-snapshot").output().unwrap();
     let probe: Value = serde_json::from_slice(&probe.stdout).unwrap();
     let tracks = probe["tracker"] != "none";
-    if !tracks {
-        println!("no snapshots on this machine: {}", probe["why"]);
-    }
     let models = Model::ALL.iter().copied();
     models.filter(|model| model.isolates() && (tracks || *model != Model::Snapshot)).collect()
 }

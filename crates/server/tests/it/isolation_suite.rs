@@ -4,6 +4,7 @@
 //! listed here by name and asserted as shared, so that the table of the manual (docs/guide/isolation.md) is true.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use pool::Model;
 use serde_json::{Map, Value};
@@ -327,14 +328,14 @@ fn the_table_of_the_manual_is_what_the_tests_assert() {
     for row in &suite.rows {
         if part != row.part {
             part = &row.part;
-            table +=
-                &format!("\n| {part} | `worker` | `request` | `snapshot` |\n|---|---|---|---|\n");
+            write!(table, "\n| {part} | `worker` | `request` | `snapshot` |\n|---|---|---|---|\n")
+                .unwrap();
         }
         let state =
             |model| if shared(model).contains(&row.name.as_str()) { "**shared**" } else { "fresh" };
         let [worker, request, snapshot] =
             [Model::Worker, Model::Request, Model::Snapshot].map(state);
-        table += &format!("| {} | {worker} | {request} | {snapshot} |\n", marked(&row.title));
+        writeln!(table, "| {} | {worker} | {request} | {snapshot} |", marked(&row.title)).unwrap();
     }
     let path = root().join("docs/guide/isolation.md");
     let manual = std::fs::read_to_string(&path).unwrap();
@@ -351,8 +352,7 @@ fn the_table_of_the_manual_is_what_the_tests_assert() {
 /// Names of PHP as code.
 fn marked(title: &str) -> String {
     let words = title.split(' ').map(|word| {
-        let name = word.trim_end_matches(',');
-        let comma = &word[name.len()..];
+        let (name, comma) = word.strip_suffix(',').map_or((word, ""), |name| (name, ","));
         let is_code = name.ends_with("()")
             || name.contains("://")
             || name.starts_with('$')
