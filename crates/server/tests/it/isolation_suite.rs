@@ -264,7 +264,7 @@ const REPLACED_IN_SNAPSHOT: &[&str] =
 fn shared(model: Model) -> &'static [&'static str] {
     match model {
         Model::Worker => SHARED_IN_WORKER,
-        Model::Request => SHARED_IN_REQUEST,
+        Model::Request | Model::Fpm => SHARED_IN_REQUEST,
         _ => &[],
     }
 }
@@ -295,6 +295,12 @@ fn the_model_worker_shares_exactly_what_the_manual_says() {
 #[test]
 fn the_model_request_shares_exactly_what_the_manual_says() {
     shares_exactly_what_the_manual_says(Model::Request);
+}
+
+/// php-fpm itself, as the measure of the model `request`.
+#[test]
+fn php_fpm_shares_what_the_model_request_does() {
+    shares_exactly_what_the_manual_says(Model::Fpm);
 }
 
 #[test]
