@@ -269,6 +269,23 @@ fn opcache_is_shared_on_purpose() {
 }
 
 #[test]
+fn apcu_is_shared_on_purpose_where_it_is_loaded() {
+    for model in isolating() {
+        let application = Application::start(model, 2, "");
+        application.hearth.wait_idle(2);
+        let mut last = application.act("/?do=apcu");
+        if last.is_null() {
+            return;
+        }
+        for _ in 0..20 {
+            let next = application.act("/?do=apcu");
+            assert_eq!(next.as_u64(), last.as_u64().map(|n| n + 1), "{model:?}");
+            last = next;
+        }
+    }
+}
+
+#[test]
 fn the_clock_of_a_request_is_its_own() {
     for model in isolating() {
         let application = Application::start(model, 1, "");
