@@ -230,7 +230,7 @@ async fn a_zygote_that_boots_warms_up_with_requests_marked_as_such() {
                     .any(|name| line.starts_with(name))
             })
             .collect();
-        let one = |uri| [uri, "HEARTH_WARM_UP=1", "HTTP_HOST=localhost"];
+        let one = |uri| [uri, "HTTP_HOST=localhost", "HEARTH_WARM_UP=1"];
         let both = [one("REQUEST_URI=/"), one("REQUEST_URI=/news?page=2")].concat();
         assert_eq!(seen, if warms { both } else { Vec::new() }, "{model:?}");
     }
