@@ -184,8 +184,8 @@ def document(results: Results, rounds: int, seconds: float) -> list[str]:
         "## Through HTTP",
         f"Server on core {CORES[0]}, wrk (keep-alive) on core {CORES[-1]}; medians of {rounds} interleaved rounds of "
         f"{seconds:g} s (one second for models with a process per request); opcache on, validate_timestamps=0, the same ini settings "
-        "and scripts for all; `fork` and `snapshot` with `php.warm_up` set to the page. Published figures are from another machine of "
-        "this kind: compare ratios, not numbers.",
+        "for all; Symfony and Laravel in Hearth's own loops, in FrankenPHP by the examples' scripts for it; `fork` and `snapshot` with "
+        "`php.warm_up` set to the page. Published figures are from another machine of this kind: compare ratios, not numbers.",
     ]
     if len(CORES) < 2:
         parts.append("**This machine has one core: server and load shared it.**")

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+
 int failures, checks;
 const char *scripts;
 char program_path[4096];
@@ -291,3 +292,4 @@ void end_zygote(struct zygote *zygote) {
     check(waitpid(zygote->pid, &status, 0) == zygote->pid && status == 0,
         "the zygote exits with 0 when its socket closes");
 }
+
