@@ -112,13 +112,13 @@ static void import_process(zval *array) {
 
 static void add_variable(
     zval *array, const char *name, size_t name_len, const char *text, size_t text_len) {
-    if (!is_plain(name, name_len)) {
+    zend_string *key = zend_hash_str_find_ptr(&known, name, name_len);
+    if (key == NULL && !is_plain(name, name_len)) {
         php_register_variable_safe(name, text, text_len, array);
         return;
     }
     zval value;
     ZVAL_STRINGL_FAST(&value, text, text_len);
-    zend_string *key = zend_hash_str_find_ptr(&known, name, name_len);
     if (key != NULL) {
         zend_hash_update(Z_ARRVAL_P(array), key, &value);
     } else {
