@@ -257,9 +257,11 @@ static void start_zygote(char **command, int arguments) {
         send_all(zygote.fd, &request);
         frame_buffer_free(&request);
     }
-    if (!next(&zygote, FRAME_FROM_ZYGOTE) || header.type != FRAME_HELLO) {
-        die("the zygote said no HELLO");
-    }
+    do {
+        if (!next(&zygote, FRAME_FROM_ZYGOTE)) {
+            die("the zygote said no HELLO");
+        }
+    } while (header.type != FRAME_HELLO);
     free(with);
 }
 

@@ -1,4 +1,5 @@
 /* The PHP functions of the `hearth` extension: they check arguments and ask the host (host.h). hearth.stub.php is their manual. */
+#include "function_statics.h"
 #include "header_line.h"
 #include "host.h"
 
@@ -188,6 +189,30 @@ PHP_FUNCTION(hearth_keep_connection) {
     RETURN_BOOL(hearth_host != NULL && hearth_host->keeps_state);
 }
 
+PHP_FUNCTION(hearth_remember_statics) {
+    zend_string *folder;
+    HashTable *foreign;
+
+    ZEND_PARSE_PARAMETERS_START(2, 2)
+    Z_PARAM_STR(folder)
+    Z_PARAM_ARRAY_HT(foreign)
+    ZEND_PARSE_PARAMETERS_END();
+
+    function_statics_remember(folder, foreign);
+}
+
+PHP_FUNCTION(hearth_put_back_statics) {
+    ZEND_PARSE_PARAMETERS_NONE();
+    function_statics_put_back();
+}
+
+static PHP_RSHUTDOWN_FUNCTION(hearth) {
+    (void)type;
+    (void)module_number;
+    function_statics_forget();
+    return SUCCESS;
+}
+
 static PHP_MINIT_FUNCTION(hearth) {
     (void)type;
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", -4, CONST_PERSISTENT);
@@ -212,7 +237,7 @@ zend_module_entry hearth_module_entry = {
     PHP_MINIT(hearth),
     NULL,
     NULL,
-    NULL,
+    PHP_RSHUTDOWN(hearth),
     PHP_MINFO(hearth),
     HEARTH_VERSION,
     STANDARD_MODULE_PROPERTIES,

@@ -68,3 +68,18 @@ function hearth_on_worker_start(callable $callback): bool {}
  * answer is true; where nothing outlives a request (model "request") it is false.
  */
 function hearth_keep_connection(object $connection): bool {}
+
+/**
+ * For Hearth's own worker scripts: remembers the static variables inside functions and methods of files below $folder, but for files below
+ * the folders $foreign. All of them end with a slash.
+ *
+ * @internal
+ */
+function hearth_remember_statics(string $folder, array $foreign): void {}
+
+/**
+ * Puts those variables back; functions that had not run begin anew.
+ *
+ * @internal
+ */
+function hearth_put_back_statics(): void {}

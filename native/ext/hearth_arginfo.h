@@ -36,6 +36,14 @@ ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_keep_connection, 0, 1, _I
 ZEND_ARG_TYPE_INFO(0, connection, IS_OBJECT, 0)
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_remember_statics, 0, 2, IS_VOID, 0)
+ZEND_ARG_TYPE_INFO(0, folder, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, foreign, IS_ARRAY, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_put_back_statics, 0, 0, IS_VOID, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_FUNCTION(hearth_handle_request);
 ZEND_FUNCTION(hearth_finish_request);
 ZEND_FUNCTION(hearth_request_headers);
@@ -45,6 +53,8 @@ ZEND_FUNCTION(hearth_log);
 ZEND_FUNCTION(frankenphp_log);
 ZEND_FUNCTION(hearth_on_worker_start);
 ZEND_FUNCTION(hearth_keep_connection);
+ZEND_FUNCTION(hearth_remember_statics);
+ZEND_FUNCTION(hearth_put_back_statics);
 
 /* clang-format off */
 static const zend_function_entry ext_functions[] = {
@@ -65,6 +75,8 @@ static const zend_function_entry ext_functions[] = {
     ZEND_FE(frankenphp_log, arginfo_frankenphp_log)
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
+    ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)
+    ZEND_FE(hearth_put_back_statics, arginfo_hearth_put_back_statics)
     ZEND_FE_END
 };
 /* clang-format on */

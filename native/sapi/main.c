@@ -188,6 +188,7 @@ static _Noreturn void end(int code) {
 
 static _Noreturn void serve(const struct options *options) {
     if (model_boots_ahead(options->model)) {
+        zygote_begin(SERVER);
         boot_descriptors_mark();
         opcache_guard_install();
         end(worker_model_run(options));

@@ -269,6 +269,11 @@ static bool obey(void) {
     return false;
 }
 
+void zygote_begin(int fd) {
+    server = fd;
+    log_through(send_frame);
+}
+
 void zygote_run(int fd) {
     server = fd;
     sigset_t mask;

@@ -1,14 +1,16 @@
 /* The zygote: forks a worker for each SPAWN, tells of those that end, ends them all when the server is gone.
  *
  * Promises
- * - Runs no script and has one thread, so a fork is a whole copy.
+ * - Has one thread, so a fork is a whole copy.
  * - Signals only processes that are its living children.
  * - A worker gets descriptors 0 to 3, the signal mask and the dispositions that the zygote was started with.
  */
 #ifndef HEARTH_SAPI_ZYGOTE_H
 #define HEARTH_SAPI_ZYGOTE_H
 
-/* Serves the conversation on `fd`. Returns in a new worker only, whose conversation is on `fd` then; the zygote exits. */
+/* The server's socket; log lines go through it from now on. */
+void zygote_begin(int fd);
+/* Says HELLO, then serves the conversation on `fd`. Returns in a new worker only, whose conversation is on `fd` then; the zygote exits. */
 void zygote_run(int fd);
 
 #endif

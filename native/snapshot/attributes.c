@@ -21,6 +21,8 @@ enum {
     THREAD_WAITS = 50,   /* of 100 µs: a thread that is just exiting (curl's resolver) may finish */
     TASK_LINKS = 2,      /* of /proc/self/task, besides one for each thread */
     TIMERS_TRIED = 64,   /* more POSIX timers in one request: retire */
+    PENDING_MAX = 65536, /* more signals are not taken out of a queue */
+    IOPRIO_PROCESS = 1,  /* IOPRIO_WHO_PROCESS */
 };
 static const int timer_signals[3] = {SIGALRM, SIGVTALRM, SIGPROF};
 
@@ -60,6 +62,32 @@ static void read_identity(struct attributes *now) {
     now->session = raw(SYS_getsid, 0);
 }
 
+/* Its bit in the kernel's sets. */
+static uint64_t bit(int number) { return 1ULL << (number - 1); }
+
+static void read_kill_score(char score[KILL_SCORE]) {
+    memset(score, 0, KILL_SCORE);
+    if (raw(SYS_pread64, engine->fds.kill_score, score, KILL_SCORE, 0) <= 0) {
+        retire("/proc/self/oom_score_adj cannot be read");
+    }
+}
+
+static void put_back_kill_score(void) {
+    const struct attributes *then = &engine->attributes;
+    char now[KILL_SCORE];
+    read_kill_score(now);
+    if (memcmp(now, then->kill_score, sizeof now) == 0) {
+        return;
+    }
+    long len = 0;
+    while (len < KILL_SCORE && then->kill_score[len] != 0) {
+        len++;
+    }
+    if (raw(SYS_pwrite64, engine->fds.kill_score, then->kill_score, len, 0) != len) {
+        retire("/proc/self/oom_score_adj cannot be put back");
+    }
+}
+
 void attributes_take(void) {
     struct attributes *then = &engine->attributes;
     memset(then, 0, sizeof *then);
@@ -78,6 +106,9 @@ void attributes_take(void) {
     then->umask = (uint32_t)raw(SYS_umask, 077);
     raw(SYS_umask, then->umask);
     raw(SYS_prctl, PR_GET_NAME, then->name, 0, 0, 0);
+    raw(SYS_rt_sigpending, &then->pending, SIGNAL_SET);
+    then->io_priority = raw(SYS_ioprio_get, IOPRIO_PROCESS, 0);
+    read_kill_score(then->kill_score);
     read_identity(then);
 }
 
@@ -123,15 +154,12 @@ static void put_back_signals(uint64_t touched) {
 /* Pending signals of the set belong to the request that asked for them. */
 static void discard_pending(uint64_t set) {
     struct timespec now = {0, 0};
-    for (int tries = 0; set != 0 && tries < SIGNALS; tries++) {
+    for (int n = 0; set != 0 && n < PENDING_MAX; n++) {
         if (raw(SYS_rt_sigtimedwait, &set, NULL, &now, SIGNAL_SET) < 0) {
             return;
         }
     }
 }
-
-/* A timer signal's bit in the kernel's sets. */
-static uint64_t bit(int number) { return 1ULL << (number - 1); }
 
 static void put_back_posix_timers(void) {
     struct attributes *then = &engine->attributes;
@@ -165,16 +193,16 @@ static void compare_identity(void) {
     }
 }
 
-/* All signals are blocked. */
-void attributes_put_back(bool thorough, bool complete) {
+/* All signals are blocked; `blocked` were when the request ended. */
+void attributes_put_back(uint64_t blocked, bool thorough, bool complete) {
     struct engine *e = engine;
     const struct attributes *then = &e->attributes;
     uint64_t signals = thorough ? ~0ULL : e->touched_signals;
-    uint64_t pending = 0;
+    /* What waits behind the request's mask would hit the next one; what waits behind the boot's would wait for ever. */
+    uint64_t pending = (blocked & ~then->mask) | (then->mask & ~then->pending);
     if (signals != 0) {
         /* Bit n & 63 of ours is signal n, bit n - 1 the kernel's. */
-        pending = e->touched_signals >> 1 | (e->touched_signals & 1) << 63;
-        pending &= ~bit(SIGCHLD);
+        pending |= e->touched_signals >> 1 | (e->touched_signals & 1) << 63;
         put_back_signals(signals);
         e->touched_signals = 0;
     }
@@ -195,15 +223,19 @@ void attributes_put_back(bool thorough, bool complete) {
     if (thorough || (e->touched & TOUCHED_STACK)) {
         raw(SYS_sigaltstack, &then->stack, NULL);
     }
-    if ((thorough || (e->touched & TOUCHED_DIRECTORY))
-        && raw(SYS_fchdir, e->fds.directory) != 0) {
+    /* These two cost less than a look whether they are needed is worth. */
+    if (raw(SYS_fchdir, e->fds.directory) != 0) {
         retire("the current directory cannot be put back");
     }
-    if (thorough || (e->touched & TOUCHED_UMASK)) {
-        raw(SYS_umask, then->umask);
-    }
-    if (complete || (e->touched & TOUCHED_NAME)) {
+    raw(SYS_umask, then->umask);
+    if (thorough || (e->touched & TOUCHED_NAME)) {
         raw(SYS_prctl, PR_SET_NAME, then->name, 0, 0, 0);
+    }
+    if (thorough) {
+        if (raw(SYS_ioprio_get, IOPRIO_PROCESS, 0) != then->io_priority) {
+            raw(SYS_ioprio_set, IOPRIO_PROCESS, 0, then->io_priority);
+        }
+        put_back_kill_score();
     }
     if (e->touched & TOUCHED_LOCKED) {
         if (e->boot_locked) {

@@ -3,7 +3,8 @@
  * Promises
  * - After descriptors_put_back() the boot's descriptors are the same open files under the same numbers, with the offsets of the snapshot;
  *   every other is closed, except the engine's. One that is gone or became another file retires the process.
- * - Offsets of 0 to 2 and of files opened for appending are left alone: they are shared with whoever started the server.
+ * - Offsets of 0 to 2 are left alone: they are shared with whoever started the server. Those of files opened for appending are put back
+ *   at the complete check only: writing does not use them.
  */
 #include "snapshot/engine.h"
 
@@ -94,7 +95,8 @@ static void describe(struct descriptor *descriptor) {
     descriptor->mode = status.st_mode & S_IFMT;
     descriptor->descriptor_flags = (int)raw(SYS_fcntl, fd, F_GETFD, 0);
     descriptor->status_flags = (int)raw(SYS_fcntl, fd, F_GETFL, 0);
-    bool seeks = S_ISREG(status.st_mode) && fd > 2 && !(descriptor->status_flags & O_APPEND);
+    bool seeks = S_ISREG(status.st_mode) && fd > 2;
+    descriptor->appends = (descriptor->status_flags & O_APPEND) != 0;
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
@@ -139,6 +141,8 @@ void descriptors_take(void) {
         raw(SYS_open, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), "task");
     fds->directory = descriptors_own(
         raw(SYS_open, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), "the current directory");
+    fds->kill_score = descriptors_own(
+        raw(SYS_open, "/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC, 0), "oom_score_adj");
     e->tracker->open();
     e->identity = choose_identity();
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
@@ -218,7 +222,7 @@ void descriptors_put_back(bool thorough) {
             there = raw(SYS_fcntl, descriptor->fd, F_GETFD, 0) >= 0;
         }
         if (!there
-            || (descriptor->offset >= 0
+            || (descriptor->offset >= 0 && (identity || !descriptor->appends)
                 && raw(SYS_lseek, descriptor->fd, descriptor->offset, SEEK_SET) < 0)) {
             retire_for(descriptor);
         }

@@ -114,20 +114,23 @@ enum {
     TOUCHED_CHILDREN = 1 << 1,
     TOUCHED_IDENTITY = 1 << 2, /* a descriptor of the boot or the engine may be closed or another */
     TOUCHED_FLAGS = 1 << 3,    /* flags of some descriptor */
-    TOUCHED_DIRECTORY = 1 << 4,
-    TOUCHED_UMASK = 1 << 5,
-    TOUCHED_STACK = 1 << 6, /* of signals */
-    TOUCHED_TIMERS = 1 << 7,
-    TOUCHED_NAME = 1 << 8,
-    TOUCHED_LOCKED = 1 << 9, /* mlock() */
+    TOUCHED_STACK = 1 << 4,    /* of signals */
+    TOUCHED_TIMERS = 1 << 5,
+    TOUCHED_NAME = 1 << 6,
+    TOUCHED_LOCKED = 1 << 7, /* mlock() */
 };
 
 struct kernel_action {
     uint64_t handler, flags, restorer, mask;
 };
 
+enum { KILL_SCORE = 16 };
+
 struct attributes {
-    uint64_t mask; /* of blocked signals */
+    uint64_t mask;    /* of blocked signals */
+    uint64_t pending; /* signals */
+    char kill_score[KILL_SCORE];
+    long io_priority;
     struct kernel_action actions[65];
     stack_t stack;
     struct itimerval timers[3];
@@ -144,7 +147,8 @@ struct attributes {
 struct descriptor {
     int fd, twin; /* our duplicate, by which it is recognised */
     int descriptor_flags, status_flags;
-    int64_t offset; /* -1: not put back */
+    int64_t offset; /* -1: has none */
+    bool appends;   /* the offset matters to readers only: not put back each time */
     uint64_t device, inode, special;
     uint32_t mode;
 };
@@ -153,7 +157,7 @@ enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
 
 struct engine_descriptors {
     int first, last; /* all of the engine's, twins included: contiguous */
-    int userfaultfd, pagemap, clear_refs, maps, statm, tasks, directory;
+    int userfaultfd, pagemap, clear_refs, maps, statm, tasks, directory, kill_score;
 };
 
 struct usage {
@@ -284,7 +288,7 @@ struct region *pages_region(uint64_t address);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
-void attributes_put_back(bool thorough, bool complete);
+void attributes_put_back(uint64_t blocked, bool thorough, bool complete);
 /* Threads and children. Return whether all pages must be looked at. */
 bool tasks_put_back(void);
 uint64_t faults_of(int who);

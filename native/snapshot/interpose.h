@@ -46,9 +46,6 @@
     X(fcntl)                                                                                       \
     X(fcntl64)                                                                                     \
     X(ioctl)                                                                                       \
-    X(chdir)                                                                                       \
-    X(fchdir)                                                                                      \
-    X(umask)                                                                                       \
     X(mlock)                                                                                       \
     X(mlock2)                                                                                      \
     X(mlockall)                                                                                    \

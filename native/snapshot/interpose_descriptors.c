@@ -1,4 +1,4 @@
-/* Descriptors, their flags, current directory and umask. */
+/* Descriptors and their flags. */
 #include "snapshot/interpose.h"
 
 #if SNAPSHOT_ENGINE
@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static bool matters(unsigned int first, unsigned int last) {
@@ -109,21 +108,6 @@ int ioctl(int fd, unsigned long request, ...) {
         touch_flags(fd, F_SETFL);
     }
     return NEXT(ioctl)(fd, request, argument);
-}
-
-int chdir(const char *path) {
-    touch(TOUCHED_DIRECTORY);
-    return NEXT(chdir)(path);
-}
-
-int fchdir(int fd) {
-    touch(TOUCHED_DIRECTORY);
-    return NEXT(fchdir)(fd);
-}
-
-mode_t umask(mode_t mask) {
-    touch(TOUCHED_UMASK);
-    return NEXT(umask)(mask);
 }
 
 #endif

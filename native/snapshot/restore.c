@@ -108,9 +108,10 @@ void restore(bool complete) {
     complete = complete || ++e->since_check >= e->check_every;
     bool thorough = complete || e->strict;
     const uint64_t all = ~0ULL;
-    raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, SIGNAL_SET);
+    uint64_t blocked = 0;
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, &blocked, SIGNAL_SET);
     bool full = tasks_put_back() || e->force_full || complete || e->dropped_count != 0;
-    attributes_put_back(thorough, complete);
+    attributes_put_back(blocked, thorough, complete);
     descriptors_put_back(thorough);
     at[0] = cycles();
 

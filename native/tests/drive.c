@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+
 int failures, checks;
 const char *scripts;
 char program_path[4096];
@@ -100,9 +101,12 @@ struct zygote start_warm_zygote(
         struct worker itself = {.fd = zygote.fd};
         send_request(&itself, script, url);
     }
-    if (!next(zygote.fd, FRAME_FROM_ZYGOTE) || frame.header.type != FRAME_HELLO) {
-        give_up("the zygote said no HELLO");
-    }
+    do {
+        if (!next(zygote.fd, FRAME_FROM_ZYGOTE)) {
+            give_up("the zygote said no HELLO");
+        }
+    } while (frame.header.type == FRAME_LOG);
+    check(frame.header.type == FRAME_HELLO, "HELLO follows log lines only");
     check(u32_at(frame.payload + 4) == (uint32_t)pid, "HELLO tells the zygote's process id");
     return zygote;
 }
@@ -288,3 +292,4 @@ void end_zygote(struct zygote *zygote) {
     check(waitpid(zygote->pid, &status, 0) == zygote->pid && status == 0,
         "the zygote exits with 0 when its socket closes");
 }
+

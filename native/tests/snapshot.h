@@ -79,6 +79,7 @@ struct board {
         } signals[65];
         long facts[16];
     } at_boot;
+    bool signals_come; /* from outside, at any time: so pending and blocked ones say nothing */
     uint64_t seed;
     struct snapshot_statistics statistics;
     unsigned char scratch[1 << 20]; /* for the case */
@@ -153,7 +154,7 @@ struct case_list {
     size_t count;
 };
 extern const struct case_list memory_cases, arena_cases, mapping_cases, process_cases,
-    descriptor_cases, attribute_cases, library_cases, life_cases;
+    descriptor_cases, attribute_cases, library_cases, outside_cases, life_cases;
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
 

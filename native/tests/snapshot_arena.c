@@ -7,11 +7,21 @@
 
 #include "snapshot.h"
 
+static bool boot_freed; /* by this request */
+
+static bool overlaps(
+    const unsigned char *at, size_t len, const unsigned char *block, size_t block_len) {
+    return at < block + block_len && block < at + len;
+}
+
 static unsigned char *map(size_t len) {
     void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) {
         give_up("mmap of a chunk");
     }
+    check(boot_freed ||
+              (!overlaps(at, len, boot.chunk, CHUNK) && !overlaps(at, len, boot.huge, HUGE)),
+        "a block of the boot is given away");
     return at;
 }
 
@@ -99,14 +109,35 @@ static void random_blocks(unsigned n) {
 }
 
 static void free_boot_chunk(unsigned n) {
+    boot_freed = true;
     boot.chunk[n] ^= 1;
     munmap(boot.chunk, CHUNK);
 }
 static void free_boot_huge(unsigned n) {
     (void)n;
+    boot_freed = true;
     munmap(boot.huge, HUGE);
 }
+/* Freed in one turn, in the next it is the boot's again. */
+static void free_boot_then_allocate(unsigned n) {
+    if (n % 2 == 0) {
+        free_boot_chunk(n);
+        free_boot_huge(n);
+    } else {
+        use_blocks(20, CHUNK, false);
+    }
+}
+/* What the arena gives depends on the snapshot only. */
+static void same_place(unsigned n) {
+    unsigned char **places = (unsigned char **)(void *)board->scratch;
+    for (unsigned i = 0; i < 10; i++) {
+        unsigned char *at = map(CHUNK * (1 + i % 2));
+        places[i] = n == 0 ? at : places[i];
+        check(places[i] == at, "block %u is at %p, was at %p", i, (void *)at, (void *)places[i]);
+    }
+}
 static void free_all_and_use_again(unsigned n) {
+    boot_freed = true;
     munmap(boot.huge, HUGE);
     munmap(boot.chunk, CHUNK);
     for (unsigned i = 0; i < 5; i++) {
@@ -116,6 +147,7 @@ static void free_all_and_use_again(unsigned n) {
 
 /* zend_mm_chunk_truncate() */
 static void truncate_boot_huge(unsigned n) {
+    boot_freed = true;
     munmap(boot.huge + (2 << 20), HUGE - (2 << 20));
     tag(map(CHUNK), CHUNK, (unsigned char)n);
 }
@@ -216,6 +248,9 @@ static const struct test_case cases[] = {
     {.name = "45 chunks", .request = many_chunks, .flags = HEAVY},
     {.name = "70 chunks", .request = seventy_chunks, .flags = HEAVY},
     {.name = "more chunks than the arena holds", .request = more_than_there_is, .flags = HEAVY},
+    {.name = "blocks are at the same places in each turn", .request = same_place, .flags = ALONE},
+    {.name = "boot blocks are freed, others allocated in the next turn",
+        .request = free_boot_then_allocate},
     {.name = "huge blocks", .request = huge_blocks},
     {.name = "blocks of odd size", .request = odd_blocks},
     {.name = "a block of 300 MB", .request = one_very_huge_block},

@@ -182,6 +182,10 @@ static size_t add_attributes(size_t len) {
     static const char *const links[] = {"cwd", "root", "exe"};
     read_file("status", it->file, sizeof it->file);
     for (size_t i = 0; i < sizeof status / sizeof status[0]; i++) {
+        bool moves = strstr(status[i], "Pnd") != NULL || strcmp(status[i], "SigBlk:") == 0;
+        if (board->signals_come && moves) {
+            continue;
+        }
         const char *at = strstr(it->file, status[i]);
         int line = at != NULL ? (int)strcspn(at, "\n") : 0;
         len = add(len, "status %.*s\n", line, at != NULL ? at : "");

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,11 +68,11 @@ static void double_fork(unsigned n) {
     }
     waitpid(pid, NULL, 0);
 }
-/* Zombies of a request are gone after the restore, those that end later after a later one. */
+/* Zombies of a request are gone after the restore, those that end later after a later one: all have ended in the undamaged turn. */
 static void verify_no_zombies(void) {
-    if (board->turn % 3 == 0 && board->turn > 3) {
-        pause_for(40);
-    } else if (board->turn % 3 == 2) {
+    if (board->turn % 3 == 2) {
+        pause_for(60);
+    } else if (board->turn % 3 == 0) {
         siginfo_t info = {0};
         int result = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT);
         check(result != 0 || info.si_pid == 0, "child %d was not reaped", (int)info.si_pid);
@@ -228,6 +229,13 @@ static void thread_with_malloc(unsigned n) {
     pthread_join(thread, NULL);
     cold_write(n);
 }
+/* Until this is the only thread. */
+static void wait_alone(void) {
+    struct stat status;
+    while (stat("/proc/self/task", &status) == 0 && status.st_nlink > 3) {
+        pause_for(1);
+    }
+}
 static void *thread_short(void *argument) {
     cold_write((unsigned)(uintptr_t)argument);
     return NULL;
@@ -238,7 +246,7 @@ static void thread_detached(unsigned n) {
         give_up("pthread_create");
     }
     pthread_detach(thread);
-    pause_for(20);
+    wait_alone();
 }
 static void *thread_sleep(void *argument) {
     pause_for(1000000);
@@ -277,7 +285,7 @@ static int raw_thread_entry(void *argument) {
 static void raw_thread(unsigned n) {
     share(raw_thread_entry,
         CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, n);
-    pause_for(10);
+    wait_alone();
 }
 
 /* --- groups --- */

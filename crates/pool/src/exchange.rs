@@ -279,7 +279,7 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
 }
 
 /// Says what became of a worker, and has one that broke the protocol killed.
-fn report(shared: &Shared, info: &WorkerInfo, gone: &Gone) -> Failure {
+fn report(shared: &Arc<Shared>, info: &Arc<WorkerInfo>, gone: &Gone) -> Failure {
     let pid = info.pid();
     match gone {
         Gone::Malformed(malformed) => {
@@ -290,7 +290,25 @@ fn report(shared: &Shared, info: &WorkerInfo, gone: &Gone) -> Failure {
             Failure::Died { pid, how: format!("sent a malformed frame: {malformed}") }
         }
         Gone::Closed if info.timed_out.load(Ordering::Relaxed) => Failure::TimedOut,
-        Gone::Closed => Failure::Died { pid, how: String::new() },
+        Gone::Closed => {
+            if shared.one_shot() {
+                shared.tasks.spawn_on(
+                    ended_unanswered(Arc::clone(shared), Arc::clone(info)),
+                    &shared.runtime,
+                );
+            }
+            Failure::Died { pid, how: String::new() }
+        }
+    }
+}
+
+/// A one-shot worker that has its request ends with 0 when all is well; this one has not answered.
+async fn ended_unanswered(shared: Arc<Shared>, info: Arc<WorkerInfo>) {
+    if info.ended().await == 0 {
+        let id = info.current_request();
+        let id = id.as_ref().map(|id| &*id.0);
+        shared.crashes.fetch_add(1, Ordering::Relaxed);
+        error!(worker.pid = info.pid(), request.id = id, "worker ended without an answer");
     }
 }
 

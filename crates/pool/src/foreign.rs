@@ -626,6 +626,34 @@ async fn both_ways<T>(
     }
 }
 
+/// Whether an answer of unknown length goes out as a stream. A short one comes in one piece with its end right behind, and is worth a
+/// moment's wait: then it has a length, and is either whole or none.
+#[derive(Debug, Default)]
+struct Pace {
+    pieces: u8,
+    streams: bool,
+}
+
+impl Pace {
+    const PATIENCE: Duration = Duration::from_millis(2);
+
+    /// A piece has come: whether it goes out at once.
+    fn is_stream(&mut self) -> bool {
+        self.pieces = self.pieces.saturating_add(1);
+        self.streams |= self.pieces > 1;
+        self.streams
+    }
+
+    /// Waits until the end has not followed the first piece for too long; for ever when nothing is held back.
+    async fn runs_out(&mut self) {
+        if self.pieces == 0 || self.streams {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(Self::PATIENCE).await;
+        self.streams = true;
+    }
+}
+
 /// What a program sent is no answer.
 fn malformed(why: &dyn std::fmt::Display) -> Failure {
     Failure::Died { pid: 0, how: format!("sent a malformed answer: {why}") }

@@ -123,6 +123,7 @@ impl Plan {
             ),
             _ => return None,
         };
+        debug_assert!(instead.isolates(), "isolation is never given up");
         php.model = instead;
         if !instead.runs_worker_script() {
             php.script = None;

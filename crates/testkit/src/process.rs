@@ -186,6 +186,8 @@ pub struct ProcessFacts {
     pub resident: u64,
     /// Open descriptors.
     pub descriptors: usize,
+    /// Mappings of memory.
+    pub mappings: usize,
 }
 
 impl ProcessFacts {
@@ -201,7 +203,10 @@ impl ProcessFacts {
         let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
-        Some(Self { parent, resident: pages * rustix::param::page_size() as u64, descriptors })
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+        let mappings = maps.lines().count();
+        let resident = pages * rustix::param::page_size() as u64;
+        Some(Self { parent, resident, descriptors, mappings })
     }
 
     /// The living children of a process.

@@ -5,7 +5,7 @@
 //! - A connection counts only when its server was alive after it was made: then nobody else can have taken the port.
 //! - An answer ends where the connection does, and is whole when the server did not close it by ending.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tracing::{debug, info};
 use super::answer::Answer;
 use super::process::read_lines;
 use super::request::Request;
-use super::{Common, PrivateFile, both_ways, malformed, secret};
+use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::variables::{Sink, reaches_php};
@@ -122,34 +122,19 @@ impl Worker {
         }
     }
 
-    /// Starts a server on a free port.
+    /// Starts a server on a port that the system chooses.
     pub(super) async fn prepare(&mut self) -> Result<(), BoxError> {
-        // The port may be taken between the look and the server's bind: then another one.
-        const TRIES: usize = 20;
         self.kill().await;
-        let mut last = String::new();
-        for _ in 0..TRIES {
-            match self.start().await? {
-                None => return self.probe().await,
-                Some(why) if why.contains("Address already in use") => last = why,
-                Some(why) => return Err(why.into()),
-            }
-        }
-        Err(last.into())
+        self.start().await?;
+        self.probe().await
     }
 
-    /// Starts a server; what it printed when it ended instead of listening.
-    async fn start(&mut self) -> Result<Option<String>, BoxError> {
+    async fn start(&mut self) -> Result<(), BoxError> {
         let common = &self.builtin.common;
-        let address = {
-            let look = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            look.local_addr()?
-        };
         let mut command = Command::new(&common.options.program);
         command
             .args(common.ini_arguments())
-            .arg("-S")
-            .arg(address.to_string())
+            .args(["-S", "127.0.0.1:0"])
             .arg("-t")
             .arg(&common.options.directory)
             .arg(self.builtin.router.path())
@@ -170,31 +155,30 @@ impl Worker {
             let info = Arc::clone(&info);
             let lines = async move {
                 let mut tell = Some(tell);
-                read_lines(stderr, |line| {
-                    if line.ends_with(" started") && line.contains(" Development Server (") {
+                read_lines(stderr, |line| match listens_on(line) {
+                    Some(address) => {
                         if let Some(tell) = tell.take()
-                            && tell.send(()).is_err()
+                            && tell.send(address).is_err()
                         {
                             debug!("nobody waits for the server any more");
                         }
-                    } else if !is_access_log(line) {
-                        log(&info, line);
                     }
+                    None if is_access_log(line) => {}
+                    None => log(&info, line),
                 })
                 .await;
             };
             common.tasks.spawn_on(lines, &common.runtime);
         }
-        // Listening it says so; ended it closes its output.
-        if started.await.is_err() {
+        // Listening it says where; ended it closes its output.
+        let Ok(address) = started.await else {
             let status = child.wait().await?;
             let words = info.tail();
-            let why = if words.is_empty() { format!("it ended with {status}") } else { words };
-            return Ok(Some(why));
-        }
+            return Err(format!("{words}\nphp -S ended with {status}").trim().into());
+        };
         self.server = Some(Server { child, address });
         self.info = Some(info);
-        Ok(None)
+        Ok(())
     }
 
     /// Asks whether the server is free, and waits until it is.
@@ -385,33 +369,32 @@ async fn upload(
 /// Reads the answer as the client takes it, up to the connection's end.
 async fn download(mut stream: ReadHalf<'_>, answer: &mut Answer) -> Result<(), Failure> {
     let mut arrived = BytesMut::new();
+    let mut pace = Pace::default();
     loop {
         arrived.reserve(READ_AHEAD);
-        // Reset: it closed before it had read all of the request. What that means is found out by connecting again.
-        if matches!(stream.read_buf(&mut arrived).await, Ok(0) | Err(_)) {
+        let read = tokio::select! {
+            biased;
+            read = stream.read_buf(&mut arrived) => read,
+            () = pace.runs_out() => {
+                answer.flush().await;
+                continue;
+            }
+        };
+        // Reset: it closed before it had read all of the request. What that means is found out afterwards.
+        if matches!(read, Ok(0) | Err(_)) {
             return Ok(());
         }
         answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
-        // The end may follow at once, and a whole answer has a length.
-        if let Some(more) = try_read(&mut stream, &mut arrived) {
-            if !more {
-                return Ok(());
-            }
-            answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
+        if pace.is_stream() {
+            answer.flush().await;
         }
-        answer.flush().await;
     }
 }
 
-/// What is there already: `None` nothing, false the end.
-fn try_read(stream: &mut ReadHalf<'_>, arrived: &mut BytesMut) -> Option<bool> {
-    arrived.reserve(READ_AHEAD);
-    match stream.try_read_buf(arrived) {
-        Ok(0) => Some(false),
-        Ok(_) => Some(true),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        Err(_reset) => Some(false),
-    }
+/// `[Sat Nov 21 03:34:34 2026] PHP 8.2.35 Development Server (http://127.0.0.1:45511) started`
+fn listens_on(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(" Development Server (http://")?;
+    rest.strip_suffix(") started")?.parse().ok()
 }
 
 /// `[Sat Nov 21 03:34:40 2026] 127.0.0.1:33322 [200]: GET /`: Hearth has an access log of its own. (`-q` would take PHP's messages with it.)
@@ -446,6 +429,16 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(is_ending(pid), "a process that is gone");
+    }
+
+    #[test]
+    fn what_php_says_of_itself_is_understood() {
+        let at = "[Sat Nov 21 03:34:34 2026] ";
+        let started = format!("{at}PHP 8.2.35 Development Server (http://127.0.0.1:45511) started");
+        assert_eq!(listens_on(&started), Some(SocketAddr::from(([127, 0, 0, 1], 45511))));
+        assert!(is_access_log(&format!("{at}127.0.0.1:33322 [200]: GET /")));
+        let message = format!("{at}PHP Warning:  something");
+        assert!(!is_access_log(&message) && listens_on(&message).is_none());
     }
 
     #[test]

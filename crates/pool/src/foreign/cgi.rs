@@ -24,7 +24,7 @@ use tracing::{debug, info};
 use super::answer::Answer;
 use super::process::read_lines;
 use super::request::Request;
-use super::{Common, PrivateFile, both_ways, malformed};
+use super::{Common, Pace, PrivateFile, both_ways, malformed};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::variables::Sink;
@@ -258,6 +258,7 @@ async fn download(
     const LEFTOVERS: Duration = Duration::from_millis(100);
     let mut arrived = BytesMut::new();
     let mut ended = None;
+    let mut pace = Pace::default();
     loop {
         arrived.reserve(READ_AHEAD);
         let read = tokio::select! {
@@ -268,12 +269,18 @@ async fn download(
                 continue;
             }
             () = tokio::time::sleep(LEFTOVERS), if ended.is_some() => 0,
+            () = pace.runs_out() => {
+                answer.flush().await;
+                continue;
+            }
         };
         if read == 0 {
             break;
         }
         answer.push(arrived.split().freeze()).map_err(|why| malformed(&why))?;
-        answer.flush().await;
+        if pace.is_stream() {
+            answer.flush().await;
+        }
     }
     match ended {
         Some(status) => Ok(status),

@@ -108,6 +108,16 @@ async fn requests_that_kill_their_one_shot_workers_slow_nobody_down() {
 }
 
 #[tokio::test]
+async fn a_one_shot_worker_that_ends_without_an_answer_counts_as_one_that_died() {
+    let pool = Pool::start(in_model(Model::Fork, 1)).await.unwrap();
+    let error = get(&pool, "/leave").await.unwrap_err();
+    let DispatchError::WorkerDied { how, .. } = &error else { panic!("{error}") };
+    assert_eq!(how, "exit status 0");
+    eventually("it is counted", || pool.status().crashes == 1).await;
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+}
+
+#[tokio::test]
 async fn a_body_that_a_one_shot_worker_does_not_read_disturbs_nobody() {
     let pool = Pool::start(in_model(Model::Spawn, 1)).await.unwrap();
     for _ in 0..5 {

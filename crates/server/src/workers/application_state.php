@@ -6,10 +6,11 @@
  * Promises
  * - Objects that were reachable when remember() was called get their properties back; the application's own always, a package's only
  *   when something of the application, made since, would stay reachable through it.
- * - Static properties of the application's classes are as they were, or as declared when the class was loaded since.
+ * - Static properties of the application's classes, and static variables inside its functions, are as they were, or as declared when
+ *   that code was loaded or first ran since.
  * - Nothing of this runs while requests are served: it walks whole object graphs, which takes milliseconds.
  *
- * It cannot see static variables inside functions, nor what extensions keep in objects of theirs.
+ * It cannot see static variables inside closures, nor what extensions keep in objects of theirs.
  */
 
 declare(strict_types=1);
@@ -54,6 +55,7 @@ final class ApplicationState
         foreach ($this->applicationClasses() as $class) {
             $this->statics[$class->name] = self::staticProperties($class);
         }
+        hearth_remember_statics($this->folder . '/', array_map(static fn (string $folder): string => $folder . '/', $this->foreign));
         foreach ($this->graph([$roots, $this->statics])[0] as $id => $object) {
             $this->remembered[$id] = [$object, self::properties($object)];
         }
@@ -71,6 +73,7 @@ final class ApplicationState
         foreach ($this->applicationClasses() as $class) {
             $this->putBackStatics($class);
         }
+        hearth_put_back_statics();
         foreach ($this->remembered as [$object, $properties]) {
             if ($this->isOfApplication($object)) {
                 self::putBackProperties($object, $properties);

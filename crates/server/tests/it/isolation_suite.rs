@@ -216,7 +216,6 @@ const SHARED_IN_WORKER: &[&str] = &[
     "random-engine-of-the-boot",
     "reference-into-an-array-of-the-boot",
     "resource-limit",
-    "result-of-stat",
     "setting-of-a-database-connection-of-the-boot",
     "signal-blocked",
     "signal-handler",

@@ -35,14 +35,12 @@ fn a_script_as_octanes_finds_what_it_expects() {
     }
 }
 
+const COMPONENT: &str = "/usr/share/php/Symfony/Component/Runtime";
+
 /// `public/index.php` and `vendor/autoload_runtime.php` as the Runtime component's plugin for Composer writes it.
-fn runtime_style(app: &App) -> bool {
-    let component = Path::new("/usr/share/php/Symfony/Component/Runtime");
-    let template = component.join("Internal/autoload_runtime.template");
-    let Ok(template) = fs::read_to_string(template) else {
-        eprintln!("the Runtime component is not installed: php-symfony-runtime");
-        return false;
-    };
+fn runtime_style(app: &App) {
+    let template = Path::new(COMPONENT).join("Internal/autoload_runtime.template");
+    let template = fs::read_to_string(template).expect("php-symfony-runtime is installed");
     app.write(
         "public/index.php",
         "<?php\nrequire_once dirname(__DIR__).'/vendor/autoload_runtime.php';\n\
@@ -58,7 +56,6 @@ fn runtime_style(app: &App) -> bool {
         "src/Kernel.php",
         "\nrequire_once '/usr/share/php/Symfony/Component/Runtime/autoload.php';\nrequire_once __DIR__ . '/runtime.php';\n",
     );
-    true
 }
 
 /// Three requests, each of which terminates after its answer.
@@ -80,9 +77,7 @@ fn serves_with_a_runner(app: &App, site: &Site, model: &str) {
 #[test]
 fn a_runtime_named_for_frankenphp_runs_the_front_controller() {
     let app = symfony();
-    if !runtime_style(&app) {
-        return;
-    }
+    runtime_style(&app);
     for model in BOOTED {
         let mut command = app.command(model);
         command.env("APP_RUNTIME", "App\\RuntimeForFrankenPhp").env("LISTENS_TO_THE_END", "1");
@@ -103,9 +98,15 @@ fn a_runtime_named_for_frankenphp_runs_the_front_controller() {
 #[test]
 fn the_runtime_components_own_loop_for_frankenphp_runs_when_it_is_asked_for() {
     let app = symfony();
-    let component = Path::new("/usr/share/php/Symfony/Component/Runtime");
-    // Since Symfony 7.4.
-    if !component.join("Runner/FrankenPhpWorkerRunner.php").is_file() || !runtime_style(&app) {
+    runtime_style(&app);
+    // Since Symfony 7.4; before, the front controller answers one request and ends, which is no worker script.
+    if !Path::new(COMPONENT).join("Runner/FrankenPhpWorkerRunner.php").is_file() {
+        let mut command = app.command("snapshot");
+        command.arg("--worker-script").arg(app.path().join("public/index.php"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("ended before it called hearth_handle_request()"), "{said}");
         return;
     }
     for model in BOOTED {

@@ -68,7 +68,8 @@ Row::add('spl_autoload_extensions()', fn () => spl_autoload_extensions('.left'),
 Row::add('result of stat()', function (): void {
     touch($file = place('stat'));
     is_file($file);
-    shell_exec('rm ' . escapeshellarg($file));
+    // PHP 8.4's shell_exec() would clear the cache.
+    proc_close(proc_open(['rm', $file], [], $pipes));
 }, fn () => is_file(place('stat')));
 Row::add('peak of memory', fn () => strlen(str_repeat('x', 60_000_000)), fn () => memory_get_peak_usage() > 40_000_000);
 Row::add('huge blocks of memory', function (): void {

@@ -22,8 +22,15 @@ final class Memo
         self::$made++;
     }
 
+    public static function visits(): int
+    {
+        static $visits = 0;
+        return ++$visits;
+    }
+
     public function learn(string $what): string
     {
+        self::visits();
         self::$seen[] = $what;
         return $this->first ??= $what;
     }
@@ -59,6 +66,7 @@ final class Remembering
         return $this->look() + [
             'first' => app(Memo::class)->learn('look'),
             'early' => app('early')->learn('look'),
+            'visits' => Memo::visits(),
             'made' => Memo::$made,
             'seen' => Memo::$seen,
             'warm_up' => $_SERVER['HEARTH_WARM_UP'] ?? null,

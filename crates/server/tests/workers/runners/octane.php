@@ -63,7 +63,9 @@ final class Sandboxes
         ]));
         $response->send();
         $kernel->terminate($request, $response);
-        file_put_contents(dirname(__DIR__) . '/var/terminated', '+', FILE_APPEND);
+        if (!isset($_SERVER['HEARTH_WARM_UP'])) {
+            file_put_contents(dirname(__DIR__) . '/var/terminated', '+', FILE_APPEND);
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `/finish?N` | 200 with END BUSY at once, READY N milliseconds later |
 //! | `/cleanup?N` | 200 with END at once, the next request read N milliseconds later |
 //! | `/die`, `/die-after-head`, `/die-in-cleanup` | ends as if by a crash: at once, in the body, between END and the next request |
+//! | `/leave` | ends with 0, without an answer |
 //! | `/malformed`, `/out-of-turn`, `/huge` | breaks the protocol |
 //! | `/log`, `/print` | 200, with a LOG frame or lines on stdout and stderr |
 //! | `/pid` | 200, the worker's process id |
@@ -275,6 +276,7 @@ impl Worker<'_> {
                 }
             }
             "/die" => return Some(SEGFAULT),
+            "/leave" => return Some(0),
             "/die-after-head" => {
                 self.send(|out| {
                     head(out, 200);

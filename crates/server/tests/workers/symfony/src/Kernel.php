@@ -31,8 +31,15 @@ final class Memo
     public static array $seen = [];
     public ?string $first = null;
 
+    public static function visits(): int
+    {
+        static $visits = 0;
+        return ++$visits;
+    }
+
     public function learn(string $what): string
     {
+        self::visits();
         self::$seen[] = $what;
         return $this->first ??= $what;
     }
@@ -91,6 +98,7 @@ class Kernel extends BaseKernel
         return new JsonResponse([
             'first' => $memo->first,
             'seen' => Memo::$seen,
+            'visits' => Memo::visits(),
             'one_for_all' => $this->container->get(Listener::class)->memo === $memo,
             'requests' => ++$this->requests,
             'warm_up' => $_SERVER['HEARTH_WARM_UP'] ?? null,

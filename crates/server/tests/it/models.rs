@@ -1,0 +1,132 @@
+//! What tells one model from another: which process answers, what is booted when, what takes a model's place.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::eventually;
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
+
+const PID: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
+
+/// PHP that leaves a thread running in its process.
+const THREAD: &str = "$c = FFI::cdef('int pthread_create(unsigned long *, void *, void *, void *);\n\
+    void *dlsym(void *, const char *);', 'libc.so.6');\n\
+    $id = $c->new('unsigned long'); $c->pthread_create(FFI::addr($id), null, $c->dlsym(null, 'pause'), null);\n";
+
+fn serve(site: &Site, script: &str, model: &str) -> Serve {
+    Serve::new(site.path().join(script)).args(&["--model", model]).workers(1)
+}
+
+/// The warnings that a server has logged until now.
+fn warnings(hearth: &Hearth) -> Vec<Value> {
+    let lines = hearth.log().lines();
+    let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["level"] == "WARN").collect()
+}
+
+#[test]
+fn each_request_to_a_one_shot_model_is_answered_by_a_process_that_ends_without_a_word() {
+    let site = Site::empty().with_file("public/index.php", "<?php echo getmypid();");
+    let site = site.with_file("worker.php", PID);
+    for model in ["spawn", "prespawn", "fork"] {
+        let hearth = Serve::new(site.served_in(model, "worker.php"))
+            .args(&["--model", model])
+            .workers(2)
+            .start();
+        let mut client = hearth.connect();
+        let mut pids: Vec<String> = (0..20).map(|_| client.get("/").unwrap().text()).collect();
+        pids.sort();
+        pids.dedup();
+        assert_eq!(pids.len(), 20, "{model}");
+        hearth.wait_idle(2);
+        let pool = &hearth.status()["pool"];
+        assert_eq!((&pool["crashes"], &pool["recycled"]), (&0.into(), &0.into()), "{model}");
+        assert!(!hearth.log().text().contains("worker.pid"), "{model}: {}", hearth.log().text());
+    }
+}
+
+#[test]
+fn a_boot_ahead_is_no_part_of_a_request() {
+    const BOOT: Duration = Duration::from_millis(400);
+    let script = format!(
+        "<?php usleep({}); while (hearth_handle_request(function () {{ echo 'booted'; }})) {{ }}",
+        BOOT.as_micros()
+    );
+    let site = Site::empty().with_file("worker.php", &script);
+    for model in ["prespawn", "fork", "snapshot"] {
+        let hearth = serve(&site, "worker.php", model).start();
+        for _ in 0..2 {
+            hearth.wait_idle(1);
+            let began = Instant::now();
+            assert_eq!(hearth.get("/").text(), "booted", "{model}");
+            assert!(began.elapsed() < BOOT, "{model}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_booted_application_is_what_its_files_were_at_the_boot() {
+    let old = "<?php function version() { return 'old'; }";
+    let site = Site::empty().with_file("version.php", old).with_file(
+        "worker.php",
+        "<?php require __DIR__ . '/version.php'; while (hearth_handle_request(function () { echo version(); })) { }",
+    );
+    let ask = |model: &str| {
+        site.write("version.php", old);
+        let hearth = serve(&site, "worker.php", model).ini("opcache.enable", "0").start();
+        hearth.wait_idle(1);
+        site.write("version.php", "<?php function version() { return 'new'; }");
+        [hearth.get("/").text(), hearth.get("/").text()]
+    };
+    assert_eq!(ask("snapshot"), ["old", "old"]);
+    assert_eq!(ask("fork"), ["old", "old"]);
+    assert_eq!(ask("prespawn"), ["old", "new"], "the first had been booted already");
+}
+
+#[test]
+fn without_a_tracker_the_application_is_forked_for_each_request() {
+    let site = Site::empty().with_file("worker.php", PID);
+    let script = site.path().join("worker.php");
+    let hearth = Serve::new(script).workers(1).set("HEARTH_SNAPSHOT_TRACKER", "none").start();
+    assert_eq!(hearth.status()["model"], "fork");
+    let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };
+    assert_eq!((&warning["model"], &warning["instead"]), (&"snapshot".into(), &"fork".into()));
+    assert_ne!(hearth.get("/").text(), hearth.get("/").text());
+}
+
+#[test]
+fn an_application_that_boots_with_threads_runs_as_request() {
+    let loops = "while (hearth_handle_request(function () { echo 'loop'; })) { }";
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php echo 'front controller';")
+        .with_file("worker.php", &format!("<?php {THREAD} {loops}"));
+    let hearth = Serve::new(site.path()).workers(1).ini("ffi.enable", "1").start();
+    assert_eq!(hearth.get("/").text(), "front controller");
+    assert_eq!(hearth.status()["model"], "request");
+    let [warning] = &warnings(&hearth)[..] else { panic!("{:?}", warnings(&hearth)) };
+    assert!(warning["why"].as_str().unwrap().contains("threads"), "{warning}");
+
+    // It can be booted in each process instead: nothing forks that one.
+    let hearth = serve(&site, "worker.php", "prespawn").ini("ffi.enable", "1").start();
+    assert_eq!(hearth.get("/").text(), "loop");
+}
+
+#[test]
+fn a_request_that_leaves_a_thread_is_answered_and_its_worker_retired() {
+    let handler = format!("if (isset($_GET['thread'])) {{ {THREAD} }} echo getmypid();");
+    let site = Site::empty().with_file(
+        "worker.php",
+        &format!("<?php while (hearth_handle_request(function () {{ {handler} }})) {{ }}"),
+    );
+    let hearth = serve(&site, "worker.php", "snapshot").ini("ffi.enable", "1").start();
+    let first = hearth.get("/").text();
+    assert_eq!(hearth.get("/").text(), first, "one worker, put back after each answer");
+    assert_eq!(hearth.get("/?thread").text(), first);
+    assert_ne!(hearth.get("/").text(), first);
+    eventually("it is counted", LIMIT, || hearth.status()["pool"]["retired"] == 1);
+    assert_eq!(hearth.status()["pool"]["crashes"], 0);
+    let line = hearth.log_line("worker retired");
+    assert!(line["reason"].as_str().unwrap().contains("thread"), "{line}");
+    assert_eq!(line["requests"], 3, "{line}");
+}

@@ -1,0 +1,11 @@
+<?php
+
+final class Late0 extends ArrayObject implements JsonSerializable
+{
+    public static int $count = 0;
+
+    public function jsonSerialize(): mixed
+    {
+        return ++self::$count;
+    }
+}

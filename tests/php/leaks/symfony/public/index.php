@@ -1,0 +1,3 @@
+<?php
+
+throw new LogicException('the worker script answers in its place');
