@@ -91,8 +91,9 @@ return static function (): void {
             $row = $rows[$_GET['do']];
             ($row->damage)();
             $rows = $row->silent ? [] : [$_GET['do'] => $row];
-        } elseif ($_GET['look'] !== '') {
-            $rows = [$_GET['look'] => $rows[$_GET['look']]];
+        } elseif (($_GET['look'] ?? null) !== '') {
+            // nothing at all for who asks for nothing, as a rehearsal does
+            $rows = array_intersect_key($rows, [$_GET['look'] ?? '' => true]);
         }
         foreach ($rows as $name => $row) {
             $answer[$name] = ($row->look)();
