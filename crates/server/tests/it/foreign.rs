@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, head};
 
-use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, php_version, signal};
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, signal};
 
 const MODELS: [&str; 3] = ["fpm", "builtin", "cgi"];
 
