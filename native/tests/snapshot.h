@@ -30,6 +30,7 @@ enum flag {
     SELDOM = 16,   /* the inspector looks after every 64th turn only: there are many */
     STEADY = 32,   /* in the default variant only, and nothing may grow */
     CHECKED = 128, /* found at a complete check only */
+    LAST = 256,    /* nothing may follow in the same turn: it would fail by itself */
     UNSEEN = 64,   /* no inspector: nobody waits for the process to stop */
 };
 

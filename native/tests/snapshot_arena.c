@@ -266,7 +266,7 @@ static const struct test_case cases[] = {
     {.name = "chunks aligned as Zend does it", .request = as_zend_aligns, .flags = HEAVY},
     {.name = "mremap() of chunks", .request = grow_by_mremap},
     {.name = "pages of a chunk are thrown away", .request = discard_in_chunk},
-    {.name = "chunks are protected", .request = protect_chunk},
+    {.name = "chunks are protected", .request = protect_chunk, .flags = LAST},
     {.name = "shared memory as large as a chunk", .request = shared_chunks},
     {.name = "a mapping over a boot chunk", .request = map_over_chunk, .outcome = EITHER},
     {.name = "a boot chunk is unmapped by a raw system call",

@@ -325,7 +325,7 @@ static const struct test_case cases[] = {
         .flags = ALONE | RAW,
         .boot = boot_once_handler},
     {.name = "the signal mask", .request = change_mask},
-    {.name = "pending signals", .request = leave_pending},
+    {.name = "pending signals", .request = leave_pending, .flags = LAST},
     {.name = "pending signals with a handler",
         .request = leave_pending_with_handler,
         .flags = ALONE,

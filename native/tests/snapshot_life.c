@@ -162,7 +162,7 @@ static void random_requests(unsigned n) {
         const struct test_case *c = pool[random_number() % pool_count];
         if ((c->flags & HEAVY) == 0 || random_number() % 16 == 0) {
             c->request((unsigned)(random_number() % 8));
-            operations++;
+            operations += (c->flags & LAST) != 0 ? 2 : 1;
         }
     }
 }

@@ -438,7 +438,7 @@ static const struct test_case cases[] = {
     {.name = "recursion to 4 MB", .request = recurse_deeply, .flags = HEAVY},
     {.name = "the callers' frames are overwritten", .request = overwrite_callers},
     {.name = "a storm of malloc(), free() and realloc()", .request = malloc_storm, .flags = HEAVY},
-    {.name = "boot blocks are freed", .request = free_boot_blocks},
+    {.name = "boot blocks are freed", .request = free_boot_blocks, .flags = LAST},
     {.name = "boot blocks are freed and malloc() trimmed",
         .request = trim_malloc,
         .outcome = EITHER},

@@ -113,7 +113,9 @@ $damages = [
         set_include_path('/tmp');
         error_reporting(0);
         gc_disable();
-        mb_internal_encoding('ISO-8859-1');
+        if (function_exists('mb_internal_encoding')) {
+            mb_internal_encoding('ISO-8859-1');
+        }
         set_error_handler(static fn (): bool => true);
         set_exception_handler(static function (): void {
         });
