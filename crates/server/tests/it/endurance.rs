@@ -238,8 +238,8 @@ fn no_answer_is_wrong_while_opcache_is_full() {
             .ini("opcache.max_accelerated_files", "200")
             .ini("opcache.force_restart_timeout", "1");
         let (whole, lost) =
-            under_load(serve, requests(1_000), |_| std::thread::sleep(Duration::from_millis(50)));
-        assert_eq!((whole, lost), (requests(1_000), 0), "{model:?}");
+            under_load(serve, requests(600), |_| std::thread::sleep(Duration::from_millis(50)));
+        assert_eq!((whole, lost), (requests(600), 0), "{model:?}");
     }
 }
 
@@ -247,11 +247,11 @@ fn no_answer_is_wrong_while_opcache_is_full() {
 fn no_answer_is_wrong_while_opcache_is_emptied() {
     for model in loadable() {
         let site = with_classes(Site::empty());
-        let (whole, lost) = under_load(loaded(model, &site), requests(1_000), |hearth| {
+        let (whole, lost) = under_load(loaded(model, &site), requests(600), |hearth| {
             assert_eq!(hearth.get("/?reset").status, 200);
             std::thread::sleep(Duration::from_millis(20));
         });
-        assert_eq!((whole, lost), (requests(1_000), 0), "{model:?}");
+        assert_eq!((whole, lost), (requests(600), 0), "{model:?}");
     }
 }
 
@@ -260,7 +260,7 @@ fn no_answer_is_wrong_while_workers_are_killed() {
     for model in loadable() {
         let site = with_classes(Site::empty());
         let killed = AtomicUsize::new(0);
-        let (whole, lost) = under_load(loaded(model, &site), requests(1_000), |hearth| {
+        let (whole, lost) = under_load(loaded(model, &site), requests(600), |hearth| {
             // Whoever dies before it is ready makes the pool pause, as a boot that fails does.
             let status = hearth.status();
             let workers = status["pool"]["workers"].as_array().unwrap();
