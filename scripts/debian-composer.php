@@ -12,7 +12,7 @@ const LIBRARIES = '/usr/share/php';
 // What each required package needs at run time; what a release of Debian does not have is left out.
 const SYMFONY = ['Symfony', 'Psr', 'Twig'];
 const LARAVEL = [
-    'Illuminate', 'Symfony/Component', 'Symfony/Contracts', 'Psr', 'Brick', 'Carbon', 'Cron', 'Dflydev', 'Doctrine',
+    'Illuminate', 'Symfony/Component', 'Symfony/Contracts', 'Symfony/Polyfill', 'Psr', 'Brick', 'Carbon', 'Cron', 'Dflydev', 'Doctrine',
     'Dotenv', 'Egulias', 'GrahamCampbell', 'Laravel', 'League', 'Monolog', 'Nette', 'Opis', 'PhpOption', 'Ramsey', 'Swift',
     'TijsVerkoyen', 'voku', 'Webmozart', 'Termwind', 'Nunomaduro', 'Fruitcake', 'GuzzleHttp',
 ];
@@ -25,6 +25,10 @@ const FOLDERS = [
 const FUNCTIONS = [
     'Symfony/Contracts/Deprecation/function.php',
     'Symfony/Component/String/Resources/functions.php',
+    'Symfony/Polyfill/Php83/bootstrap.php',
+    'Symfony/Polyfill/Php84/bootstrap.php',
+    'Symfony/Polyfill/Php85/bootstrap.php',
+    'Symfony/Polyfill/Php86/bootstrap.php',
     'Symfony/Component/VarDumper/Resources/functions/dump.php',
     'Illuminate/Collections/functions.php',
     'Illuminate/Collections/helpers.php',

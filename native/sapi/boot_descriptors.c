@@ -91,7 +91,8 @@ static void report(int fd) {
     char peer[256];
     name_peer(fd, peer, sizeof peer);
     log_line(LOG_WARNING, LOG_SOURCE_WORKER,
-        "the application opened %s while it booted (descriptor %d); workers cannot share it and find it closed: open it in the request, "
+        "the application opened %s while it booted (descriptor %d); workers cannot share it and "
+        "find it closed: open it in the request, "
         "or in hearth_on_worker_start()",
         peer, fd);
 }

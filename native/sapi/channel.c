@@ -20,7 +20,7 @@ static struct channel {
     bool closed; /* the server sends no more */
     size_t in_start, in_end;
     uint8_t in[FRAME_HEADER + FRAME_MAX_BODY];
-} *c;
+} * c;
 
 static bool muted;
 
@@ -226,8 +226,8 @@ bool channel_sees_abort(size_t skip) {
     fill(MSG_DONTWAIT);
     while (c->in_end - c->in_start >= skip + FRAME_HEADER) {
         struct frame_header header;
-        if (frame_read_header(FRAME_FROM_SERVER, c->in + c->in_start + skip, FRAME_HEADER, &header) !=
-            FRAME_OK) {
+        if (frame_read_header(
+                FRAME_FROM_SERVER, c->in + c->in_start + skip, FRAME_HEADER, &header) != FRAME_OK) {
             /* judged when its turn comes */
             return false;
         }

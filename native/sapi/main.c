@@ -43,7 +43,8 @@ static const char *const model_names[] = {
 };
 
 static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION) "." ZEND_TOSTR(
-    PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N [--rehearse]]\n"
+    PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N "
+                       "[--rehearse]]\n"
                        "\n"
                        "Started by `hearth serve`, which talks to it on descriptor 3.\n"
                        "\n"
@@ -52,11 +53,13 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "  --model worker      FILE boots once and serves requests in a loop\n"
                        "  --model prespawn    FILE boots, serves one request and ends\n"
                        "  --model fork        FILE boots once; each request gets a fork of that\n"
-                       "  --model snapshot    FILE boots once; after each request memory is put back\n"
+                       "  --model snapshot    FILE boots once; after each request memory is put "
+                       "back\n"
                        "  --script FILE       the worker script, an absolute path\n"
                        "  --ini KEY=VALUE     a PHP setting, stronger than php.ini\n"
                        "  --warm-up N         fork, snapshot: serves N requests first, for nobody\n"
-                       "  --rehearse          those are served by a throwaway fork that tells what it loaded\n"
+                       "  --rehearse          those are served by a throwaway fork that tells what "
+                       "it loaded\n"
                        "  --version           print PHP's version\n"
                        "  --info-json         print what this PHP is and has loaded\n"
                        "  --probe-snapshot    print how this machine can find written pages\n";

@@ -8,7 +8,8 @@
 static ZEND_FUNCTION(refuse_reset) {
     ZEND_PARSE_PARAMETERS_NONE();
     log_line(LOG_WARNING, LOG_SOURCE_WORKER,
-        "opcache_reset() has no effect on an application that has booted ahead: restart the server to load new code");
+        "opcache_reset() has no effect on an application that has booted ahead: restart the server "
+        "to load new code");
     RETURN_FALSE;
 }
 

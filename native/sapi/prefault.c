@@ -33,11 +33,11 @@ static struct lesson {
         uintptr_t start;
         size_t len;
     } ranges[RANGES];
-} *shared;
+} * shared;
 
 void prefault_prepare(void) {
-    void *memory = mmap(
-        NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     shared = memory == MAP_FAILED ? NULL : memory;
 }
 

@@ -119,7 +119,8 @@ bool rehearsal_begin(void) {
     smart_str_0(&names);
     if (!whole || status != 0) {
         log_line(LOG_WARNING, LOG_SOURCE_WORKER,
-            "the warm-up request did not come to its end: the first use of each class is paid by every request");
+            "the warm-up request did not come to its end: the first use of each class is paid by "
+            "every request");
     } else if (names.s != NULL) {
         load_classes(ZSTR_VAL(names.s));
     }

@@ -11,7 +11,7 @@
 static struct head {
     struct frame_request head;
     uint8_t payload[FRAME_MAX_PAYLOAD];
-} *kept;
+} * kept;
 static bool present;
 
 static size_t piece;  /* bytes of the current BODY frame that have not been read */

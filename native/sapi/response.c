@@ -16,7 +16,7 @@
 enum { HEAD_KEPT = 65536 };
 
 static struct frame_buffer head; /* the HEAD frame while it has not been sent */
-static uint8_t *body;         /* kept memory, FRAME_MAX_BODY bytes: of no use to a restore */
+static uint8_t *body;            /* kept memory, FRAME_MAX_BODY bytes: of no use to a restore */
 static size_t body_len;
 static bool has_head;
 static bool gone;    /* nobody takes the answer any more */

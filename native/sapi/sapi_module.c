@@ -95,6 +95,7 @@ static size_t read_post(char *buffer, size_t len) {
 /* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
  * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
 static int activate(void) {
+    variables_begin();
     if (request_present() && request_head()->content_length == FRAME_LENGTH_UNKNOWN &&
         SG(post_max_size) > 0 && SG(read_post_bytes) > SG(post_max_size) &&
         SG(request_info).request_body != NULL) {

@@ -3,7 +3,9 @@
 
 #include <SAPI.h>
 #include <php_variables.h>
+#include <zend_compile.h>
 #include <zend_hash.h>
+#include <zend_ini.h>
 
 #include "request.h"
 
@@ -35,6 +37,10 @@ static HashTable known;
 static const char *own_script;
 
 static void (*engine_import)(zval *array);
+
+/* The engine's import of $_SERVER, and whether ext/filter still has to be told of the request's variables; see import_server(). */
+static zend_auto_global_callback engine_import_server;
+static bool filter_waits;
 
 /* A string that outlives all requests and is never counted, as the engine's interned ones. Owned by the process. */
 static zend_string *permanent_string(const char *text, size_t len) {
@@ -106,13 +112,13 @@ static void import_process(zval *array) {
 
 static void add_variable(
     zval *array, const char *name, size_t name_len, const char *text, size_t text_len) {
-    if (!is_plain(name, name_len)) {
+    zend_string *key = zend_hash_str_find_ptr(&known, name, name_len);
+    if (key == NULL && !is_plain(name, name_len)) {
         php_register_variable_safe(name, text, text_len, array);
         return;
     }
     zval value;
     ZVAL_STRINGL_FAST(&value, text, text_len);
-    zend_string *key = zend_hash_str_find_ptr(&known, name, name_len);
     if (key != NULL) {
         zend_hash_update(Z_ARRVAL_P(array), key, &value);
     } else {
@@ -161,6 +167,97 @@ static void load_environment(zval *array) {
     }
 }
 
+void variables_set_script(const char *script) {
+    own_script = script;
+}
+
+char *variables_getenv(const char *name, size_t name_len) {
+    return request_variable(name, name_len);
+}
+
+static char *script_and_path(size_t *len) {
+    const char *script = REQUEST_VARIABLE("SCRIPT_NAME");
+    const char *path = REQUEST_VARIABLE("PATH_INFO");
+    size_t script_len = script != NULL ? strlen(script) : 0;
+    size_t path_len = path != NULL ? strlen(path) : 0;
+    char *self = emalloc(script_len + path_len + 1);
+    memcpy(self, script != NULL ? script : "", script_len);
+    memcpy(self + script_len, path != NULL ? path : "", path_len);
+    self[script_len + path_len] = '\0';
+    *len = script_len + path_len;
+    return self;
+}
+
+/* `through_filter`: see add_request(). */
+static void add_request_and_self(zval *array, bool through_filter) {
+    size_t len;
+    char *self = script_and_path(&len);
+    char *value = self;
+    add_request(array, through_filter, PARSE_SERVER);
+    if (!through_filter || sapi_module.input_filter(PARSE_SERVER, "PHP_SELF", &value, len, &len)) {
+        add_variable(array, "PHP_SELF", 8, value, len);
+    }
+    efree(self);
+}
+
+/* ext/filter's hook makes a copy of $_SERVER for filter_input() and gives values another form if `filter.default` says so. It registers
+ * each variable twice with php_register_variable_ex(): two thirds of all instructions of a small request. filter_input() asks for the
+ * auto-global first (php_filter_get_storage(), ext/filter/filter.c): that is early enough to make the copy. */
+static bool filter_can_wait(void) {
+    const char *filter = zend_ini_string("filter.default", sizeof "filter.default" - 1, 0);
+    return PG(auto_globals_jit) &&
+           (filter == NULL || filter[0] == '\0' || strcasecmp(filter, "unsafe_raw") == 0);
+}
+
+/* The hook adds to $_SERVER as well, where the script may have changed things by now: it gets another array meanwhile. */
+static void tell_filter(void) {
+    zval *server = &PG(http_globals)[TRACK_VARS_SERVER];
+    zval shown;
+    ZVAL_COPY_VALUE(&shown, server);
+    array_init(server);
+    add_request_and_self(server, true);
+    zval_ptr_dtor_nogc(server);
+    ZVAL_COPY_VALUE(server, &shown);
+}
+
+/* The engine's callback of the auto-global $_SERVER, and, the second time in a request, what the first has put off. */
+static bool import_server(zend_string *name) {
+    if (filter_waits) {
+        filter_waits = false;
+        if (request_present()) {
+            tell_filter();
+        }
+        return false;
+    }
+    return engine_import_server(name) || filter_waits;
+}
+
+void variables_begin(void) {
+    filter_waits = false;
+}
+
+/* sapi_cgi_register_variables() of sapi/fpm/fpm/fpm_main.c */
+void variables_register(zval *array) {
+    import_process(array);
+    if (own_script != NULL) {
+        add_variable(array, "FRANKENPHP_WORKER", 17, "1", 1);
+        add_variable(array, "HEARTH_WORKER", 13, "1", 1);
+    }
+    if (!request_present()) {
+        if (own_script != NULL) {
+            const char *slash = strrchr(own_script, '/');
+            const char *name = slash != NULL ? slash : own_script;
+            add_variable(array, "SCRIPT_FILENAME", 15, own_script, strlen(own_script));
+            add_variable(array, "SCRIPT_NAME", 11, name, strlen(name));
+            add_variable(array, "PHP_SELF", 8, name, strlen(name));
+        }
+        return;
+    }
+    bool hooked = sapi_module.input_filter != php_default_input_filter;
+    filter_waits = hooked && filter_can_wait();
+    add_request_and_self(array, hooked && !filter_waits);
+}
+
 void variables_startup(void) {
     while (environ[first_count] != NULL) {
         first_count++;
@@ -182,52 +279,12 @@ void variables_startup(void) {
         zend_hash_add_ptr(&known, name, name);
     }
 
+    zend_auto_global *server =
+        zend_hash_find_ptr(CG(auto_globals), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_SERVER));
+    engine_import_server = server->auto_global_callback;
+    server->auto_global_callback = import_server;
+
     engine_import = php_import_environment_variables;
     php_import_environment_variables = import_environment;
     php_load_environment_variables = load_environment;
-}
-
-void variables_set_script(const char *script) {
-    own_script = script;
-}
-
-char *variables_getenv(const char *name, size_t name_len) {
-    return request_variable(name, name_len);
-}
-
-static void add_filtered(zval *array, const char *name, char *text, size_t text_len) {
-    if (sapi_module.input_filter(PARSE_SERVER, name, &text, text_len, &text_len)) {
-        php_register_variable_safe(name, text, text_len, array);
-    }
-}
-
-/* sapi_cgi_register_variables() of sapi/fpm/fpm/fpm_main.c */
-void variables_register(zval *array) {
-    import_process(array);
-    if (own_script != NULL) {
-        add_variable(array, "FRANKENPHP_WORKER", 17, "1", 1);
-        add_variable(array, "HEARTH_WORKER", 13, "1", 1);
-    }
-    if (!request_present()) {
-        if (own_script != NULL) {
-            const char *slash = strrchr(own_script, '/');
-            const char *name = slash != NULL ? slash : own_script;
-            add_variable(array, "SCRIPT_FILENAME", 15, own_script, strlen(own_script));
-            add_variable(array, "SCRIPT_NAME", 11, name, strlen(name));
-            add_variable(array, "PHP_SELF", 8, name, strlen(name));
-        }
-        return;
-    }
-    add_request(array, true, PARSE_SERVER);
-
-    const char *script = REQUEST_VARIABLE("SCRIPT_NAME");
-    const char *path = REQUEST_VARIABLE("PATH_INFO");
-    size_t script_len = script != NULL ? strlen(script) : 0;
-    size_t path_len = path != NULL ? strlen(path) : 0;
-    char *self = emalloc(script_len + path_len + 1);
-    memcpy(self, script != NULL ? script : "", script_len);
-    memcpy(self + script_len, path != NULL ? path : "", path_len);
-    self[script_len + path_len] = '\0';
-    add_filtered(array, "PHP_SELF", self, script_len + path_len);
-    efree(self);
 }

@@ -2,6 +2,7 @@
  *
  * Promises
  * - The environment that the process began with is turned into PHP strings once.
+ * - ext/filter learns of a request's variables when a script asks it, unless it is set to change their values.
  * - HTTP_PROXY of a request is dropped: a client must not name a proxy (httpoxy, CVE-2016-5385).
  */
 #ifndef HEARTH_SAPI_VARIABLES_H
@@ -13,6 +14,8 @@
 
 /* Once, after php_module_startup(). */
 void variables_startup(void);
+/* Before a request's superglobals are imported. */
+void variables_begin(void);
 /* Between requests of the worker model the script sees its own $_SERVER; NULL: none. Static: script. */
 void variables_set_script(const char *script);
 

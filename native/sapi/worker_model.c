@@ -125,12 +125,14 @@ static void fork_workers(void) {
     boot_descriptors_report();
     if (!process_has_one_thread()) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER,
-            "the application started threads while it booted, and a process with threads cannot be forked");
+            "the application started threads while it booted, and a process with threads cannot be "
+            "forked");
         _exit(EXIT_UNFIT);
     }
     randomness_prepare(); /* libraries that the boot has loaded */
     if (options->model == MODEL_SNAPSHOT && randomness_obstacle() != NULL) {
-        log_line(LOG_ERR, LOG_SOURCE_WORKER, "a snapshot would repeat random numbers: %s; the model fork would not",
+        log_line(LOG_ERR, LOG_SOURCE_WORKER,
+            "a snapshot would repeat random numbers: %s; the model fork would not",
             randomness_obstacle());
         _exit(EXIT_UNFIT);
     }

@@ -14,7 +14,8 @@ enum {
     PAGE = 4096,
     PAGES = CHUNK / PAGE,
     BINS = 30,
-    HEAD_SEARCHED = 1024, /* bytes of the heap's and of the chunk's structure that are looked through */
+    HEAD_SEARCHED =
+        1024, /* bytes of the heap's and of the chunk's structure that are looked through */
 };
 
 /* The first fields of a chunk have been the same since PHP 7.0. */

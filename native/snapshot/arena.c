@@ -15,7 +15,9 @@
 
 enum { SMALLEST = SLOT / 2 };
 
-static bool is_free(const struct slot *slot) { return slot->begin == slot->end; }
+static bool is_free(const struct slot *slot) {
+    return slot->begin == slot->end;
+}
 
 static char *slot_memory(const struct engine *e, uint32_t slot) {
     return e->arena + (uint64_t)slot * SLOT;

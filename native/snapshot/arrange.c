@@ -64,8 +64,7 @@ static void begin_second_life(char **argv) {
         all[len + 2] = marker;
         execve("/proc/self/exe", argv, all);
     }
-    fprintf(stderr,
-        "warning: cannot execute /proc/self/exe again (%s): restores will be slower\n",
+    fprintf(stderr, "warning: cannot execute /proc/self/exe again (%s): restores will be slower\n",
         strerror(errno));
     free(all);
     free(tuned);

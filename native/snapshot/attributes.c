@@ -9,6 +9,7 @@
 #if SNAPSHOT_ENGINE
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -17,14 +18,13 @@
 
 enum {
     SIGNALS = 64,
-    SIGNAL_SET = 8,      /* bytes, as the kernel counts them */
-    THREAD_WAITS = 50,   /* of 100 µs: a thread that is just exiting (curl's resolver) may finish */
-    TASK_LINKS = 2,      /* of /proc/self/task, besides one for each thread */
-    TIMERS_TRIED = 64,   /* more POSIX timers in one request: retire */
+    SIGNAL_SET = 8,    /* bytes, as the kernel counts them */
+    THREAD_WAITS = 50, /* of 100 µs: a thread that is just exiting (curl's resolver) may finish */
+    TASK_LINKS = 2,    /* of /proc/self/task, besides one for each thread */
+    TIMERS_TRIED = 64, /* more POSIX timers in one request: retire */
     PENDING_MAX = 65536, /* more signals are not taken out of a queue */
     IOPRIO_PROCESS = 1,  /* IOPRIO_WHO_PROCESS */
 };
-static const int timer_signals[3] = {SIGALRM, SIGVTALRM, SIGPROF};
 
 uint64_t faults_of(int who) {
     struct rusage usage;
@@ -61,9 +61,6 @@ static void read_identity(struct attributes *now) {
     now->process_group = raw(SYS_getpgid, 0);
     now->session = raw(SYS_getsid, 0);
 }
-
-/* Its bit in the kernel's sets. */
-static uint64_t bit(int number) { return 1ULL << (number - 1); }
 
 static void read_kill_score(char score[KILL_SCORE]) {
     memset(score, 0, KILL_SCORE);
@@ -112,18 +109,47 @@ void attributes_take(void) {
     read_identity(then);
 }
 
+/* A child that lives on in this very memory would go on writing to it. (/proc/PID/task/PID/children, kcmp(2)) */
+static void find_sharing_child(void) {
+    struct engine *e = engine;
+    struct text path = {0};
+    text_add(&path, "/proc/self/task/");
+    text_add_number(&path, (uint64_t)e->pid);
+    text_add(&path, "/children");
+    long fd = raw(SYS_open, path.data, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) {
+        return;
+    }
+    long n = raw(SYS_read, fd, e->buffer, sizeof e->buffer - 1);
+    raw(SYS_close, fd);
+    long child = 0;
+    for (long i = 0; i < n; i++) {
+        if (e->buffer[i] >= '0' && e->buffer[i] <= '9') {
+            child = child * 10 + (e->buffer[i] - '0');
+        } else if (child != 0) {
+            if (raw(SYS_kcmp, e->pid, child, SAME_MEMORY, 0, 0) == 0) {
+                retire("the request left a process that shares its memory");
+            }
+            child = 0;
+        }
+    }
+}
+
 /* Returns whether children may have written to this process's memory behind the fault counters. */
 static bool reap(void) {
     struct engine *e = engine;
     const struct kernel_action *action = &e->attributes.actions[SIGCHLD];
-    bool unseen = (e->touched & TOUCHED_CHILDREN) != 0
-                  || (e->touched_signals >> SIGCHLD & 1) != 0
+    bool unseen = (e->touched & TOUCHED_CHILDREN) != 0 ||
+                  (e->touched_signals >> SIGCHLD & 1) != 0
                   /* Ended children vanish, and their faults with them. */
                   || action->handler == (uint64_t)SIG_IGN || (action->flags & SA_NOCLDWAIT);
     int status;
     long r;
     while ((r = raw(SYS_wait4, -1, &status, WNOHANG | WAIT_ALL, NULL)) > 0) {
         unseen = true;
+    }
+    if (r == 0) {
+        find_sharing_child();
     }
     /* One that lives may share the memory (vfork), one that is ending may just have. */
     return unseen || r != -ECHILD;
@@ -151,13 +177,38 @@ static void put_back_signals(uint64_t touched) {
     }
 }
 
-/* Pending signals of the set belong to the request that asked for them. */
-static void discard_pending(uint64_t set) {
+/* Whether the request made it for itself: by raise(), a timer, a descriptor, or by having a child. */
+static bool is_own(const siginfo_t *info) {
+    if (info->si_signo == SIGCHLD) {
+        return true;
+    }
+    if (info->si_code == SI_USER || info->si_code == SI_TKILL || info->si_code == SI_QUEUE) {
+        return info->si_pid == engine->pid;
+    }
+    return true;
+}
+
+/* Signals that wait behind a mask, the boot's own apart: the request's are discarded, others' (the server's SIGTERM) wait on. */
+static void settle_pending(void) {
+    enum { FOREIGN_MAX = 64 };
+    siginfo_t foreign[FOREIGN_MAX];
+    uint32_t foreign_count = 0;
     struct timespec now = {0, 0};
+    uint64_t set = 0;
+    raw(SYS_rt_sigpending, &set, SIGNAL_SET);
+    set &= ~engine->attributes.pending;
     for (int n = 0; set != 0 && n < PENDING_MAX; n++) {
-        if (raw(SYS_rt_sigtimedwait, &set, NULL, &now, SIGNAL_SET) < 0) {
-            return;
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        if (raw(SYS_rt_sigtimedwait, &set, &info, &now, SIGNAL_SET) < 0) {
+            break;
         }
+        if (!is_own(&info) && foreign_count < FOREIGN_MAX) {
+            foreign[foreign_count++] = info;
+        }
+    }
+    for (uint32_t i = 0; i < foreign_count; i++) {
+        raw(SYS_rt_sigqueueinfo, engine->pid, foreign[i].si_signo, &foreign[i]);
     }
 }
 
@@ -183,26 +234,22 @@ static void compare_identity(void) {
     if (memcmp(then->limits, now->limits, sizeof then->limits) != 0) {
         retire("a resource limit was changed");
     }
-    if (memcmp(then->users, now->users, sizeof then->users) != 0
-        || memcmp(then->groups, now->groups, sizeof then->groups) != 0) {
+    if (memcmp(then->users, now->users, sizeof then->users) != 0 ||
+        memcmp(then->groups, now->groups, sizeof then->groups) != 0) {
         retire("the process's user or group was changed");
     }
-    if (then->priority != now->priority || then->process_group != now->process_group
-        || then->session != now->session) {
+    if (then->priority != now->priority || then->process_group != now->process_group ||
+        then->session != now->session) {
         retire("the process's priority, group or session was changed");
     }
 }
 
-/* All signals are blocked; `blocked` were when the request ended. */
-void attributes_put_back(uint64_t blocked, bool thorough, bool complete) {
+/* All signals are blocked. */
+void attributes_put_back(bool thorough, bool complete) {
     struct engine *e = engine;
     const struct attributes *then = &e->attributes;
     uint64_t signals = thorough ? ~0ULL : e->touched_signals;
-    /* What waits behind the request's mask would hit the next one; what waits behind the boot's would wait for ever. */
-    uint64_t pending = (blocked & ~then->mask) | (then->mask & ~then->pending);
     if (signals != 0) {
-        /* Bit n & 63 of ours is signal n, bit n - 1 the kernel's. */
-        pending |= e->touched_signals >> 1 | (e->touched_signals & 1) << 63;
         put_back_signals(signals);
         e->touched_signals = 0;
     }
@@ -210,16 +257,14 @@ void attributes_put_back(uint64_t blocked, bool thorough, bool complete) {
     for (int i = 0; i < 3; i++) {
         if (timers >> i & 1) {
             raw(SYS_setitimer, i, &then->timers[i], NULL);
-            if (e->timers_armed >> i & 1) {
-                pending |= bit(timer_signals[i]);
-            }
         }
     }
     e->timers_armed = 0;
     if (thorough || (e->touched & TOUCHED_TIMERS)) {
         put_back_posix_timers();
     }
-    discard_pending(pending);
+    /* What waits behind the request's mask would hit the next one; what waits behind the boot's would wait for ever. */
+    settle_pending();
     if (thorough || (e->touched & TOUCHED_STACK)) {
         raw(SYS_sigaltstack, &then->stack, NULL);
     }

@@ -12,12 +12,14 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "snapshot/tracker.h"
 
 enum {
-    ROOM = 16, /* numbers between the boot's and the engine's: a request's own stay low, close_range() short */
+    ROOM =
+        16, /* numbers between the boot's and the engine's: a request's own stay low, close_range() short */
 };
 
 static int engine_base(void) {
@@ -95,9 +97,68 @@ static void describe(struct descriptor *descriptor) {
     descriptor->mode = status.st_mode & S_IFMT;
     descriptor->descriptor_flags = (int)raw(SYS_fcntl, fd, F_GETFD, 0);
     descriptor->status_flags = (int)raw(SYS_fcntl, fd, F_GETFL, 0);
-    bool seeks = S_ISREG(status.st_mode) && fd > 2;
+    bool seeks = (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) && fd > 2;
     descriptor->appends = (descriptor->status_flags & O_APPEND) != 0;
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
+}
+
+/* A number in decimal behind *at, which moves past it. */
+static uint64_t number_at(const char **at) {
+    uint64_t number = 0;
+    for (; **at >= '0' && **at <= '9'; ++*at) {
+        number = number * 10 + (uint64_t)(**at - '0');
+    }
+    return number;
+}
+
+/* A line of /proc/locks: `1: POSIX  ADVISORY  WRITE 4711 08:01:1234 0 EOF`. */
+static void note_lock(const char *line) {
+    struct engine *e = engine;
+    const char *at = line;
+    for (int field = 0; field < 4; field++) {
+        while (*at != ' ' && *at != 0) {
+            at++;
+        }
+        while (*at == ' ') {
+            at++;
+        }
+    }
+    if (number_at(&at) != (uint64_t)e->pid || *at != ' ') {
+        return;
+    }
+    for (int colons = 0; colons < 2 && *at != 0; at++) {
+        colons += *at == ':';
+    }
+    uint64_t inode = number_at(&at);
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        if (e->descriptors[i].inode == inode) {
+            e->descriptors[i].locked = true;
+        }
+    }
+}
+
+/* Locks that the boot holds are none of a request's. */
+static void find_locks(void) {
+    struct engine *e = engine;
+    long fd = raw(SYS_open, "/proc/locks", O_RDONLY | O_CLOEXEC, 0);
+    uint64_t have = 0;
+    long n;
+    while (fd >= 0 && (n = raw(SYS_read, fd, e->buffer + have, sizeof e->buffer - 1 - have)) > 0) {
+        have += (uint64_t)n;
+        uint64_t start = 0;
+        for (uint64_t i = 0; i < have; i++) {
+            if (e->buffer[i] == '\n') {
+                e->buffer[i] = 0;
+                note_lock(e->buffer + start);
+                start = i + 1;
+            }
+        }
+        memmove(e->buffer, e->buffer + start, have - start);
+        have -= start;
+    }
+    if (fd >= 0) {
+        raw(SYS_close, fd);
+    }
 }
 
 static enum identity choose_identity(void) {
@@ -151,6 +212,7 @@ void descriptors_take(void) {
         descriptor->twin = descriptors_own(
             raw(SYS_fcntl, descriptor->fd, F_DUPFD_CLOEXEC, 0), "a duplicate of the boot's");
     }
+    find_locks();
     find_gaps();
 }
 
@@ -167,9 +229,9 @@ static bool is_same(const struct descriptor *descriptor) {
     case IDENTITY_STAT:
         break;
     }
-    return raw(SYS_fstat, descriptor->fd, &status) == 0 && status.st_dev == descriptor->device
-           && status.st_ino == descriptor->inode && status.st_rdev == descriptor->special
-           && (status.st_mode & S_IFMT) == descriptor->mode;
+    return raw(SYS_fstat, descriptor->fd, &status) == 0 && status.st_dev == descriptor->device &&
+           status.st_ino == descriptor->inode && status.st_rdev == descriptor->special &&
+           (status.st_mode & S_IFMT) == descriptor->mode;
 }
 
 static _Noreturn void retire_for(const struct descriptor *descriptor) {
@@ -203,8 +265,17 @@ static void check_own(void) {
     }
 }
 
+/* Record locks belong to the process and flock()'s to the open file: neither ends with the request by itself. */
+static void unlock(const struct descriptor *descriptor) {
+    struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    raw(SYS_fcntl, descriptor->fd, F_SETLK, &whole);
+    raw(SYS_fcntl, descriptor->fd, F_OFD_SETLK, &whole);
+    raw(SYS_flock, descriptor->fd, LOCK_UN);
+}
+
 void descriptors_put_back(bool thorough) {
     struct engine *e = engine;
+    bool locks = thorough || (e->touched & TOUCHED_LOCKS) != 0;
     bool identity = thorough || (e->touched & TOUCHED_IDENTITY) != 0;
     bool flags = thorough || (e->touched & TOUCHED_FLAGS) != 0;
     if (identity) {
@@ -215,19 +286,17 @@ void descriptors_put_back(bool thorough) {
     }
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         const struct descriptor *descriptor = &e->descriptors[i];
-        bool there;
-        if (identity || e->identity == IDENTITY_QUERY) {
-            there = is_same(descriptor);
-        } else {
-            there = raw(SYS_fcntl, descriptor->fd, F_GETFD, 0) >= 0;
-        }
-        if (!there
-            || (descriptor->offset >= 0 && (identity || !descriptor->appends)
-                && raw(SYS_lseek, descriptor->fd, descriptor->offset, SEEK_SET) < 0)) {
+        /* No call was seen that could have closed one: a position that can be put back is proof enough. */
+        bool there = !identity || is_same(descriptor);
+        if (!there || (descriptor->offset >= 0 && (identity || !descriptor->appends) &&
+                          raw(SYS_lseek, descriptor->fd, descriptor->offset, SEEK_SET) < 0)) {
             retire_for(descriptor);
         }
         if (flags) {
             put_back_flags(descriptor);
+        }
+        if (locks && descriptor->mode == S_IFREG && !descriptor->locked) {
+            unlock(descriptor);
         }
     }
 }

@@ -40,9 +40,10 @@ enum {
     SLOT_PAGES = SLOT / PAGE,
     SLOTS = 64,
     ENGINE_STACK = 256 << 10,
-    MAPPINGS_MAX = 65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
-    REGIONS_MAX = 16384,  /* more cannot be taken */
-    SPANS_MAX = 4096,     /* a scan goes on where the vector was full */
+    MAPPINGS_MAX =
+        65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
+    REGIONS_MAX = 16384,    /* more cannot be taken */
+    SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
     BORN_MAX = 64,          /* more: all mappings are compared */
     DROPPED_MAX = 16,       /* more: retire */
@@ -61,8 +62,9 @@ enum {
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
     KIND_DEAD = 2,   /* nobody will read what is in it */
     KIND_MASK = 3,
-    KIND_POPULATED = 0x40, /* has memory of its own now; only a hint for the count of resident pages */
-    KIND_KNOWN = 0x80,     /* not protected: may be written without a fault */
+    KIND_POPULATED =
+        0x40,          /* has memory of its own now; only a hint for the count of resident pages */
+    KIND_KNOWN = 0x80, /* not protected: may be written without a fault */
 };
 
 /* A private writable mapping of the snapshot. */
@@ -79,7 +81,8 @@ struct region {
 struct known_page {
     char *live;
     const char *copy;
-    uint64_t lines;      /* lines that are compared with the copy straight away, because they changed before */
+    uint64_t
+        lines; /* lines that are compared with the copy straight away, because they changed before */
     uint64_t lines_next; /* those that changed since the last complete check */
     uint64_t changed_at; /* number of the restore that found it changed last */
     bool hashed;
@@ -118,6 +121,7 @@ enum {
     TOUCHED_TIMERS = 1 << 5,
     TOUCHED_NAME = 1 << 6,
     TOUCHED_LOCKED = 1 << 7, /* mlock() */
+    TOUCHED_LOCKS = 1 << 8,  /* of files */
 };
 
 struct kernel_action {
@@ -148,6 +152,7 @@ struct descriptor {
     int fd, twin; /* our duplicate, by which it is recognised */
     int descriptor_flags, status_flags;
     int64_t offset; /* -1: has none */
+    bool locked;    /* by the boot: its locks are left alone */
     bool appends;   /* the offset matters to readers only: not put back each time */
     uint64_t device, inode, special;
     uint32_t mode;
@@ -169,14 +174,14 @@ struct usage {
 struct known_page;
 struct tracker;
 /* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. */
-typedef uint64_t put_back_function(struct known_page *pages, uint64_t count, const char *key,
-    uint64_t restore, uint64_t *misses);
+typedef uint64_t put_back_function(
+    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses);
 
 struct engine {
     /* Constant after arrange. */
-    char *region, *region_end; /* this structure, the stack, kept memory */
-    char *stack;               /* its end */
-    char *arena;               /* SLOTS * SLOT */
+    char *region, *region_end;         /* this structure, the stack, kept memory */
+    char *stack;                       /* its end */
+    char *arena;                       /* SLOTS * SLOT */
     uint64_t served_start, served_end; /* code that gets arena memory */
 
     /* Constant after take. */
@@ -190,6 +195,7 @@ struct engine {
     put_back_function *put_back;
     char *work, *work_end; /* own_process, kinds, known pages, store */
     uint64_t brk;
+    long pid;
     uint64_t stack_pointer;
     uint64_t malloc_top; /* from here to brk: inside of malloc's free end, 0 if none */
     uint64_t free_limit; /* pages */
@@ -207,7 +213,7 @@ struct engine {
     uint64_t touched_signals;
     const char *retire; /* why, or NULL */
     uint32_t since_check;
-    uint32_t bulky; /* restores in a row that knew far more pages than changed */
+    uint32_t bulky;                /* restores in a row that knew far more pages than changed */
     uint64_t faults, child_faults; /* at the end of the last restore */
     struct usage usage;
     uint64_t known_count, known_max;
@@ -227,6 +233,8 @@ struct engine {
     struct pagemap_span spans[SPANS_MAX];
     uint16_t hot[REGIONS_MAX];
     struct descriptor descriptors[DESCRIPTORS_MAX];
+    uint32_t guarded_count;
+    struct range guarded[REGIONS_MAX]; /* private memory that is read-only: neighbours joined */
     struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that nobody had at the snapshot, inclusive */
     struct region regions[REGIONS_MAX];
     uint32_t mapping_count;
@@ -288,7 +296,7 @@ struct region *pages_region(uint64_t address);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
-void attributes_put_back(uint64_t blocked, bool thorough, bool complete);
+void attributes_put_back(bool thorough, bool complete);
 /* Threads and children. Return whether all pages must be looked at. */
 bool tasks_put_back(void);
 uint64_t faults_of(int who);
@@ -308,7 +316,9 @@ void restore(bool complete);
 void interpose_resolve(void);
 
 /* statistics.c */
-static inline uint64_t cycles(void) { return __builtin_ia32_rdtsc(); }
+static inline uint64_t cycles(void) {
+    return __builtin_ia32_rdtsc();
+}
 void statistics_start(void);
 void statistics_add(const uint64_t at[PHASES]);
 

@@ -33,9 +33,13 @@ enum snapshot_tracker snapshot_probe(const char **why) {
     return SNAPSHOT_TRACKER_NONE;
 }
 
-void snapshot_arrange(char **argv) { (void)argv; }
+void snapshot_arrange(char **argv) {
+    (void)argv;
+}
 
-void snapshot_serve_arena(const void *address) { (void)address; }
+void snapshot_serve_arena(const void *address) {
+    (void)address;
+}
 
 bool snapshot_take(const struct snapshot_options *options) {
     if (options->say != NULL) {
@@ -49,9 +53,13 @@ void snapshot_restore(bool complete) {
     _Exit(SNAPSHOT_EXIT_RETIRED);
 }
 
-bool snapshot_wants_check(void) { return false; }
+bool snapshot_wants_check(void) {
+    return false;
+}
 
-void snapshot_retire_later(const char *why) { (void)why; }
+void snapshot_retire_later(const char *why) {
+    (void)why;
+}
 
 void snapshot_statistics(struct snapshot_statistics *statistics) {
     memset(statistics, 0, sizeof *statistics);

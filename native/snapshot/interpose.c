@@ -86,7 +86,9 @@ static bool lock_born(struct engine *e) {
     return false;
 }
 
-static void unlock_born(struct engine *e) { __atomic_store_n(&e->born_lock, 0, __ATOMIC_RELEASE); }
+static void unlock_born(struct engine *e) {
+    __atomic_store_n(&e->born_lock, 0, __ATOMIC_RELEASE);
+}
 
 /* A mapping of the request: removed at its end if it still is there. */
 static void add_born(uint64_t start, uint64_t len) {
@@ -125,8 +127,8 @@ static bool in_born(uint64_t start, uint64_t end, bool remove_whole) {
 
 void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t offset) {
     struct engine *e = engine;
-    if (e != NULL && flags == (MAP_PRIVATE | MAP_ANONYMOUS)
-        && protection == (PROT_READ | PROT_WRITE)) {
+    if (e != NULL && flags == (MAP_PRIVATE | MAP_ANONYMOUS) &&
+        protection == (PROT_READ | PROT_WRITE)) {
         void *memory;
         if (arena_map(address, len, __builtin_return_address(0), &memory)) {
             return memory;
@@ -178,9 +180,8 @@ void *mremap(void *address, size_t old_len, size_t len, int flags, ...) {
         return memory;
     }
     bool taken = interpose_taken();
-    if (taken
-        && (flags != MREMAP_MAYMOVE
-            || !in_born((uint64_t)address, PAGE_UP((uint64_t)address + old_len), true))) {
+    if (taken && (flags != MREMAP_MAYMOVE ||
+                     !in_born((uint64_t)address, PAGE_UP((uint64_t)address + old_len), true))) {
         touch(TOUCHED_MAPPINGS);
         taken = false;
     }
@@ -200,8 +201,8 @@ static bool touches_read_only(uint64_t start, uint64_t end) {
     const struct engine *e = engine;
     for (uint32_t i = 0; i < e->mapping_count; i++) {
         const struct mapping *mapping = &e->mappings[i];
-        if (mapping->start < end && mapping->end > start && mapping->permissions[1] != 'w'
-            && mapping->permissions[3] == 'p') {
+        if (mapping->start < end && mapping->end > start && mapping->permissions[1] != 'w' &&
+            mapping->permissions[3] == 'p') {
             return true;
         }
     }
@@ -239,8 +240,8 @@ int madvise(void *address, size_t len, int advice) {
     enum { DONTNEED_LOCKED = 24, GUARD_INSTALL = 102 };
     uint64_t start = (uint64_t)address;
     uint64_t end = PAGE_UP(start + len);
-    bool drops = advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE
-                 || advice == DONTNEED_LOCKED;
+    bool drops = advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE ||
+                 advice == DONTNEED_LOCKED;
     if ((drops || advice == GUARD_INSTALL) && interpose_taken() && touches_region(start, end)) {
         struct engine *e = engine;
         uint32_t at = __atomic_fetch_add(&e->dropped_count, 1, __ATOMIC_RELAXED);

@@ -46,6 +46,11 @@
     X(fcntl)                                                                                       \
     X(fcntl64)                                                                                     \
     X(ioctl)                                                                                       \
+    X(flock)                                                                                       \
+    X(lockf)                                                                                       \
+    X(lockf64)                                                                                     \
+    X(pthread_create)                                                                              \
+    X(clone)                                                                                       \
     X(mlock)                                                                                       \
     X(mlock2)                                                                                      \
     X(mlockall)                                                                                    \

@@ -7,14 +7,15 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 static bool matters(unsigned int first, unsigned int last) {
     const struct engine *e = engine;
-    return e != NULL && e->taken
-           && ((int)first <= e->descriptor_max
-               || (first <= (unsigned int)e->fds.last && last >= (unsigned int)e->fds.first));
+    return e != NULL && e->taken &&
+           ((int)first <= e->descriptor_max ||
+               (first <= (unsigned int)e->fds.last && last >= (unsigned int)e->fds.first));
 }
 
 static void touch_numbers(unsigned int first, unsigned int last) {
@@ -75,8 +76,12 @@ int closedir(DIR *directory) {
 }
 
 static void touch_flags(int fd, int command) {
-    if ((command == F_SETFL || command == F_SETFD) && fd >= 0
-        && matters((unsigned int)fd, (unsigned int)fd)) {
+    if (command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
+        command == F_OFD_SETLKW) {
+        touch(TOUCHED_LOCKS);
+    }
+    if ((command == F_SETFL || command == F_SETFD) && fd >= 0 &&
+        matters((unsigned int)fd, (unsigned int)fd)) {
         touch(TOUCHED_FLAGS);
     }
 }
@@ -97,6 +102,21 @@ int fcntl64(int fd, int command, ...) {
     va_end(arguments);
     touch_flags(fd, command);
     return NEXT(fcntl64)(fd, command, argument);
+}
+
+int flock(int fd, int operation) {
+    touch(TOUCHED_LOCKS);
+    return NEXT(flock)(fd, operation);
+}
+
+int lockf(int fd, int command, off_t len) {
+    touch(TOUCHED_LOCKS);
+    return NEXT(lockf)(fd, command, len);
+}
+
+int lockf64(int fd, int command, off64_t len) {
+    touch(TOUCHED_LOCKS);
+    return NEXT(lockf64)(fd, command, len);
 }
 
 int ioctl(int fd, unsigned long request, ...) {

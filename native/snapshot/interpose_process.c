@@ -4,6 +4,7 @@
 #if SNAPSHOT_ENGINE
 
 #include <grp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/fsuid.h>
@@ -67,6 +68,14 @@ int siginterrupt(int number, int interrupt) {
     return NEXT(siginterrupt)(number, interrupt);
 }
 
+/* glibc's first thread installs handlers for its own signals, by calls that cannot be seen: SIGCANCEL and SIGSETXID, nptl. */
+int pthread_create(
+    pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+    touch_signal(32);
+    touch_signal(33);
+    return NEXT(pthread_create)(thread, attributes, start, argument);
+}
+
 int sigaltstack(const stack_t *stack, stack_t *old) {
     if (stack != NULL) {
         touch(TOUCHED_STACK);
@@ -76,7 +85,9 @@ int sigaltstack(const stack_t *stack, stack_t *old) {
 
 /* --- timers ----------------------------------------------------------------------------------------------------------------------------- */
 
-static bool is_set(const struct timeval *time) { return time->tv_sec != 0 || time->tv_usec != 0; }
+static bool is_set(const struct timeval *time) {
+    return time->tv_sec != 0 || time->tv_usec != 0;
+}
 
 /* A timer that is off again, as it was at the snapshot, needs nothing. */
 static void touch_timer(int which, bool armed) {
@@ -85,7 +96,7 @@ static void touch_timer(int which, bool armed) {
         if (armed || is_set(&e->attributes.timers[which].it_value)) {
             e->timers_armed |= (uint8_t)(1 << which);
         } else {
-            e->timers_armed &= (uint8_t)~(1 << which);
+            e->timers_armed &= (uint8_t) ~(1 << which);
         }
     }
 }
@@ -138,6 +149,20 @@ static void undoable(bool done, const char *why) {
     }
 }
 
+int clone(int (*start)(void *), void *stack, int flags, void *argument, ...) {
+    va_list arguments;
+    va_start(arguments, argument);
+    pid_t *parent = va_arg(arguments, pid_t *);
+    void *storage = va_arg(arguments, void *);
+    pid_t *child = va_arg(arguments, pid_t *);
+    va_end(arguments);
+    if ((flags & CLONE_VM) != 0 && (flags & CLONE_THREAD) == 0) {
+        touch(TOUCHED_CHILDREN);
+        undoable((flags & CLONE_VFORK) == 0, "the request made a process that shares its memory");
+    }
+    return NEXT(clone)(start, stack, flags, argument, parent, storage, child);
+}
+
 /* TYPE NAME PARAMETERS, passed on with ARGUMENTS; `done` tells of the result r whether it worked. */
 #define UNDOABLE(type, name, parameters, arguments, done, why)                                     \
     type name parameters {                                                                         \
@@ -182,8 +207,8 @@ UNDOABLE(int, setfsgid, (gid_t id), (id), true, user)
 UNDOABLE(int, setgroups, (size_t count, const gid_t *ids), (count, ids), r == 0, user)
 UNDOABLE(int, initgroups, (const char *name, gid_t id), (name, id), r == 0, user)
 UNDOABLE(pid_t, setsid, (void), (), r != -1, group)
-UNDOABLE(int, setpgid, (pid_t pid, pid_t to), (pid, to),
-    r == 0 && (pid == 0 || pid == getpid()), group)
+UNDOABLE(
+    int, setpgid, (pid_t pid, pid_t to), (pid, to), r == 0 && (pid == 0 || pid == getpid()), group)
 UNDOABLE(int, setpgrp, (void), (), r == 0, group)
 UNDOABLE(int, chroot, (const char *path), (path), r == 0, view)
 UNDOABLE(int, unshare, (int flags), (flags), r == 0, view)

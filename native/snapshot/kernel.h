@@ -17,6 +17,7 @@ struct pagemap_scan {
 enum {
     CATEGORY_WPALLOWED = 1,
     CATEGORY_WRITTEN = 2,
+    CATEGORY_FILE = 4, /* the file's own page, not a copy that was written to */
     CATEGORY_PRESENT = 8,
     CATEGORY_SWAPPED = 16,
     CATEGORY_PFNZERO = 32, /* present, and nothing but the shared page of zeros */
@@ -35,6 +36,7 @@ enum {
     ADVICE_POPULATE_WRITE = 23, /* Linux 5.14 */
     DESCRIPTOR_QUERY = 1027,    /* fcntl F_DUPFD_QUERY, Linux 6.10: is it the same open file? */
     SAME_FILE = 0,              /* KCMP_FILE of kcmp(2) */
+    SAME_MEMORY = 1,            /* KCMP_VM */
     WAIT_ALL = 0x40000000,      /* __WALL of wait4(2) */
 };
 

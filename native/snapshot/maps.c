@@ -54,7 +54,7 @@ static uint64_t number(char **text, unsigned base) {
     uint64_t value = 0;
     for (;; ++*text) {
         char c = **text;
-        unsigned digit = c >= '0' && c <= '9' ? (unsigned)(c - '0')
+        unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
                          : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
                                                 : base;
         if (digit >= base) {
@@ -90,23 +90,23 @@ static const char *parse(char *line, struct mapping *mapping) {
     while (*line == ' ') {
         line++;
     }
-    mapping->name = starts_with(line, "[stack]")                                ? MAPPING_STACK
-                    : starts_with(line, "[heap]")                               ? MAPPING_HEAP
-                    : starts_with(line, "/[aio]")                               ? MAPPING_AIO
-                    : starts_with(line, "[vvar") || starts_with(line, "[vdso")
-                            || starts_with(line, "[vsyscall")
-                        ? MAPPING_KERNEL
-                        : MAPPING_OTHER;
+    mapping->name =
+        starts_with(line, "[stack]")  ? MAPPING_STACK
+        : starts_with(line, "[heap]") ? MAPPING_HEAP
+        : starts_with(line, "/[aio]") ? MAPPING_AIO
+        : starts_with(line, "[vvar") || starts_with(line, "[vdso") || starts_with(line, "[vsyscall")
+            ? MAPPING_KERNEL
+            : MAPPING_OTHER;
     return line;
 }
 
 /* Whether a mapping is one to save: private, writable, and not the engine's own. */
 static bool is_region(const struct engine *e, const struct mapping *mapping) {
     uint64_t start = mapping->start;
-    bool own = (start >= (uint64_t)e->region && start < (uint64_t)e->region_end)
-               || (start >= (uint64_t)e->work && start < (uint64_t)e->work_end);
-    return !own && mapping->permissions[1] == 'w' && mapping->permissions[3] == 'p'
-           && mapping->name != MAPPING_KERNEL;
+    bool own = (start >= (uint64_t)e->region && start < (uint64_t)e->region_end) ||
+               (start >= (uint64_t)e->work && start < (uint64_t)e->work_end);
+    return !own && mapping->permissions[1] == 'w' && mapping->permissions[3] == 'p' &&
+           mapping->name != MAPPING_KERNEL;
 }
 
 /* With `regions`, fills these, too: bounds and names. *region_count is set. */
@@ -187,8 +187,8 @@ static _Noreturn void retire_at(const char *what, uint64_t start, uint64_t end) 
 }
 
 static bool same_file(const struct mapping *a, const struct mapping *b) {
-    return a->inode == b->inode && a->device == b->device
-           && (a->inode == 0 || a->offset - a->start == b->offset - b->start);
+    return a->inode == b->inode && a->device == b->device &&
+           (a->inode == 0 || a->offset - a->start == b->offset - b->start);
 }
 
 static bool same_permissions(const struct mapping *a, const struct mapping *b) {
@@ -196,9 +196,9 @@ static bool same_permissions(const struct mapping *a, const struct mapping *b) {
 }
 
 static void protect_as(const struct mapping *then, uint64_t start, uint64_t end) {
-    int protection = (then->permissions[0] == 'r' ? PROT_READ : 0)
-                     | (then->permissions[1] == 'w' ? PROT_WRITE : 0)
-                     | (then->permissions[2] == 'x' ? PROT_EXEC : 0);
+    int protection = (then->permissions[0] == 'r' ? PROT_READ : 0) |
+                     (then->permissions[1] == 'w' ? PROT_WRITE : 0) |
+                     (then->permissions[2] == 'x' ? PROT_EXEC : 0);
     if (raw(SYS_mprotect, start, end - start, protection) != 0) {
         retire_at("the protection of a mapping cannot be put back", start, end);
     }

@@ -14,8 +14,8 @@
 #include "snapshot/tracker.h"
 
 enum {
-    LARGE = 256 << 10,          /* a region of this size is hot from the start */
-    STACK_GROWTH = 8 << 20,     /* watched below the stack */
+    LARGE = 256 << 10,      /* a region of this size is hot from the start */
+    STACK_GROWTH = 8 << 20, /* watched below the stack */
 };
 /* Copies are memory that each worker has for itself: more than this is a mistake of the application. */
 static const uint64_t STORE_MAX = 2ULL << 30;
@@ -70,7 +70,8 @@ static void know(struct region *region, uint64_t address) {
     }
     struct known_page *known = &e->known[e->known_count++];
     known->live = (char *)address;
-    known->copy = (*kind & KIND_MASK) == KIND_ZERO ? e->zeros : region->store + (address - region->start);
+    known->copy =
+        (*kind & KIND_MASK) == KIND_ZERO ? e->zeros : region->store + (address - region->start);
     known->lines = known->lines_next = 0;
     known->changed_at = e->statistics.restores;
     known->hashed = false;
@@ -174,6 +175,60 @@ static void mark_dead(const struct snapshot_range *dead, size_t dead_count) {
     }
 }
 
+/* A page that is no longer the file's own, or was not and has been written since. */
+static bool has_written(uint64_t start, uint64_t end) {
+    struct engine *e = engine;
+    while (start < end) {
+        uint32_t count = e->tracker->scan(&start, end, false, e->spans, SPANS_MAX);
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t categories = e->spans[i].categories;
+            if ((categories & (CATEGORY_PRESENT | CATEGORY_WRITTEN)) ==
+                    (CATEGORY_PRESENT | CATEGORY_WRITTEN) &&
+                !(categories & (CATEGORY_FILE | CATEGORY_PFNZERO))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Read-only memory has no copy: whoever writes to it all the same (/proc/self/mem, mprotect() there and back) costs the process. Relocated
+ * tables (RELRO) are watched as regions are; of what is a file's own, a page that is not tells. */
+static void guard_read_only(void) {
+    struct engine *e = engine;
+    e->guarded_count = 0;
+    if (e->tracker->protect == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < e->mapping_count; i++) {
+        const struct mapping *mapping = &e->mappings[i];
+        if (mapping->permissions[0] != 'r' || mapping->permissions[1] == 'w' ||
+            mapping->permissions[3] != 'p' || mapping->name == MAPPING_KERNEL) {
+            continue;
+        }
+        if (has_written(mapping->start, mapping->end)) {
+            if (!e->tracker->watch(mapping->start, mapping->end)) {
+                continue;
+            }
+            e->tracker->protect(mapping->start, mapping->end);
+        }
+        if (e->guarded_count > 0 && e->guarded[e->guarded_count - 1].end == mapping->start) {
+            e->guarded[e->guarded_count - 1].end = mapping->end;
+        } else if (e->guarded_count < REGIONS_MAX) {
+            e->guarded[e->guarded_count++] = (struct range){mapping->start, mapping->end};
+        }
+    }
+}
+
+static void check_guarded(void) {
+    struct engine *e = engine;
+    for (uint32_t i = 0; i < e->guarded_count; i++) {
+        if (has_written(e->guarded[i].start, e->guarded[i].end)) {
+            retire("the request wrote to read-only memory");
+        }
+    }
+}
+
 void pages_take(const struct snapshot_range *dead, size_t dead_count) {
     struct engine *e = engine;
     e->mapping_count = maps_read(e->mappings, MAPPINGS_MAX, e->regions, &e->region_count);
@@ -198,6 +253,7 @@ void pages_take(const struct snapshot_range *dead, size_t dead_count) {
             extend_stack(i);
         }
     }
+    guard_read_only();
     reserve_work();
     uint64_t saved = 0;
     for (uint32_t i = 0; i < watched; i++) {
@@ -291,6 +347,12 @@ static uint64_t scan_all_of(struct region *region) {
                 retire("a mapping of the boot was replaced by one that is not watched");
             }
             missing += bring_back(region, seen, span->start);
+            /* Thrown away and read since: the page of zeros, or the file's own, where there may have been more. Thrown away and not
+             * read: of a file's page the kernel keeps a marker, which counts as swapped out. */
+            if ((span->categories & (CATEGORY_PFNZERO | CATEGORY_FILE)) ||
+                (region->file && !(span->categories & CATEGORY_PRESENT))) {
+                missing += bring_back(region, span->start, span->end);
+            }
             if (span->categories & CATEGORY_WRITTEN) {
                 know_span(region, span, &populated);
             }
@@ -308,6 +370,7 @@ uint64_t pages_scan_all(void) {
     for (uint32_t i = 0; i < e->region_count; i++) {
         missing += scan_all_of(&e->regions[i]);
     }
+    check_guarded();
     return missing;
 }
 
@@ -347,7 +410,8 @@ static void forget_all(void) {
     e->tracker->protect_all();
     for (uint32_t i = 0; i < e->region_count; i++) {
         struct region *region = &e->regions[i];
-        for (uint64_t page = 0; region->hot && page < (region->end - region->start) / PAGE; page++) {
+        for (uint64_t page = 0; region->hot && page < (region->end - region->start) / PAGE;
+             page++) {
             region->kinds[page] &= (uint8_t)~KIND_KNOWN;
         }
     }
@@ -419,7 +483,7 @@ void pages_drop_free_slots(void) {
         }
         raw(SYS_madvise, slot, SLOT, MADV_DONTNEED);
         for (uint64_t page = 0; page < SLOT_PAGES; page++) {
-            *kind_of(region, slot + page * PAGE) &= (uint8_t)~(KIND_KNOWN | KIND_POPULATED);
+            *kind_of(region, slot + page * PAGE) &= (uint8_t) ~(KIND_KNOWN | KIND_POPULATED);
         }
     }
     uint64_t kept = 0;

@@ -70,8 +70,8 @@ static bool try_scan(int uffd, int pagemap, char *pages) {
         because("userfaultfd", "PAGEMAP_SCAN is refused", r);
         return false;
     }
-    if (r != 1 || spans[0].start != (uint64_t)pages + PAGE
-        || spans[0].end != (uint64_t)pages + 2 * PAGE) {
+    if (r != 1 || spans[0].start != (uint64_t)pages + PAGE ||
+        spans[0].end != (uint64_t)pages + 2 * PAGE) {
         because("userfaultfd", "PAGEMAP_SCAN does not show written pages", 0);
         return false;
     }
@@ -103,8 +103,8 @@ static bool try_userfaultfd(int pagemap, char *pages) {
 
 static bool try_soft_dirty(int pagemap, const char *pages) {
     uint64_t entry = 0;
-    ssize_t n = pread(
-        pagemap, &entry, sizeof entry, (off_t)((uint64_t)pages / PAGE * sizeof entry));
+    ssize_t n =
+        pread(pagemap, &entry, sizeof entry, (off_t)((uint64_t)pages / PAGE * sizeof entry));
     if (n != (ssize_t)sizeof entry || !(entry >> 63) || !(entry >> 55 & 1)) {
         because("soft-dirty", "the kernel is built without CONFIG_MEM_SOFT_DIRTY", 0);
         return false;

@@ -55,15 +55,15 @@ static inline __attribute__((always_inline)) uint64_t compare_all(
     return changed;
 }
 
-static uint64_t compare_128(struct known_page *pages, uint64_t count, const char *key,
-    uint64_t restore, uint64_t *misses) {
+static uint64_t compare_128(
+    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
     (void)key;
     (void)misses;
     return compare_all(pages, count, restore);
 }
 
-__attribute__((target("avx2"))) static uint64_t compare_256(struct known_page *pages,
-    uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+__attribute__((target("avx2"))) static uint64_t compare_256(
+    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
     (void)key;
     (void)misses;
     uint64_t changed = 0;
@@ -76,11 +76,11 @@ __attribute__((target("avx2"))) static uint64_t compare_256(struct known_page *p
             __m256i b = _mm256_load_si256(copy + at + 1);
             __m256i c = _mm256_load_si256(copy + at + 2);
             __m256i d = _mm256_load_si256(copy + at + 3);
-            __m256i differ = _mm256_or_si256(
-                _mm256_or_si256(_mm256_xor_si256(a, _mm256_load_si256(live + at)),
-                    _mm256_xor_si256(b, _mm256_load_si256(live + at + 1))),
-                _mm256_or_si256(_mm256_xor_si256(c, _mm256_load_si256(live + at + 2)),
-                    _mm256_xor_si256(d, _mm256_load_si256(live + at + 3))));
+            __m256i differ =
+                _mm256_or_si256(_mm256_or_si256(_mm256_xor_si256(a, _mm256_load_si256(live + at)),
+                                    _mm256_xor_si256(b, _mm256_load_si256(live + at + 1))),
+                    _mm256_or_si256(_mm256_xor_si256(c, _mm256_load_si256(live + at + 2)),
+                        _mm256_xor_si256(d, _mm256_load_si256(live + at + 3))));
             if (!_mm256_testz_si256(differ, differ)) {
                 _mm256_store_si256(live + at, a);
                 _mm256_store_si256(live + at + 1, b);
@@ -105,8 +105,8 @@ __attribute__((target("avx2"))) static uint64_t compare_256(struct known_page *p
 
 __attribute__((target(TARGET_128))) static inline void clnh_128(
     const char *page, const char *key, uint64_t *hash) {
-    __m128i sums[4] = {_mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(),
-        _mm_setzero_si128()};
+    __m128i sums[4] = {
+        _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()};
     for (int at = 0; at < PAGE; at += 64) {
 #pragma GCC unroll 4 /* or the sums live in memory */
         for (int lane = 0; lane < 4; lane++) {
@@ -128,12 +128,11 @@ __attribute__((target(TARGET_256))) static inline void clnh_256(
         for (int lane = 0; lane < 4; lane++) {
             __m256i mixed = _mm256_xor_si256(_mm256_load_si256((const __m256i *)(page + at) + lane),
                 _mm256_load_si256((const __m256i *)(key + at) + lane));
-            sums[lane] =
-                _mm256_xor_si256(sums[lane], _mm256_clmulepi64_epi128(mixed, mixed, 0x10));
+            sums[lane] = _mm256_xor_si256(sums[lane], _mm256_clmulepi64_epi128(mixed, mixed, 0x10));
         }
     }
-    __m256i sum = _mm256_xor_si256(
-        _mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
+    __m256i sum =
+        _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
     _mm256_storeu_si256((__m256i *)hash, sum);
 }
 
@@ -146,12 +145,11 @@ __attribute__((target(TARGET_512))) static inline void clnh_512(
         for (int lane = 0; lane < 4; lane++) {
             __m512i mixed = _mm512_xor_si512(_mm512_load_si512((const __m512i *)(page + at) + lane),
                 _mm512_load_si512((const __m512i *)(key + at) + lane));
-            sums[lane] =
-                _mm512_xor_si512(sums[lane], _mm512_clmulepi64_epi128(mixed, mixed, 0x10));
+            sums[lane] = _mm512_xor_si512(sums[lane], _mm512_clmulepi64_epi128(mixed, mixed, 0x10));
         }
     }
-    __m512i sum = _mm512_xor_si512(
-        _mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
+    __m512i sum =
+        _mm512_xor_si512(_mm512_xor_si512(sums[0], sums[1]), _mm512_xor_si512(sums[2], sums[3]));
     _mm512_storeu_si512(hash, sum);
 }
 

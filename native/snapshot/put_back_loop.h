@@ -4,8 +4,8 @@
  *   WORDS    64-bit words of a hash
  *   HASH     void HASH(const char *page, const char *key, uint64_t *hash)
  */
-__attribute__((target(TARGET))) static uint64_t NAME(struct known_page *pages, uint64_t count,
-    const char *key, uint64_t restore, uint64_t *misses) {
+__attribute__((target(TARGET))) static uint64_t NAME(
+    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
     uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
         struct known_page *page = &pages[i];

@@ -11,9 +11,9 @@ static inline long raw_syscall(long number, long a, long b, long c, long d, long
     register long r8 __asm__("r8") = e;
     register long r9 __asm__("r9") = f;
     __asm__ volatile("syscall"
-        : "=a"(result)
-        : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-        : "rcx", "r11", "memory");
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
     return result;
 }
 
@@ -32,6 +32,8 @@ static inline long raw_syscall(long number, long a, long b, long c, long d, long
     RAW_PICK(__VA_ARGS__, RAW_6, RAW_5, RAW_4, RAW_3, RAW_2, RAW_1, RAW_0, 0)(__VA_ARGS__)
 
 /* Whether a call that returns an address failed. */
-static inline _Bool raw_failed(long result) { return result < 0 && result > -4096; }
+static inline _Bool raw_failed(long result) {
+    return result < 0 && result > -4096;
+}
 
 #endif

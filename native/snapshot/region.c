@@ -79,7 +79,9 @@ void retire(const char *why) {
     __builtin_trap();
 }
 
-void retire_text(const struct text *why) { retire(why->data); }
+void retire_text(const struct text *why) {
+    retire(why->data);
+}
 
 void snapshot_retire_later(const char *why) {
     if (engine != NULL && engine->retire == NULL) {
@@ -88,8 +90,8 @@ void snapshot_retire_later(const char *why) {
 }
 
 bool snapshot_wants_check(void) {
-    return engine != NULL && engine->taken && engine->since_check != 0
-           && engine->since_check >= engine->check_every / 4;
+    return engine != NULL && engine->taken && engine->since_check != 0 &&
+           engine->since_check >= engine->check_every / 4;
 }
 
 #endif

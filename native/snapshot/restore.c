@@ -17,7 +17,8 @@
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
     BULKY_PAGES = 512,   /* far more known pages than change ... */
-    BULKY_RESTORES = 16, /* ... for so many restores: those that did not change are protected again at once */
+    BULKY_RESTORES =
+        16, /* ... for so many restores: those that did not change are protected again at once */
     SIGNAL_SET = 8,
 };
 
@@ -34,8 +35,8 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
     }
     e->born_count = 0;
     *usage = usage_read();
-    if (complete || (e->touched & TOUCHED_MAPPINGS) || usage->size != e->usage.size
-        || usage->data != e->usage.data) {
+    if (complete || (e->touched & TOUCHED_MAPPINGS) || usage->size != e->usage.size ||
+        usage->data != e->usage.data) {
         maps_put_back();
         *full = true;
     }
@@ -108,10 +109,9 @@ void restore(bool complete) {
     complete = complete || ++e->since_check >= e->check_every;
     bool thorough = complete || e->strict;
     const uint64_t all = ~0ULL;
-    uint64_t blocked = 0;
-    raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, &blocked, SIGNAL_SET);
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, SIGNAL_SET);
     bool full = tasks_put_back() || e->force_full || complete || e->dropped_count != 0;
-    attributes_put_back(blocked, thorough, complete);
+    attributes_put_back(thorough, complete);
     descriptors_put_back(thorough);
     at[0] = cycles();
 

@@ -23,7 +23,7 @@ enum { SNAPSHOT_EXIT_RETIRED = 75 };
 /* How written pages are found. */
 enum snapshot_tracker {
     SNAPSHOT_TRACKER_NONE,
-    SNAPSHOT_TRACKER_SOFT_DIRTY,  /* pagemap bit 55: Documentation/admin-guide/mm/soft-dirty.rst */
+    SNAPSHOT_TRACKER_SOFT_DIRTY, /* pagemap bit 55: Documentation/admin-guide/mm/soft-dirty.rst */
     SNAPSHOT_TRACKER_USERFAULTFD, /* UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, Linux 6.7: Documentation/admin-guide/mm/pagemap.rst */
 };
 
@@ -88,11 +88,11 @@ struct snapshot_statistics {
     uint64_t gated;     /* no fault: nothing scanned */
     uint64_t hot_scans; /* every fault explained by a page of a hot region */
     uint64_t full_scans;
-    uint64_t faults;       /* seen by the gate */
-    uint64_t known_pages;  /* put back each time, now */
-    uint64_t hash_misses;  /* pages that needed an exact compare */
+    uint64_t faults;         /* seen by the gate */
+    uint64_t known_pages;    /* put back each time, now */
+    uint64_t hash_misses;    /* pages that needed an exact compare */
     uint64_t snapshot_pages; /* with a copy in the store */
-    uint64_t oracle_pages; /* compared by the oracle, all restores together */
+    uint64_t oracle_pages;   /* compared by the oracle, all restores together */
     /* Nanoseconds of the restores' phases, median of the last 4096: attributes, gate, scan, copy, all. */
     uint32_t phase_ns[5];
 };

@@ -15,8 +15,9 @@
 
 enum {
     CHECK_EVERY = 1024,
-    FREE_LIMIT = 8192,     /* pages of free slots that are kept: 32 MB */
-    MALLOC_SLACK = 2 << 20, /* free at malloc's end, so that requests need not move the heap's end */
+    FREE_LIMIT = 8192, /* pages of free slots that are kept: 32 MB */
+    MALLOC_SLACK =
+        2 << 20, /* free at malloc's end, so that requests need not move the heap's end */
     RSEQ_UNREGISTER = 1,
     RSEQ_LEN = 32,
 };
@@ -52,8 +53,8 @@ static uint64_t prepare_malloc_top(void) {
 /* Whether the kernel counts resident pages one by one: some versions keep a part of the count per processor. */
 static bool resident_is_exact(void) {
     enum { TOUCHED = 5 };
-    long memory = raw(SYS_mmap, NULL, TOUCHED * PAGE, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long memory = raw(
+        SYS_mmap, NULL, TOUCHED * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw_failed(memory)) {
         return false;
     }
@@ -92,6 +93,7 @@ static void take(void) {
     struct engine *e = engine;
     const struct snapshot_options options = wanted;
     e->stack_pointer = (uint64_t)e->context;
+    e->pid = raw(SYS_getpid);
     descriptors_take();
     attributes_take();
     populate_engine();

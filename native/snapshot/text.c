@@ -18,7 +18,9 @@ static void add_digits(struct text *text, uint64_t number, unsigned base) {
     text_add(text, digits + at);
 }
 
-void text_add_number(struct text *text, uint64_t number) { add_digits(text, number, 10); }
+void text_add_number(struct text *text, uint64_t number) {
+    add_digits(text, number, 10);
+}
 
 void text_add_address(struct text *text, uint64_t address) {
     text_add(text, "0x");

@@ -13,8 +13,8 @@ struct tracker {
     bool (*watch)(uint64_t start, uint64_t end);
     /* Pages from *from to `end` that are there (with `written`: and were written since protected), as spans of CATEGORY_* bits;
      * *from becomes where to go on. Returns the number of spans. */
-    uint32_t (*scan)(uint64_t *from, uint64_t end, bool written, struct pagemap_span *spans,
-        uint32_t max);
+    uint32_t (*scan)(
+        uint64_t *from, uint64_t end, bool written, struct pagemap_span *spans, uint32_t max);
     /* Pages in there count as not written. NULL: protect_all() only. */
     void (*protect)(uint64_t start, uint64_t end);
     void (*protect_all)(void);

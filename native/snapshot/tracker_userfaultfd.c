@@ -42,7 +42,8 @@ static uint32_t scan(
         .spans_len = max,
         .category_mask = written ? CATEGORY_WPALLOWED | CATEGORY_WRITTEN : 0,
         .category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED,
-        .return_mask = CATEGORY_WRITTEN | CATEGORY_PFNZERO | (written ? 0 : CATEGORY_WPALLOWED),
+        .return_mask = CATEGORY_WRITTEN | CATEGORY_PFNZERO |
+                       (written ? 0 : CATEGORY_WPALLOWED | CATEGORY_FILE | CATEGORY_PRESENT),
     };
     long r = raw(SYS_ioctl, engine->fds.pagemap, PAGEMAP_SCAN_CALL, &scan);
     if (r < 0) {

@@ -17,13 +17,16 @@ static void model_request(void) {
     expect(&worker, FRAME_HELLO);
     expect(&worker, FRAME_READY);
     expect_answer(&worker, "hello.php", "/hello.php?name=C", 200, "hello C\n");
+    expect_answer(&worker, "filter.php", "/filter.php?a=<b>", 200,
+        "a=<b> GET a=<b> true NULL CHANGED false all");
+    expect_answer(&worker, "filter.php", "/filter.php", 200, " GET  true NULL CHANGED false all");
     expect_answer(&worker, "fatal.php", "/fatal.php", 500, "before");
     expect_answer(&worker, "exit.php", "/exit.php", 200, "before shutdown destructor");
     expect_answer(&worker, "none.php", "/none.php", 404, "File not found.\n");
-    expect_answer(&worker, "functions.php", "/functions.php", 200, "17 functions compared\n");
-    check(taken(&worker) == 5, "the board counts the requests taken");
+    expect_answer(&worker, "functions.php", "/functions.php", 200, "19 functions compared\n");
+    check(taken(&worker) == 7, "the board counts the requests taken");
     expect_answer(&worker, "hello.php", "/hello.php", 200, "hello world\n");
-    check(taken(&worker) == 6, "and each one more");
+    check(taken(&worker) == 8, "and each one more");
 
     struct worker other = spawn(&zygote, 2);
     expect(&other, FRAME_HELLO);
@@ -54,6 +57,11 @@ static void model_worker(void) {
     expect(&worker, FRAME_HELLO);
     expect(&worker, FRAME_READY);
     expect_answer(&worker, "worker.php", "/?name=C", 200, "hello C\n");
+    for (int i = 0; i < 2; i++) {
+        expect_answer(&worker, "worker.php", "/filter?a=<b>", 200,
+            "a=<b> GET a=<b> true NULL CHANGED false all");
+        expect_answer(&worker, "worker.php", "/filter", 200, " GET  true NULL CHANGED false all");
+    }
     expect_answer(&worker, "worker.php", "/exit?text=!", 200, "before!");
     expect_answer(&worker, "worker.php", "/fatal", 500, "before");
     expect_answer(&worker, "worker.php", "/shutdown", 200, "from handler from shutdown");
@@ -77,6 +85,27 @@ static void model_worker(void) {
     check(wait_for(&zygote, &worker) == 255 << 8, "a boot that fails ends the worker with 255");
     unsetenv("BOOT_FAILS");
     end_zygote(&zygote);
+}
+
+/* ext/filter may change what $_SERVER holds, and may have to know it at once. */
+static void filter_settings(void) {
+    static const char *const settings[][2] = {
+        {"filter.default=special_chars", "a=&#60;b&#62; GET a=<b> true NULL CHANGED false all"},
+        {"filter.default=unsafe_raw", "a=<b> GET a=<b> true NULL CHANGED false all"},
+        {"auto_globals_jit=0", "a=<b> GET a=<b> true NULL CHANGED false all"},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        char *const arguments[] = {
+            program_path, "--model", "request", "--ini", (char *)settings[i][0], NULL};
+        struct zygote zygote = start_zygote(arguments);
+        struct worker worker = spawn(&zygote, 1);
+        expect(&worker, FRAME_HELLO);
+        expect(&worker, FRAME_READY);
+        expect_answer(&worker, "filter.php", "/filter.php?a=<b>", 200, settings[i][1]);
+        shutdown(worker.fd, SHUT_WR);
+        check(wait_for(&zygote, &worker) == 0, "the worker exits with 0");
+        end_zygote(&zygote);
+    }
 }
 
 /* The program's exit code for a command line that is none. Its words go nowhere. */
@@ -111,6 +140,7 @@ int main(int argc, char **argv) {
     command_line();
     model_request();
     model_worker();
+    filter_settings();
     printf("worker: %d checks, %d failed\n", checks, failures);
     return failures == 0 ? 0 : 1;
 }

@@ -30,6 +30,9 @@ final class Application
                     'filter_method' => filter_input(INPUT_SERVER, 'REQUEST_METHOD'),
                 ]);
                 break;
+            case '/filter':
+                require __DIR__ . '/filter.php';
+                break;
             case '/exit':
                 echo 'before';
                 switch ($_GET['where'] ?? '') {

@@ -86,7 +86,8 @@ impl Pool {
     /// Sends one request to an idle worker and returns its answer as soon as its head is there. `request` carries a
     /// [`RequestContext`] in its extensions. Dropping the future, or later the body, tells the worker that the client is gone.
     ///
-    /// The request is tried again with another worker only while no worker can have seen it.
+    /// The request is tried again with another worker only while no worker can have seen it, and for no longer than a request may
+    /// wait for a worker: none may be fit to take it.
     pub async fn dispatch<B>(
         &self,
         request: Request<B>,
@@ -113,6 +114,7 @@ impl Pool {
                 return foreign.dispatch(parts, context, body, length).await;
             }
         };
+        let mut refused_since = None;
         loop {
             let mut lease = shared.lease().await?;
             lease.info.set_request(context.id.clone());
@@ -127,7 +129,13 @@ impl Pool {
             }
             match head {
                 Ok(head) => return Ok(respond(head, exchange)),
-                Err(Failure::NotSent) => body = exchange.take_body(),
+                Err(Failure::NotSent) => {
+                    body = exchange.take_body();
+                    let waited = refused_since.get_or_insert_with(Instant::now).elapsed();
+                    if waited >= shared.options.backlog_timeout {
+                        return Err(DispatchError::Overloaded { waited });
+                    }
+                }
                 Err(Failure::TooLarge) => return Err(DispatchError::HeadTooLarge),
                 Err(Failure::RequestBody(cause)) => return Err(DispatchError::RequestBody(cause)),
                 Err(Failure::TimedOut) => {

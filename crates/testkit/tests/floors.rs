@@ -19,9 +19,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 /// The same for the folders of `native/`. The tests there may look at everything.
 const NATIVE_MAY_INCLUDE: &[(&str, &[&str])] = &[
     ("wire", &[]),
+    ("snapshot", &[]),
     ("ext", &["wire"]),
-    ("sapi", &["ext", "wire"]),
-    ("tests", &["ext", "sapi", "wire"]),
+    ("sapi", &["ext", "snapshot", "wire"]),
+    ("tests", &["ext", "sapi", "snapshot", "wire"]),
 ];
 
 /// The folders of `native/` that know PHP. The others compile without its headers.

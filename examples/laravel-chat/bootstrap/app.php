@@ -9,6 +9,11 @@ use Illuminate\Foundation\Application;
 
 $app = new Application(dirname(__DIR__));
 
+// Its own configuration is complete; Laravel 11 and later would merge theirs, which Debian's package keeps elsewhere.
+if (method_exists($app, 'dontMergeFrameworkConfiguration')) {
+    $app->dontMergeFrameworkConfiguration();
+}
+
 // What the application writes lies in var/, as in the other examples.
 $app->useStoragePath(dirname(__DIR__) . '/var');
 

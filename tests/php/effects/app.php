@@ -120,6 +120,8 @@ function act(string $what): mixed
             return opcache_is_script_cached(__DIR__ . '/compiled.php');
         case 'compiled':
             return opcache_is_script_cached(__DIR__ . '/compiled.php');
+        case 'apcu':
+            return function_exists('apcu_inc') && apcu_enabled() ? apcu_inc('visits') : null;
         case 'clock':
             return [$_SERVER['REQUEST_TIME'], $_SERVER['REQUEST_TIME_FLOAT'], time()];
         case 'fork':

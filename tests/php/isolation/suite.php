@@ -4,8 +4,9 @@ declare(strict_types=1);
 
 // Everything a request can leave behind: each row damages one thing and tells how it looks.
 //   /?rows          the rows that this PHP can do, in order
-//   /?look          how everything looks, row by row
-//   /?do=ROW        damages it, then tells how that row looks; ?look as well: how everything looks
+//   /?look=         how everything looks, row by row
+//   /?look=ROW      how that row looks
+//   /?do=ROW        damages it, then tells how that row looks
 // One application for all models: worker.php runs it in a loop, public/index.php once for each request.
 
 /** One thing that can be damaged. A look must not damage, and must give the same value each time nobody damaged anything. */
@@ -90,6 +91,8 @@ return static function (): void {
             $row = $rows[$_GET['do']];
             ($row->damage)();
             $rows = $row->silent ? [] : [$_GET['do'] => $row];
+        } elseif ($_GET['look'] !== '') {
+            $rows = [$_GET['look'] => $rows[$_GET['look']]];
         }
         foreach ($rows as $name => $row) {
             $answer[$name] = ($row->look)();

@@ -191,6 +191,18 @@ async fn workers_that_retire_before_they_answer_anything_are_replaced_ever_more_
 }
 
 #[tokio::test]
+async fn a_request_that_every_worker_retires_from_is_not_tried_for_ever() {
+    let mut options = misbehaving(Model::Snapshot, 1, "retire-when-asked");
+    options.backlog_timeout = Duration::from_millis(300);
+    let pool = Pool::start(options).await.unwrap();
+    let error = get(&pool, "/hello").await.unwrap_err();
+    assert!(matches!(error, DispatchError::Overloaded { .. }), "{error}");
+    let status = pool.status();
+    assert!((2..20).contains(&status.retired), "{} retired", status.retired);
+    assert_eq!((status.requests, status.crashes), (0, 0));
+}
+
+#[tokio::test]
 async fn a_snapshot_that_cannot_be_taken_is_an_error_of_its_own_at_start() {
     let error = Pool::start(misbehaving(Model::Snapshot, 2, "retire-at-boot")).await.unwrap_err();
     let StartError::NoSnapshot { why } = &error else { panic!("{error}") };
@@ -230,7 +242,7 @@ async fn a_zygote_that_boots_warms_up_with_requests_marked_as_such() {
                     .any(|name| line.starts_with(name))
             })
             .collect();
-        let one = |uri| [uri, "HEARTH_WARM_UP=1", "HTTP_HOST=localhost"];
+        let one = |uri| [uri, "HTTP_HOST=localhost", "HEARTH_WARM_UP=1"];
         let both = [one("REQUEST_URI=/"), one("REQUEST_URI=/news?page=2")].concat();
         assert_eq!(seen, if warms { both } else { Vec::new() }, "{model:?}");
     }

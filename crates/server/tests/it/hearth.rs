@@ -142,17 +142,14 @@ pub(crate) fn worker_folder() -> PathBuf {
     folder
 }
 
-/// The models that promise isolation and that this machine can run.
+/// The models of our own that promise isolation and that this machine can run.
 pub(crate) fn isolating() -> Vec<Model> {
     let program = worker_folder().join(format!("hearth-worker-{}", php_version()));
     let probe = Command::new(program).arg("--probe-snapshot").output().unwrap();
     let probe: Value = serde_json::from_slice(&probe.stdout).unwrap();
     let tracks = probe["tracker"] != "none";
-    if !tracks {
-        println!("no snapshots on this machine: {}", probe["why"]);
-    }
-    let models = Model::ALL.iter().copied();
-    models.filter(|model| model.isolates() && (tracks || *model != Model::Snapshot)).collect()
+    let ours = [Model::Spawn, Model::Prespawn, Model::Fork, Model::Request, Model::Snapshot];
+    ours.into_iter().filter(|model| tracks || *model != Model::Snapshot).collect()
 }
 
 fn newest_php(folder: &Path) -> Option<String> {

@@ -16,13 +16,13 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating};
 /// The application of tests/php/effects.
 #[derive(Debug)]
 struct Application {
+    model: Model,
     hearth: Hearth,
     site: Site,
 }
 
 impl Application {
     fn start(model: Model, workers: usize, environment: &str) -> Self {
-        println!("model {}", model.name());
         let site = Site::empty().with_folder("effects");
         let script = site.path().join("worker.php");
         let path = if model.runs_worker_script() { script.as_path() } else { site.path() };
@@ -33,13 +33,13 @@ impl Application {
             .ini("upload_tmp_dir", &site.path().display().to_string())
             .set("HEARTH_PHP_ENV", environment)
             .start();
-        Self { hearth, site }
+        Self { model, hearth, site }
     }
 
     /// What the application answers.
     fn act(&self, target: &str) -> Value {
         let answer = self.hearth.get(target);
-        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+        assert_eq!(answer.status, 200, "{:?} {target}: {}", self.model, answer.text());
         answer.json()["answer"].clone()
     }
 
@@ -52,7 +52,7 @@ impl Application {
     fn noted(&self, line: &str, times: usize) {
         let count = || self.notes().iter().filter(|note| *note == line).count();
         eventually(line, LIMIT, || count() >= times);
-        assert_eq!(count(), times, "{:?}", self.notes());
+        assert_eq!(count(), times, "{:?}: {:?}", self.model, self.notes());
     }
 }
 
@@ -62,7 +62,7 @@ fn shutdown_functions_and_destructors_of_a_request_run_once() {
         let application = Application::start(model, 1, "");
         let ends = [("/?do=ends", 200), ("/?do=ends&exit", 200), ("/?do=ends&fails", 500)];
         for (target, status) in ends.into_iter().chain(ends) {
-            assert_eq!(application.hearth.get(target).status, status, "{target}");
+            assert_eq!(application.hearth.get(target).status, status, "{model:?} {target}");
         }
         assert_eq!(application.act("/"), "nothing");
         application.noted("shutdown function", 6);
@@ -84,10 +84,10 @@ fn callbacks_and_buffers_of_one_answer_are_not_in_the_next() {
         let application = Application::start(model, 1, "");
         for _ in 0..2 {
             let first = application.hearth.get("/?do=fields");
-            assert_eq!(first.field("x-left"), Some("left"));
+            assert_eq!(first.field("x-left"), Some("left"), "{model:?}");
             assert!(first.text().ends_with(" left"), "{}", first.text());
             let next = application.hearth.get("/");
-            assert_eq!(next.field("x-left"), None);
+            assert_eq!(next.field("x-left"), None, "{model:?}");
             assert_eq!(next.json()["answer"], "nothing", "and it is JSON to its end");
         }
     }
@@ -133,7 +133,11 @@ fn connections_left_open_are_closed() {
             }) {
                 let (mut peer, _) = listener.accept().unwrap();
                 peer.set_read_timeout(Some(LIMIT)).unwrap();
-                assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "{kind}: the peer sees the end");
+                assert_eq!(
+                    peer.read(&mut [0; 1]).unwrap(),
+                    0,
+                    "{model:?}, {kind}: the peer sees the end"
+                );
             }
             if model == Model::Request {
                 listener.set_nonblocking(true).unwrap();
@@ -152,14 +156,14 @@ fn a_session_is_seen_by_nobody_else_whatever_stores_it() {
         assert_eq!(clean, json!(["", 1, null, "files", "PHPSESSID"]));
         let ada = application.act("/?do=session");
         assert_eq!(ada["visits"], 1);
-        assert_eq!(application.act("/?do=session-look"), clean);
+        assert_eq!(application.act("/?do=session-look"), clean, "{model:?}");
         let eve = application.act("/?do=session");
         assert_eq!(eve["visits"], 1);
         assert_ne!(eve["id"], ada["id"]);
         for n in 1..3 {
             assert_eq!(application.act("/?do=session-handler"), json!(["user", "left"]));
             application.noted("session handler", n);
-            assert_eq!(application.act("/?do=session-look"), clean);
+            assert_eq!(application.act("/?do=session-look"), clean, "{model:?}");
         }
     }
 }
@@ -169,12 +173,13 @@ fn a_file_opened_at_boot_has_a_position_of_its_own_in_each_worker() {
     for model in isolating() {
         let application = Application::start(model, 2, "");
         application.hearth.wait_idle(2);
-        let whole: String = (0..20).map(|n| format!("{n:04} ")).collect();
+        let whole = std::fs::read_to_string(application.site.path().join("read.txt")).unwrap();
+        assert_eq!(whole.len(), 100);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..20 {
-                        assert_eq!(application.act("/?do=read"), whole);
+                        assert_eq!(application.act("/?do=read"), whole, "{model:?}");
                     }
                 });
             }
@@ -229,7 +234,7 @@ fn a_connection_opened_when_the_worker_starts_is_there_in_each_request() {
         let (address, told) = peer();
         let application = Application::start(model, 1, &format!("CONNECT=start;PEER={address}"));
         for _ in 0..5 {
-            assert_eq!(application.act("/?do=ask"), json!([5, "pong\n"]));
+            assert_eq!(application.act("/?do=ask"), json!([5, "pong\n"]), "{model:?}");
         }
         let connections = told.try_iter().count();
         if model == Model::Snapshot {
@@ -255,11 +260,28 @@ fn opcache_is_shared_on_purpose() {
                 both.map(|answer| answer.join().unwrap())
             });
             for answer in &answers {
-                assert_eq!(answer["answer"], true, "compiled once for all");
+                assert_eq!(answer["answer"], true, "{model:?}: compiled once for all");
                 pids.insert(answer["pid"].as_u64().unwrap());
             }
             pids.len() > 1
         });
+    }
+}
+
+#[test]
+fn apcu_is_shared_on_purpose_where_it_is_loaded() {
+    for model in isolating() {
+        let application = Application::start(model, 2, "");
+        application.hearth.wait_idle(2);
+        let mut last = application.act("/?do=apcu");
+        if last.is_null() {
+            return;
+        }
+        for _ in 0..20 {
+            let next = application.act("/?do=apcu");
+            assert_eq!(next.as_u64(), last.as_u64().map(|n| n + 1), "{model:?}");
+            last = next;
+        }
     }
 }
 
@@ -273,7 +295,7 @@ fn the_clock_of_a_request_is_its_own() {
             let answer = application.act("/?do=clock");
             for time in answer.as_array().unwrap() {
                 let time = time.as_f64().unwrap();
-                assert!((now - 1.0..now + 20.0).contains(&time), "{answer} at {now}");
+                assert!((now - 1.0..now + 20.0).contains(&time), "{model:?}: {answer} at {now}");
             }
             assert!(answer[1].as_f64().unwrap() > last, "{answer}");
             last = answer[1].as_f64().unwrap();

@@ -159,13 +159,8 @@ fn a_killed_zygote_is_started_anew_and_every_request_answered() {
                 let (zygote, workers) = (hearth.zygote_pid(), hearth.worker_pids());
                 signal(zygote, Signal::KILL);
                 eventually("a new zygote with workers", LIMIT, || {
-                    let status = hearth.status();
-                    let now = status["pool"]["workers"].as_array().unwrap();
-                    now.len() >= 2
-                        && now.iter().all(|worker| {
-                            let pid = worker["pid"].as_u64().unwrap();
-                            pid != 0 && !workers.iter().any(|old| u64::from(*old) == pid)
-                        })
+                    let now = hearth.worker_pids();
+                    now.len() >= 2 && !now.iter().any(|pid| workers.contains(pid))
                 });
                 for pid in workers {
                     eventually("its workers ended with it", LIMIT, || {

@@ -48,7 +48,6 @@ fn symfony() -> Site {
 }
 
 fn serve(site: &Site, model: Model) -> Hearth {
-    println!("model {}", model.name());
     Serve::new(site.public().join("worker.php")).model(model).workers(1).start()
 }
 
@@ -75,10 +74,10 @@ fn leaks(make: impl Fn() -> Site, leaks: &[&str]) {
     for model in isolating().into_iter().filter(|model| model.runs_worker_script()) {
         let site = make();
         let hearth = serve(&site, model);
-        assert_eq!(look(&hearth), before, "the first request");
+        assert_eq!(look(&hearth), before, "{model:?}: the first request");
         for _ in 0..3 {
             assert_eq!(hearth.get("/leave?user=ada").status, 200);
-            assert_eq!(look(&hearth), before, "the one after Ada's");
+            assert_eq!(look(&hearth), before, "{model:?}: the one after Ada's");
         }
         assert_eq!(hearth.status()["pool"]["crashes"], 0);
     }

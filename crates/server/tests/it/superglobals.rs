@@ -8,8 +8,10 @@ use testkit::{Client, PhpFpm, head};
 
 use crate::hearth::{Hearth, MODELS, Serve, Site, php_fpm, php_version, runs_worker_script};
 
-/// Where it differs from php-fpm behind an nginx before 1.23, in the same form.
-const DIFFERENT_FROM_OLD_NGINX: &[(&str, &str, &str)] = &[
+type Differences = &'static [(&'static str, &'static str, &'static str)];
+
+/// Where it differs from php-fpm behind an nginx before 1.23, in the form of [`DIFFERENT`].
+const DIFFERENT_BEFORE_1_23: Differences = &[
     (
         "HTTP_X_TWO",
         "twice",
@@ -19,9 +21,27 @@ const DIFFERENT_FROM_OLD_NGINX: &[(&str, &str, &str)] = &[
     ("HTTP_ACCEPT", "twice", "as HTTP_X_TWO"),
     ("Accept", "twice", "as HTTP_X_TWO"),
 ];
+/// As that, before the nginx of 2026, which gives PHP the host it has understood.
+const DIFFERENT_BEFORE_1_30: Differences = &[
+    (
+        "HTTP_HOST",
+        "absolute target",
+        "the target's authority replaces the Host field (RFC 9112 section 3.2.2)",
+    ),
+    ("Host", "absolute target", "as HTTP_HOST"),
+];
+/// As that, since then.
+const DIFFERENT_SINCE_1_30: Differences = &[
+    ("HTTP_HOST", "host in capitals", "what the client sent; nginx has it in small letters"),
+    ("Host", "host in capitals", "as HTTP_HOST"),
+];
 
-fn different_from_this_nginx() -> &'static [(&'static str, &'static str, &'static str)] {
-    if PhpFpm::nginx_minor() < 23 { DIFFERENT_FROM_OLD_NGINX } else { &[] }
+fn different_from_this_nginx() -> Vec<(&'static str, &'static str, &'static str)> {
+    match PhpFpm::nginx_minor() {
+        ..23 => [DIFFERENT_BEFORE_1_23, DIFFERENT_BEFORE_1_30].concat(),
+        23..30 => DIFFERENT_BEFORE_1_30.to_vec(),
+        30.. => DIFFERENT_SINCE_1_30.to_vec(),
+    }
 }
 
 /// Where Hearth differs from php-fpm behind nginx: the variable or header field, the words in the name of the requests it may differ
@@ -58,12 +78,6 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
         "dropped by Hearth, removed from $_SERVER alone by PHP (CVE-2016-5385)",
     ),
     ("Proxy", "odd names", "as HTTP_PROXY"),
-    (
-        "HTTP_HOST",
-        "absolute target",
-        "the target's authority replaces the Host field (RFC 9112 section 3.2.2)",
-    ),
-    ("Host", "absolute target", "as HTTP_HOST"),
     ("SERVER_NAME", "absolute target", "as HTTP_HOST; nginx has the configured name"),
     (
         "DOCUMENT_URI",
@@ -325,7 +339,7 @@ fn a_script_sees_what_it_sees_under_php_fpm() {
     for model in MODELS.iter().filter(|model| !runs_worker_script(model)) {
         println!("model {model}");
         let hearth = Serve::new(site.path()).args(&["--model", model]).workers(1).start();
-        compare(&hearth, &peer, &requests, &[DIFFERENT, different_from_this_nginx()]);
+        compare(&hearth, &peer, &requests, &[DIFFERENT, &different_from_this_nginx()]);
     }
 }
 
@@ -343,7 +357,7 @@ fn a_script_sees_what_it_sees_under_php_fpm_in_phps_own_programs() {
             front_controller_requests().into_iter().chain(script_requests()).collect();
         let known: Vec<_> =
             DIFFERENT.iter().filter(|(name, _, _)| !same.contains(name)).copied().collect();
-        compare(&hearth, &peer, &requests, &[&known, different_from_this_nginx(), more]);
+        compare(&hearth, &peer, &requests, &[&known, &different_from_this_nginx(), more]);
     }
 }
 
@@ -367,7 +381,7 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
             &hearth,
             &peer,
             &requests,
-            &[DIFFERENT, different_from_this_nginx(), DIFFERENT_IN_WORKERS, of_new_php],
+            &[DIFFERENT, &different_from_this_nginx(), DIFFERENT_IN_WORKERS, of_new_php],
         );
     }
 }

@@ -39,7 +39,8 @@ Row::add('exception handler', fn () => set_exception_handler(static fn () => nul
     restore_exception_handler();
     return $handler !== null;
 });
-Row::add('assert_options() callback', fn () => @assert_options(ASSERT_CALLBACK, 'strlen'), fn () => @assert_options(ASSERT_CALLBACK));
+// deprecated since, and a setting like others
+Row::add('assert_options() callback', fn () => assert_options(ASSERT_CALLBACK, 'strlen'), fn () => assert_options(ASSERT_CALLBACK), able: PHP_VERSION_ID < 80300);
 Row::add('tick function', function (): void {
     register_tick_function(ticked(...), 1);
 }, function (): int {

@@ -56,8 +56,13 @@ Row::add('file locked', function (): void {
     $file = fopen(place('locked'), 'c');
     flock($file, LOCK_EX | LOCK_NB);
     Kept::$things['lock'] = $file;
-}, function (): bool {
-    $file = fopen(place('locked'), 'c');
+}, fn () => lockable(place('locked')));
+$shared = fopen(place('folder/one'), 'r');
+Row::add('file opened at boot and locked', fn () => flock($shared, LOCK_EX | LOCK_NB), fn () => lockable(place('folder/one')));
+/** Whether a lock can be had: by another descriptor than those that are open already. */
+function lockable(string $path): bool
+{
+    $file = fopen($path, 'c');
     // a process that has just ended may not be gone yet
     for ($i = 0; $i < 200 && isset($_GET['patient']); $i++) {
         if (flock($file, LOCK_EX | LOCK_NB)) {
@@ -66,7 +71,7 @@ Row::add('file locked', function (): void {
         usleep(10_000);
     }
     return flock($file, LOCK_EX | LOCK_NB);
-});
+}
 
 Row::add('stream wrapper', fn () => in_array('left', stream_get_wrappers(), true) || stream_wrapper_register('left', stdClass::class), fn () => in_array('left', stream_get_wrappers(), true));
 Row::add('stream wrapper taken away', fn () => in_array('ftp', stream_get_wrappers(), true) && stream_wrapper_unregister('ftp'), fn () => in_array('ftp', stream_get_wrappers(), true));

@@ -13,6 +13,7 @@
 //! | (`HEARTH_TEST_SLOW_BOOT` in the environment) | the zygote takes a second to start |
 //! | `refuse-to-boot` | workers end with 255 |
 //! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
+//! | `retire-when-asked` | workers of the model `snapshot` end with 75 when a request is on its way, without taking it |
 //! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
 //!
 //! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `userfaultfd`.
@@ -94,6 +95,7 @@ fn main() {
         refuse: flag("refuse-to-boot"),
         retire_at_boot: snapshot && flag("retire-at-boot"),
         retire_idle: snapshot && flag("retire-idle"),
+        retire_when_asked: snapshot && flag("retire-when-asked"),
         warmed: warmed.into(),
     };
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));

@@ -46,6 +46,7 @@ pub(crate) struct Manner {
     pub(crate) refuse: bool,
     pub(crate) retire_at_boot: bool,
     pub(crate) retire_idle: bool,
+    pub(crate) retire_when_asked: bool,
     /// Variables of the warm-up's requests.
     pub(crate) warmed: std::sync::Arc<[u8]>,
 }
@@ -82,6 +83,12 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) 
         return worker.retire();
     }
     worker.send(wire::send::ready);
+    if manner.retire_when_asked {
+        return match worker.socket.read(&mut [0]) {
+            Ok(1) => worker.retire(),
+            _ => 0,
+        };
+    }
     if manner.retire_idle {
         sleep(Duration::from_millis(5));
         return worker.retire();
