@@ -268,11 +268,12 @@ void attributes_put_back(bool thorough, bool complete) {
     if (thorough || (e->touched & TOUCHED_STACK)) {
         raw(SYS_sigaltstack, &then->stack, NULL);
     }
-    /* These two cost less than a look whether they are needed is worth. */
-    if (raw(SYS_fchdir, e->fds.directory) != 0) {
-        retire("the current directory cannot be put back");
+    if (thorough || (e->touched & TOUCHED_PLACE)) {
+        if (raw(SYS_fchdir, e->fds.directory) != 0) {
+            retire("the current directory cannot be put back");
+        }
+        raw(SYS_umask, then->umask);
     }
-    raw(SYS_umask, then->umask);
     if (thorough || (e->touched & TOUCHED_NAME)) {
         raw(SYS_prctl, PR_SET_NAME, then->name, 0, 0, 0);
     }

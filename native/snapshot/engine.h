@@ -122,6 +122,7 @@ enum {
     TOUCHED_NAME = 1 << 6,
     TOUCHED_LOCKED = 1 << 7, /* mlock() */
     TOUCHED_LOCKS = 1 << 8,  /* of files */
+    TOUCHED_PLACE = 1 << 9,  /* current directory or umask */
 };
 
 struct kernel_action {

@@ -46,6 +46,9 @@
     X(fcntl)                                                                                       \
     X(fcntl64)                                                                                     \
     X(ioctl)                                                                                       \
+    X(chdir)                                                                                       \
+    X(fchdir)                                                                                      \
+    X(umask)                                                                                       \
     X(flock)                                                                                       \
     X(lockf)                                                                                       \
     X(lockf64)                                                                                     \

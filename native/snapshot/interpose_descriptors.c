@@ -1,4 +1,4 @@
-/* Descriptors and their flags. */
+/* Descriptors, their flags and locks, current directory and umask. */
 #include "snapshot/interpose.h"
 
 #if SNAPSHOT_ENGINE
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool matters(unsigned int first, unsigned int last) {
@@ -128,6 +129,21 @@ int ioctl(int fd, unsigned long request, ...) {
         touch_flags(fd, F_SETFL);
     }
     return NEXT(ioctl)(fd, request, argument);
+}
+
+int chdir(const char *path) {
+    touch(TOUCHED_PLACE);
+    return NEXT(chdir)(path);
+}
+
+int fchdir(int fd) {
+    touch(TOUCHED_PLACE);
+    return NEXT(fchdir)(fd);
+}
+
+mode_t umask(mode_t mask) {
+    touch(TOUCHED_PLACE);
+    return NEXT(umask)(mask);
 }
 
 #endif

@@ -275,7 +275,7 @@ void run_variant(const struct test_case *c, const struct variant *variant) {
     }
     struct size_facts sizes = {0};
     watched = pid;
-    alarm(60);
+    alarm(60 + c->turns / 50);
     int status;
     while (waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status)) {
         if (WSTOPSIG(status) == SIGSTOP) {

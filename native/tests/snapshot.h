@@ -54,7 +54,7 @@ enum { MAX_EXCLUDED = 8, MAX_CHUNKS = 8 };
 /* Shared by the case's process and its parent; cleared for each case. */
 struct board {
     uint32_t failures;
-    char name[256]; /* of the case and variant, for messages */
+    char name[512]; /* of the case and variant, for messages */
     uint32_t turn;  /* of the case, 0 is before the first restore */
     uint32_t damaged;
     bool complete; /* the case wants the next restore to look at everything */

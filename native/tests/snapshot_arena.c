@@ -209,6 +209,9 @@ static void discard_in_chunk(unsigned n) {
 }
 
 static void protect_chunk(unsigned n) {
+    if (boot_freed) {
+        return; /* the arena may give the protected place away */
+    }
     mprotect(boot.chunk, CHUNK, n % 2 == 0 ? PROT_READ : PROT_NONE);
     unsigned char *own = map(CHUNK);
     own[0] = 1;

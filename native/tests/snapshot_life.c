@@ -156,11 +156,15 @@ const struct case_list life_cases = CASE_LIST(cases);
 static const struct test_case *pool[512];
 static size_t pool_count;
 
+/* Messages name what the last damaged turn did. */
 static void random_requests(unsigned n) {
     (void)n;
+    int len = snprintf(board->name, sizeof board->name, "soak (%s)", board->variant);
     for (int operations = 0; operations < 2;) {
         const struct test_case *c = pool[random_number() % pool_count];
         if ((c->flags & HEAVY) == 0 || random_number() % 16 == 0) {
+            len += snprintf(board->name + len, sizeof board->name - (size_t)len, "%s %s",
+                operations == 0 ? ":" : ",", c->name);
             c->request((unsigned)(random_number() % 8));
             operations += (c->flags & LAST) != 0 ? 2 : 1;
         }

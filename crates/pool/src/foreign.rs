@@ -710,3 +710,39 @@ fn secret() -> std::io::Result<String> {
         text
     }))
 }
+
+/// Parsers of what PHP's programs send. They must survive any bytes.
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing {
+    use bytes::BytesMut;
+
+    use super::head::{Dialect, HeadReader};
+
+    /// A stream of FastCGI records.
+    pub fn fastcgi(bytes: &[u8]) {
+        let mut arrived = BytesMut::from(bytes);
+        while let Ok(Some(_record)) = super::fastcgi::decode(&mut arrived) {
+            assert!(arrived.len() < bytes.len());
+        }
+    }
+
+    /// The head of an answer, in two pieces.
+    pub fn head(bytes: &[u8]) {
+        let Some((&cut, text)) = bytes.split_first() else { return };
+        let (first, second) = text.split_at(usize::from(cut).min(text.len()));
+        for dialect in [Dialect::Cgi, Dialect::Builtin] {
+            let whole = HeadReader::new(dialect).feed(text);
+            let mut reader = HeadReader::new(dialect);
+            let pieces = match reader.feed(first) {
+                Ok(None) => reader.feed(second),
+                other => other,
+            };
+            match (whole, pieces) {
+                (Ok(Some((one, _))), Ok(Some((two, _)))) => {
+                    assert_eq!((one.status, one.headers), (two.status, two.headers));
+                }
+                (one, two) => assert_eq!(one.is_ok(), two.is_ok()),
+            }
+        }
+    }
+}

@@ -31,3 +31,10 @@ pub use model::Model;
 pub use options::{ByteSize, Options};
 pub use pool::{Pool, Reason};
 pub use status::{PoolStatus, WorkerState, WorkerStatus};
+
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::foreign::fuzzing::{fastcgi, head};
+}

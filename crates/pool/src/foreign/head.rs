@@ -235,10 +235,20 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_head_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_the_same_head_or_error_in_any_pieces(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), any::<u8>()], 0..60),
+            cut in 0_usize..60,
+        ) {
+            let (first, second) = bytes.split_at(cut.min(bytes.len()));
             let mut reader = HeadReader::new(Dialect::Builtin);
-            drop(reader.feed(&bytes));
-            drop(reader.feed(b"\r\n\r\n"));
+            let pieces = match reader.feed(first) {
+                Ok(None) => reader.feed(second),
+                other => other,
+            };
+            let seen = |read: Result<Option<(Head, Bytes)>, BadHead>| {
+                read.map(|head| head.map(|(head, _)| (head.status, head.headers)))
+            };
+            prop_assert_eq!(seen(HeadReader::new(Dialect::Builtin).feed(&bytes)), seen(pieces));
         }
     }
 }

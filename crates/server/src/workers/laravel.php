@@ -203,7 +203,7 @@ use Symfony\Component\HttpFoundation\Response;
         $request = Request::capture();
         $response = $kernel->handle($request);
         $send($request, $response);
-        // The client has its answer already.
+        // When this does anything the client has its answer already.
         $kernel->terminate($request, $response);
     };
 
