@@ -143,7 +143,7 @@ static void move_offset(unsigned n) {
     char bytes[200];
     switch (n % 3) {
     case 0:
-        check(read(boot.regular, bytes, sizeof bytes) == sizeof bytes, "read()");
+        check(read(boot.regular, bytes, sizeof bytes) >= 0, "read()");
         break;
     case 1:
         lseek(boot.regular, 5, SEEK_END);

@@ -4,8 +4,9 @@
 use std::process::Command;
 
 use pool::Model;
+use testkit::eventually;
 
-use crate::hearth::{Hearth, Serve, Site, isolating};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating};
 
 /// What cannot be put back, or not exactly: the worker is replaced after the answer.
 const RETIRING: &[&str] = &[
@@ -80,8 +81,14 @@ impl Adversary {
 
     /// The worker that waits for the next request.
     fn pid(&self) -> u32 {
-        self.hearth.wait_idle(1);
-        self.hearth.worker_pid()
+        // One that was idle may retire yet, by the complete check that it makes when it has time.
+        let mut pids = Vec::new();
+        eventually("one worker is idle", LIMIT, || {
+            self.hearth.wait_idle(1);
+            pids = self.hearth.worker_pids();
+            pids.len() == 1
+        });
+        pids[0]
     }
 
     fn log(&self) -> String {
