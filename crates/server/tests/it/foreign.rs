@@ -345,7 +345,8 @@ fn thousands_of_requests_leave_everything_as_it_was() {
         let (before, pids) = (facts(), hearth.worker_pids());
         ask(warm, end);
         let after = facts();
-        assert_eq!(after.descriptors, before.descriptors, "{model}");
+        // What belongs to the last process that has ended may still be open.
+        eventually("no descriptor is left", LIMIT, || facts().descriptors <= before.descriptors);
         assert!(
             after.resident <= before.resident + (1 << 20),
             "{model}: {before:?} then {after:?}"
