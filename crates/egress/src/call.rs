@@ -1,0 +1,142 @@
+//! One call: what is asked, what comes back, how it fails. The face between doors and engine.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+
+use crate::Key;
+
+/// The body of a call. An error of it ends the call: whoever sends it has broken off.
+pub type CallBody = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// The body of an answer, with trailers. Dropped before its end: the rest is not wanted.
+pub type AnswerBody = UnsyncBoxBody<Bytes, CallError>;
+
+/// One call.
+#[derive(Debug)]
+pub struct Call {
+    /// Where it goes, and what its connection must be like.
+    pub key: Key,
+    /// Method, absolute URI, fields in order and as they were written (`hyper::ext` keeps the case), body. Without hop-by-hop fields.
+    pub request: Request<CallBody>,
+    /// How long it may wait.
+    pub limits: Limits,
+}
+
+/// How long a call may wait. Once it is under way its owner ends it, by dropping it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For a connection to be made, from look-up to TLS.
+    pub connect: Duration,
+    /// For a connection to become free, where there are as many as there may be.
+    pub queue: Duration,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    /// The final head and the body.
+    pub response: Response<AnswerBody>,
+    /// How it went.
+    pub timing: Timing,
+}
+
+/// An interim answer (100 to 199), passed on as it comes.
+pub type Interim<'a> = (StatusCode, &'a HeaderMap);
+
+/// When what was done, from the call's begin. Zero: it was there already.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// The name was resolved.
+    pub resolved: Duration,
+    /// The connection was there.
+    pub connected: Duration,
+    /// TLS was there.
+    pub secured: Duration,
+    /// The head of the answer came.
+    pub first_byte: Duration,
+    /// The connection had carried a call before.
+    pub reused: bool,
+    /// Over HTTP/2.
+    pub http2: bool,
+    /// The other end.
+    pub address: Option<SocketAddr>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    /// What may be done about it.
+    pub fate: Fate,
+    /// Why, as programs read it.
+    pub reason: Reason,
+    /// The number of the libcurl error that fits best (curl/curl.h), 0: none does.
+    pub curl: u8,
+    /// Why, as libcurl would say it.
+    pub message: String,
+}
+
+/// What a call that has no answer has come to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// Nothing has gone to the origin: it may be made elsewhere.
+    Declined,
+    /// Something has gone out: final.
+    Failed,
+}
+
+/// Why a call has no answer; the words of docs/internals/egress.md.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Reason {
+    /// The name was not found.
+    Resolve,
+    /// No address could be connected to.
+    Connect,
+    /// The TLS handshake failed.
+    Tls,
+    /// The certificate is not to be trusted.
+    Certificate,
+    /// The proxy refused, or could not be reached.
+    Proxy,
+    /// No connection became free in time.
+    Queue,
+    /// The address is on the deny-list.
+    Denied,
+    /// The wish cannot be fulfilled here.
+    Unsupported,
+    /// The connection broke.
+    Reset,
+    /// The connection was closed without an answer.
+    Empty,
+    /// What came is no HTTP.
+    Rubbish,
+    /// The HTTP/2 stream was reset.
+    Stream,
+    /// Whoever sent the body broke off.
+    Body,
+}
+
+impl Reason {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Resolve => "resolve",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Certificate => "certificate",
+            Self::Proxy => "proxy",
+            Self::Queue => "queue",
+            Self::Denied => "denied",
+            Self::Unsupported => "unsupported",
+            Self::Reset => "reset",
+            Self::Empty => "empty",
+            Self::Rubbish => "rubbish",
+            Self::Stream => "stream",
+            Self::Body => "body",
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What must be equal for two calls to share a connection. The whole of it is compared, never a hash alone.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Everything that makes a connection what it is.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Key {
+    /// The user whose process asks: users share no connection.
+    pub uid: u32,
+    /// With TLS or without.
+    pub scheme: Scheme,
+    /// Lower case; IPv6 addresses without brackets. Also the name for SNI and the certificate.
+    pub host: Arc<str>,
+    /// The target's.
+    pub port: u16,
+    /// To connect to instead of `host` and `port`.
+    pub connect_to: Option<(Arc<str>, u16)>,
+    /// Local address.
+    pub interface: Option<IpAddr>,
+    /// Which addresses are tried.
+    pub family: IpFamily,
+    /// Whose certificates are believed.
+    pub trust: Trust,
+    /// Public keys that the origin's must be among (`sha256//…`, as CURLOPT_PINNEDPUBLICKEY); empty: any.
+    pub pins: Arc<[[u8; 32]]>,
+    /// The caller's own.
+    pub certificate: Option<Certificate>,
+    /// The least version of TLS.
+    pub tls_min: TlsVersion,
+    /// The greatest version of TLS.
+    pub tls_max: TlsVersion,
+    /// Which versions of HTTP.
+    pub http: HttpVersions,
+    /// Through whom.
+    pub proxy: Option<Proxy>,
+}
+
+/// With TLS or without.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Scheme {
+    /// Without.
+    Http,
+    /// With.
+    Https,
+}
+
+/// Which addresses are tried.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum IpFamily {
+    /// IPv6 and IPv4 (RFC 8305).
+    #[default]
+    Both,
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Trust {
+    /// The system's authorities, or those the broker was given.
+    System,
+    /// The authorities in this PEM text.
+    Authorities(Arc<[u8]>),
+    /// Anybody's: nothing is verified.
+    Anyone,
+}
+
+/// A client certificate: PEM texts.
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub struct Certificate {
+    /// With its chain.
+    pub chain: Arc<[u8]>,
+    /// Its private key.
+    pub key: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Certificate")
+    }
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum TlsVersion {
+    /// 1.2
+    V1_2,
+    /// 1.3
+    V1_3,
+}
+
+/// Which versions of HTTP may be spoken.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum HttpVersions {
+    /// As ALPN finds; without TLS HTTP/1.1.
+    #[default]
+    Negotiate,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 from the first byte.
+    Http2,
+}
+
+/// A proxy between us and the origin.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Proxy {
+    /// How it is spoken to.
+    pub kind: ProxyKind,
+    /// Name or address.
+    pub host: Arc<str>,
+    /// Port.
+    pub port: u16,
+    /// Name and password.
+    pub credentials: Option<(Arc<str>, Arc<str>)>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ProxyKind {
+    /// CONNECT for `https`, absolute form for `http` (RFC 9110, 9.3.6).
+    Http,
+    /// RFC 1928; the address is resolved here.
+    Socks5,
+    /// RFC 1928; the proxy resolves the name.
+    Socks5Hostname,
+}

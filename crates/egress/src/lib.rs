@@ -1,0 +1,15 @@
+//! Outgoing connections that outlive requests and processes: the engine that owns them, and the broker's doors through which other
+//! processes use it. docs/internals/egress.md is the specification.
+//!
+//! Knows nothing of PHP and of workers.
+//!
+//! Invariants
+//! - A call goes out at most once, unless nothing of it was written or HTTP says that repeating is safe.
+//! - Two calls share a connection only when their whole [`Key`]s are equal.
+//! - Bodies are passed on as they come, both ways: no call holds more than a few buffers.
+
+mod call;
+mod key;
+
+pub use call::{Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing};
+pub use key::{Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust};
