@@ -17,10 +17,14 @@ mod engine;
 
 mod deny;
 
+mod door;
+mod peer;
+
 pub use call::{
     Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
 };
 pub use deny::{Network, NotANetwork};
+pub use door::{DoorOptions, DoorReport, DoorWatch, HttpDoor, SocketError};
 pub use engine::Engine;
 pub use key::{
     Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust,
