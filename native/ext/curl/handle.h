@@ -68,10 +68,7 @@ struct step {
     bool follows;     /* a redirect that will be followed: its body is nobody's business */
     int status;
     char *location;     /* owned; NULL: none */
-    bool secure_cookie; /* the answer sets one */
     struct verdict verdict;
-    bool unreachable; /* no broker there */
-    bool opened;      /* a socket to the broker was opened */
     long header_size; /* bytes of the head as the application has seen it */
 };
 

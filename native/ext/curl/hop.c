@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ext/curl/answer.h"
 #include "ext/curl/follow.h"
@@ -21,27 +19,6 @@ static curl_off_t now(void) {
 }
 
 #define SET(handle, option, value) libcurl.easy_setopt((handle)->curl, (option), (value))
-
-/* libcurl would wait for a connection that a full backlog has refused (EAGAIN): it gets one that is there, or none. */
-static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address) {
-    struct handle *handle = arg;
-    (void)purpose;
-    handle->step.opened = true;
-    int fd = socket(address->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, &address->addr, address->addrlen) != 0) {
-        close(fd);
-        fd = -1;
-    }
-    handle->step.unreachable = fd < 0;
-    return fd < 0 ? CURL_SOCKET_BAD : fd;
-}
-
-static int socket_is_connected(void *arg, curl_socket_t fd, curlsocktype purpose) {
-    (void)arg;
-    (void)fd;
-    (void)purpose;
-    return CURL_SOCKOPT_ALREADY_CONNECTED;
-}
 
 /* Text options that are overruled on the way to another origin. */
 static const CURLoption credentials[] = {CURLOPT_USERPWD, CURLOPT_USERNAME, CURLOPT_PASSWORD,
@@ -132,9 +109,6 @@ static void set_for_broker(struct handle *handle, const char *url) {
     SET(handle, CURLOPT_URL, url);
     SET(handle, CURLOPT_HTTPHEADER, handle->headers);
     SET(handle, CURLOPT_UNIX_SOCKET_PATH, settings_socket());
-    SET(handle, CURLOPT_OPENSOCKETFUNCTION, open_socket);
-    SET(handle, CURLOPT_OPENSOCKETDATA, handle);
-    SET(handle, CURLOPT_SOCKOPTFUNCTION, socket_is_connected);
     SET(handle, CURLOPT_WRITEFUNCTION, answer_body);
     SET(handle, CURLOPT_WRITEDATA, handle);
     SET(handle, CURLOPT_HEADERFUNCTION, answer_header);
@@ -159,8 +133,6 @@ static void put_back(const struct handle *handle, CURL *curl) {
     set_text(handle, curl, CURLOPT_URL);
     set_pointer(handle, curl, CURLOPT_HTTPHEADER);
     libcurl.easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, (char *)NULL);
-    libcurl.easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, (curl_opensocket_callback)NULL);
-    libcurl.easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, (curl_sockopt_callback)NULL);
     set_pointer(handle, curl, CURLOPT_WRITEFUNCTION);
     set_pointer(handle, curl, CURLOPT_WRITEDATA);
     set_pointer(handle, curl, CURLOPT_HEADERFUNCTION);
@@ -334,10 +306,16 @@ static CURLcode late(const struct handle *handle) {
     return fail(handle, CURLE_OPERATION_TIMEDOUT, message);
 }
 
+/* Nothing has been sent to the broker: it is not there, or its backlog is full. */
+static bool is_unreachable(const struct handle *handle, CURLcode result) {
+    return result == CURLE_COULDNT_CONNECT ||
+           (result == CURLE_SEND_ERROR && handle->step.status == 0 && info_request_size(handle) == 0);
+}
+
 /* Whether the step has to be made directly. */
 static bool turns_back(struct handle *handle, CURLcode result) {
     const struct verdict *verdict = &handle->step.verdict;
-    if (handle->step.unreachable) {
+    if (is_unreachable(handle, result)) {
         settings_notice("nobody listens there");
         return true;
     }

@@ -120,7 +120,7 @@ static curl_off_t time_of(const struct handle *handle, CURLINFO info) {
     }
 }
 
-static long own_request_size(const struct handle *handle) {
+long info_request_size(const struct handle *handle) {
     long size = own_number(handle, CURLINFO_REQUEST_SIZE);
     if (!handle->by_broker || size < handle->own_bytes) {
         return size;
@@ -141,7 +141,7 @@ void info_add_up(struct handle *handle) {
     sums.redirects++;
     sums.connects += connects(handle);
     sums.header_size += header_size(handle);
-    sums.request_size += own_request_size(handle);
+    sums.request_size += info_request_size(handle);
     sums.resolved = time_of(handle, CURLINFO_NAMELOOKUP_TIME_T);
     sums.connected = time_of(handle, CURLINFO_CONNECT_TIME_T);
     sums.secured = time_of(handle, CURLINFO_APPCONNECT_TIME_T);
@@ -262,7 +262,7 @@ CURLcode info_get(struct handle *handle, CURLINFO info, void *value) {
         *(long *)value = sums->header_size + header_size(handle);
         return CURLE_OK;
     case CURLINFO_REQUEST_SIZE:
-        *(long *)value = sums->request_size + own_request_size(handle);
+        *(long *)value = sums->request_size + info_request_size(handle);
         return CURLE_OK;
     default:
         break;
