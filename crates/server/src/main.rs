@@ -17,6 +17,7 @@ mod log;
 mod notify;
 mod php;
 mod plan;
+mod process;
 mod run_dir;
 mod runners;
 mod serve;

@@ -6,7 +6,6 @@
 //! - Drain: the front stops accepting and finishes, then the pool, then the admin address. A second signal ends it at once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,8 +13,6 @@ use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request};
 use pool::{Model, Pool, RequestContext, RequestId, Scheme, Script, StartError};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +23,8 @@ use crate::config::{self, Environment, Settings};
 use crate::detect;
 use crate::failure::Failure;
 use crate::front;
-use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript, processors};
+use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
+use crate::process::{self, Ending, Signals};
 use crate::run_dir::RunDir;
 use crate::{log, notify, php};
 
@@ -43,24 +41,9 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
             fallback.warn();
         }
     }
-    raise_descriptor_limit();
+    process::raise_descriptor_limit();
 
-    let threads = settings.server.threads.0.unwrap_or_else(default_threads);
-    let mut builder = if threads.get() == 1 {
-        tokio::runtime::Builder::new_current_thread()
-    } else {
-        tokio::runtime::Builder::new_multi_thread()
-    };
-    if threads.get() > 1 {
-        builder.worker_threads(threads.get());
-    }
-    let runtime = builder.enable_all().build().map_err(|error| {
-        Failure::caused_by(
-            "cannot start the runtime",
-            &error,
-            "lower `server.threads`, or raise the limit of processes",
-        )
-    })?;
+    let runtime = process::runtime(&settings)?;
     let outcome = runtime.block_on(run(&settings, plan, environment));
     // What still runs now was cut by a second signal: nothing is waited for.
     runtime.shutdown_background();
@@ -70,10 +53,7 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
 async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Result<(), Failure> {
     let end = Ending::default();
     let mut watchers = JoinSet::new();
-    let signals = Signals::listen().map_err(|error| {
-        Failure::caused_by("cannot listen for signals", &error, "please report this")
-    })?;
-    watchers.spawn(signals.watch(end.clone()));
+    watchers.spawn(Signals::listen()?.watch(end.clone()));
 
     let state = State::starting();
     let mut admin = JoinSet::new();
@@ -297,67 +277,4 @@ fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
         _ => "`hearth check` looks at limits and folders",
     };
     Failure::caused(error, hint)
-}
-
-/// One thread is enough for PHP on few processors: the workers need them more.
-fn default_threads() -> NonZeroUsize {
-    let processors = processors();
-    if processors.get() < 4 { NonZeroUsize::MIN } else { processors.midpoint(NonZeroUsize::MIN) }
-}
-
-/// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "limit of open files not raised");
-    }
-}
-
-/// How far the end has come.
-#[derive(Clone, Debug, Default)]
-struct Ending {
-    /// The first TERM or INT: finish what runs.
-    drain: CancellationToken,
-    /// The second: do not.
-    at_once: CancellationToken,
-}
-
-#[derive(Debug)]
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn watch(mut self, end: Ending) {
-        while !end.at_once.is_cancelled() {
-            tokio::select! {
-                Some(()) = self.terminate.recv() => end.one_more(),
-                Some(()) = self.interrupt.recv() => end.one_more(),
-                Some(()) = self.hang_up.recv() => {
-                    tracing::warn!("HUP ignored: this build cannot reload, restart the server instead");
-                }
-            }
-        }
-    }
-}
-
-impl Ending {
-    fn one_more(&self) {
-        if self.drain.is_cancelled() {
-            self.at_once.cancel();
-        } else {
-            self.drain.cancel();
-        }
-    }
 }
