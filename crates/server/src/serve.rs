@@ -3,10 +3,11 @@
 //! Invariants
 //! - Nothing is bound or started before the settings and the application are known to fit.
 //! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise.
-//! - Drain: the front stops accepting and finishes, then the pool, then the admin address. A second signal ends it at once.
+//! - Drain: the front stops accepting and finishes, then the pool, then the broker, then the admin address. A second signal ends it
+//!   at once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
@@ -21,6 +22,7 @@ use crate::admin::{Admin, Serving, State};
 use crate::cli::Target;
 use crate::config::{self, Environment, Settings};
 use crate::detect;
+use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
 use crate::front;
 use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
@@ -88,9 +90,17 @@ async fn serve_and_drain(
     let mut front = front::bind(settings, &plan).await?;
     // Kept until the pool is drained: workers that are replaced read their files again.
     let own_files = own_files(settings, &plan, environment)?;
+    let mut broker = Inside::default();
+    let mut watch = None;
+    // Before PHP starts: it is told of the socket in its environment.
+    if let Some(bound) = bind_broker(settings, own_files.as_ref())? {
+        watch = Some(bound.watch());
+        broker.start(bound);
+    }
+    let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = loop {
         let Some(php) = &plan.php else { break None };
-        let options = pool_options(php, &plan, settings, own_files.as_ref());
+        let options = pool_options(php, &plan, settings, own_files.as_ref(), socket);
         let started = tokio::select! {
             started = Pool::start(options) => started,
             () = drain.cancelled() => return Ok(()),
@@ -115,6 +125,7 @@ async fn serve_and_drain(
         listeners: listeners.clone(),
         model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
+        egress: watch.clone(),
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));
@@ -134,6 +145,7 @@ async fn serve_and_drain(
         // One patience for all: what the front has used up is not given again.
         pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
+    broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     tracing::info!("drained");
     Ok(())
 }
@@ -152,7 +164,7 @@ fn own_files(
     let Some(php) = &plan.php else { return Ok(None) };
     let ours = match &php.script {
         Some(WorkerScript::Ours { name, text }) => Some((name, text)),
-        _ if php.model.is_foreign() => None,
+        _ if php.model.is_foreign() || settings.egress.enabled => None,
         _ => return Ok(None),
     };
     let write = || {
@@ -168,10 +180,32 @@ fn own_files(
         };
         Ok(Some(OwnFiles { script, run_dir }))
     };
-    write().map_err(|error: std::io::Error| {
+    write().or_else(|error: std::io::Error| {
+        if ours.is_none() && !php.model.is_foreign() {
+            // Only the broker would be there, and PHP works without.
+            tracing::warn!(%error, "no egress broker: outgoing calls go out directly");
+            return Ok(None);
+        }
         let hint = "set `server.run_dir` to a folder that may be written";
-        Failure::caused_by("cannot write into the run folder", &error, hint)
+        Err(Failure::caused_by("cannot write into the run folder", &error, hint))
     })
+}
+
+/// The broker, unless nobody wants one. Where only its place is missing, PHP does without: its calls go out directly.
+fn bind_broker(
+    settings: &Settings,
+    own_files: Option<&OwnFiles>,
+) -> Result<Option<Broker>, Failure> {
+    let Some(own_files) = own_files.filter(|_| settings.egress.enabled) else { return Ok(None) };
+    match Broker::bind(settings, &egress::socket_in(own_files.run_dir.path())) {
+        Ok(broker) => Ok(Some(broker)),
+        Err(failure) if settings.egress.socket.0.is_some() => Err(failure),
+        Err(failure) => {
+            let reason = failure.message();
+            tracing::warn!(reason, "no egress broker: outgoing calls go out directly");
+            Ok(None)
+        }
+    }
 }
 
 fn pool_options(
@@ -179,9 +213,15 @@ fn pool_options(
     plan: &Plan,
     settings: &Settings,
     own_files: Option<&OwnFiles>,
+    egress_socket: Option<&Path>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
     env.extend(php.env.iter().cloned());
+    if let Some(socket) = egress_socket
+        && !env.iter().any(|(name, _)| name == egress::VARIABLE)
+    {
+        env.push((egress::VARIABLE.into(), socket.display().to_string()));
+    }
     let mut ini = settings.php.ini.0.clone();
     let mut default = |name: &str, value: &str| {
         if !ini.iter().any(|(set, _)| set == name) {
