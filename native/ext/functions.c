@@ -1,4 +1,5 @@
 /* The PHP functions of the `hearth` extension: they check arguments and ask the host (host.h). hearth.stub.php is their manual. */
+#include "ext/curl/egress.h"
 #include "function_statics.h"
 #include "header_line.h"
 #include "host.h"
@@ -17,6 +18,9 @@
 #endif
 
 const struct hearth_host *hearth_host;
+
+/* NULL: ext-curl's calls go through the broker; otherwise why not. */
+static const char *why_direct;
 
 PHP_FUNCTION(hearth_handle_request) {
     zend_fcall_info fci;
@@ -215,10 +219,17 @@ static PHP_RSHUTDOWN_FUNCTION(hearth) {
 
 static PHP_MINIT_FUNCTION(hearth) {
     (void)type;
+    why_direct = egress_startup(module_number);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", -4, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_INFO", 0, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_WARN", 4, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_ERROR", 8, CONST_PERSISTENT);
+    return SUCCESS;
+}
+
+static PHP_MSHUTDOWN_FUNCTION(hearth) {
+    (void)type;
+    egress_shutdown(module_number);
     return SUCCESS;
 }
 
@@ -227,15 +238,21 @@ static PHP_MINFO_FUNCTION(hearth) {
     php_info_print_table_start();
     php_info_print_table_row(2, "Hearth", "enabled");
     php_info_print_table_row(2, "Version", HEARTH_VERSION);
+    php_info_print_table_row(2, "Egress broker", why_direct == NULL ? "on" : why_direct);
     php_info_print_table_end();
 }
 
+/* Its calls are redirected, so it has to be there first. */
+static const zend_module_dep dependencies[] = {ZEND_MOD_OPTIONAL("curl") ZEND_MOD_END};
+
 zend_module_entry hearth_module_entry = {
-    STANDARD_MODULE_HEADER,
+    STANDARD_MODULE_HEADER_EX,
+    NULL,
+    dependencies,
     "hearth",
     ext_functions,
     PHP_MINIT(hearth),
-    NULL,
+    PHP_MSHUTDOWN(hearth),
     NULL,
     PHP_RSHUTDOWN(hearth),
     PHP_MINFO(hearth),

@@ -14,8 +14,26 @@ mod options;
 mod stats;
 
 mod engine;
+mod origin;
+mod repeat;
+mod request;
+mod upload;
 
+mod http1;
+mod http2;
+
+mod connect;
 mod deny;
+mod dns;
+mod eyeballs;
+mod proxy;
+mod stream;
+mod tls;
+
+mod errors;
+mod memory;
+#[cfg(test)]
+mod testing;
 
 mod door;
 mod peer;
@@ -29,5 +47,6 @@ pub use engine::Engine;
 pub use key::{
     Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust,
 };
+pub use memory::{recall, remember};
 pub use options::Options;
 pub use stats::{OriginReport, OriginStats};

@@ -51,12 +51,12 @@ impl Counters {
     /// A call to `origin` got no answer.
     pub(crate) fn refused(&self, origin: &str, refusal: &Refusal) {
         let Some(since) = self.count(origin, refusal, Instant::now()) else { return };
-        let (reason, message) = (refusal.word, &*refusal.message);
+        let (reason, detail) = (refusal.word, &*refusal.message);
         match refusal.fate {
             Fate::Declined => {
-                tracing::warn!(origin, reason, message, since, "outgoing call declined");
+                tracing::warn!(origin, reason, detail, since, "outgoing call declined");
             }
-            Fate::Failed => tracing::warn!(origin, reason, message, since, "outgoing call failed"),
+            Fate::Failed => tracing::warn!(origin, reason, detail, since, "outgoing call failed"),
         }
     }
 

@@ -1,0 +1,151 @@
+/* What is known of one CURL handle of ext-curl: the options that were set, and the call it is making.
+ *
+ * Promises
+ * - Options are kept as libcurl keeps them: strings copied, everything else borrowed from ext-curl, which must keep it for libcurl.
+ * - Lives exactly as long as the handle (curl_easy_init to curl_easy_cleanup), in the C heap like the handle.
+ */
+#ifndef HEARTH_EXT_CURL_HANDLE_H
+#define HEARTH_EXT_CURL_HANDLE_H
+
+#include "ext/curl/libcurl.h"
+
+#include <stddef.h>
+
+/* How an option bears on the way a call can take. */
+enum rule {
+    RULE_INDIFFERENT, /* means the same on either way: not kept */
+    RULE_NUMBER,      /* kept, looked at by route.c */
+    RULE_TEXT,
+    RULE_POINTER,
+    RULE_HEAD_TEXT, /* text that becomes part of the request's head: refused with a line break in it */
+    RULE_DIRECT,    /* anything but zero: the call goes directly */
+    RULE_DIRECT_UNLESS_ONE,
+};
+
+enum rule rule_of(CURLoption option);
+
+struct option {
+    CURLoption id;
+    bool forbids; /* while it is set, calls go directly */
+    long number;
+    void *pointer;
+    char *text; /* owned */
+};
+
+enum method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_MIME, METHOD_PUT };
+
+/* Where a call is. */
+enum way {
+    WAY_NONE,   /* no call under way */
+    WAY_BROKER, /* to the broker */
+    WAY_DIRECT, /* directly, after the broker had been tried */
+};
+
+struct text {
+    char *bytes; /* owned */
+    size_t len, room;
+};
+
+/* What the broker says about an answer (docs/internals/egress.md). */
+struct verdict {
+    enum { VERDICT_ANSWER, VERDICT_DECLINED, VERDICT_FAILED } kind;
+    char reason[16];
+    int error;
+    char message[CURL_ERROR_SIZE];
+    /* Hearth-Timing; microseconds */
+    bool timed, reused;
+    long resolved, connected, secured;
+    char protocol[4];
+    char address[64];
+    long port;
+};
+
+/* One request of a call, and its answer: redirects make several. */
+struct step {
+    struct text head; /* lines of the answer that the application has not seen yet */
+    size_t delivered; /* of them: what it has seen, when it paused among them */
+    bool head_done;   /* the final head is complete; what comes now are trailers */
+    bool follows;     /* a redirect that will be followed: its body is nobody's business */
+    int status;
+    char *location;     /* owned; NULL: none */
+    struct verdict verdict;
+    long header_size; /* bytes of the head as the application has seen it */
+};
+
+/* What differs from the options that were set, from a redirect on. */
+struct onward {
+    char *url; /* owned; NULL: no redirect yet */
+    bool get;  /* a POST or PUT has become a GET */
+    bool anonymous; /* another origin: no credentials */
+    bool other_host; /* nor a Host field of the caller's */
+    char *referer; /* owned; NULL: as set */
+};
+
+/* Sums over the steps before this one, as libcurl's CURLINFO would have them. */
+struct sums {
+    long redirects, connects, header_size, request_size;
+    curl_off_t total, resolved, connected, secured, prepared, first_byte, redirect; /* microseconds */
+};
+
+struct handle {
+    CURL *curl;
+    struct handle *next;
+    struct option *options;
+    size_t option_count, option_room;
+    enum method method;
+    bool no_body;       /* CURLOPT_NOBODY */
+    bool streamed;      /* the body comes from the read callback */
+    bool cookie_engine; /* outlives curl_easy_reset() */
+    bool cookie_files;  /* cookies come from elsewhere, or go there */
+
+    enum way way;
+    CURLM *multi; /* the call is made by it */
+    char *origin; /* of the step: `https://host:port`. Owned */
+    bool https;
+    bool cut_port; /* `:443` was left out of the URL for libcurl */
+    struct curl_slist *headers; /* of the step. Owned */
+    long own_bytes; /* of the request's head: ours */
+    struct step step;
+    struct onward onward;
+    struct sums sums;
+    enum method step_method;
+    curl_off_t began; /* microseconds, monotonic */
+
+    /* What the application's read callback has given, in case it is needed again. */
+    struct text given;
+    size_t given_again;
+    bool given_lost, given_end;
+
+    /* The last call. */
+    bool by_broker; /* its last step was made by the broker: CURLINFO is ours to mend */
+    char *effective_url; /* owned */
+    char *redirect_url;  /* owned */
+};
+
+/* NULL for a handle that is not ext-curl's. */
+struct handle *handle_of(CURL *curl);
+struct handle *handle_new(CURL *curl);
+/* A copy of the options, for a handle that libcurl has duplicated. */
+struct handle *handle_copy(const struct handle *from, CURL *curl);
+void handle_free(struct handle *handle);
+/* As curl_easy_reset(). */
+void handle_reset(struct handle *handle);
+
+/* An option as given to curl_easy_setopt(), once libcurl has taken it. */
+void handle_keep(struct handle *handle, CURLoption option, long number, void *pointer);
+
+long handle_number(const struct handle *handle, CURLoption option, long otherwise);
+const char *handle_text(const struct handle *handle, CURLoption option);
+void *handle_pointer(const struct handle *handle, CURLoption option);
+/* Whether an option is set that only the direct way knows. */
+bool handle_forbids(const struct handle *handle);
+
+/* Shares of ext-curl that share cookies. */
+void share_keep(CURLSH *share, bool cookies);
+bool share_has_cookies(const CURLSH *share);
+
+void text_append(struct text *text, const char *bytes, size_t len);
+void text_clear(struct text *text);
+void text_free(struct text *text);
+
+#endif

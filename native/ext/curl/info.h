@@ -1,0 +1,22 @@
+/* curl_easy_getinfo() for calls made by the broker: what libcurl knows of the hop becomes what is true of the origin. */
+#ifndef HEARTH_EXT_CURL_INFO_H
+#define HEARTH_EXT_CURL_INFO_H
+
+#include "ext/curl/handle.h"
+
+CURLcode info_get(struct handle *handle, CURLINFO info, void *value);
+
+/* Of the step that is under way or over. Borrowed: until the next call of these functions. */
+const char *info_effective_url(struct handle *handle);
+
+/* Bytes of the request that have been sent in this step, as far as they are the application's. */
+long info_request_size(const struct handle *handle);
+
+/* The call is over: keeps what libcurl forgets when its options are put back. */
+void info_remember(struct handle *handle);
+/* A new call begins, or a new step. */
+void info_forget(struct handle *handle);
+/* A redirect is being followed: adds this step to the sums. */
+void info_add_up(struct handle *handle);
+
+#endif

@@ -1,0 +1,186 @@
+/* See multi.h. A handle that is done may have to run once more (hop.h), so what libcurl reports is read here first; what is really over
+ * waits in a queue of ours. Its bound is the number of handles. */
+#include "ext/curl/multi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ext/curl/hop.h"
+
+struct message {
+    CURLMsg message;
+    struct message *next;
+};
+
+struct multi {
+    CURLM *multi;
+    struct multi *next;
+    size_t under_way; /* handles whose call is at the broker, or came from there */
+    struct message *first, **end;
+    CURLMsg read; /* the last one handed out */
+};
+
+static struct multi *multis;
+
+static struct multi *multi_of(CURLM *curl) {
+    struct multi *multi = multis;
+    while (multi != NULL && multi->multi != curl) {
+        multi = multi->next;
+    }
+    return multi;
+}
+
+static struct multi *multi_make(CURLM *curl) {
+    struct multi *multi = calloc(1, sizeof *multi);
+    if (multi == NULL) {
+        abort();
+    }
+    *multi = (struct multi){.multi = curl, .next = multis, .end = &multi->first};
+    multis = multi;
+    return multi;
+}
+
+static void drop_messages(struct multi *multi, const CURL *of) {
+    struct message **place = &multi->first;
+    while (*place != NULL) {
+        struct message *message = *place;
+        if (of == NULL || message->message.easy_handle == of) {
+            *place = message->next;
+            free(message);
+        } else {
+            place = &message->next;
+        }
+    }
+    multi->end = place;
+}
+
+static void push(struct multi *multi, CURL *curl, CURLcode result) {
+    struct message *message = calloc(1, sizeof *message);
+    if (message == NULL) {
+        abort();
+    }
+    message->message.msg = CURLMSG_DONE;
+    message->message.easy_handle = curl;
+    message->message.data.result = result;
+    *multi->end = message;
+    multi->end = &message->next;
+}
+
+static void leave(struct multi *multi, struct handle *handle) {
+    if (multi != NULL && handle->multi != NULL) {
+        multi->under_way--;
+    }
+    handle->multi = NULL;
+}
+
+CURLMcode multi_add_handle(CURLM *curl_multi, CURL *curl) {
+    struct handle *handle = handle_of(curl);
+    bool taken = handle != NULL && handle->way == WAY_NONE && hop_begin(handle);
+    CURLMcode code = libcurl.multi_add_handle(curl_multi, curl);
+    if (!taken) {
+        return code;
+    }
+    if (code != CURLM_OK) {
+        hop_abandon(handle);
+        return code;
+    }
+    struct multi *multi = multi_of(curl_multi);
+    if (multi == NULL) {
+        multi = multi_make(curl_multi);
+    }
+    multi->under_way++;
+    handle->multi = curl_multi;
+    return code;
+}
+
+CURLMcode multi_remove_handle(CURLM *curl_multi, CURL *curl) {
+    struct multi *multi = multi_of(curl_multi);
+    struct handle *handle = handle_of(curl);
+    CURLMcode code = libcurl.multi_remove_handle(curl_multi, curl);
+    if (multi != NULL && code == CURLM_OK) {
+        drop_messages(multi, curl);
+        if (handle != NULL && handle->multi == curl_multi) {
+            leave(multi, handle);
+            hop_abandon(handle);
+        }
+    }
+    return code;
+}
+
+/* One that libcurl says is done. True: it runs once more. */
+static bool settle(struct multi *multi, CURL *curl, CURLcode result) {
+    struct handle *handle = handle_of(curl);
+    bool again = handle != NULL && handle->multi == multi->multi && hop_end(handle, &result);
+    if (again) {
+        libcurl.multi_remove_handle(multi->multi, curl);
+        if (libcurl.multi_add_handle(multi->multi, curl) == CURLM_OK) {
+            return true;
+        }
+        result = CURLE_FAILED_INIT;
+        hop_abandon(handle);
+    }
+    if (handle != NULL && handle->multi == multi->multi) {
+        leave(multi, handle);
+    }
+    push(multi, curl, result);
+    return false;
+}
+
+CURLMcode multi_perform(CURLM *curl_multi, int *running) {
+    CURLMcode code = libcurl.multi_perform(curl_multi, running);
+    struct multi *multi = multi_of(curl_multi);
+    bool again = multi != NULL && multi->under_way > 0;
+    while (again && code == CURLM_OK) {
+        int left;
+        CURLMsg *message;
+        again = false;
+        while ((message = libcurl.multi_info_read(curl_multi, &left)) != NULL) {
+            again |= settle(multi, message->easy_handle, message->data.result);
+        }
+        if (again) {
+            code = libcurl.multi_perform(curl_multi, running);
+        }
+    }
+    return code;
+}
+
+CURLMsg *multi_info_read(CURLM *curl_multi, int *left) {
+    struct multi *multi = multi_of(curl_multi);
+    if (multi == NULL || multi->first == NULL) {
+        return libcurl.multi_info_read(curl_multi, left);
+    }
+    struct message *message = multi->first;
+    multi->read = message->message;
+    multi->first = message->next;
+    if (multi->first == NULL) {
+        multi->end = &multi->first;
+    }
+    free(message);
+    *left = 0;
+    for (message = multi->first; message != NULL; message = message->next) {
+        ++*left;
+    }
+    return &multi->read;
+}
+
+CURLMcode multi_cleanup(CURLM *curl_multi) {
+    CURLMcode code = libcurl.multi_cleanup(curl_multi);
+    for (struct multi **place = &multis; *place != NULL; place = &(*place)->next) {
+        struct multi *multi = *place;
+        if (multi->multi == curl_multi) {
+            *place = multi->next;
+            drop_messages(multi, NULL);
+            free(multi);
+            break;
+        }
+    }
+    return code;
+}
+
+void multi_forget(struct handle *handle) {
+    struct multi *multi = handle->multi != NULL ? multi_of(handle->multi) : NULL;
+    if (multi != NULL) {
+        drop_messages(multi, handle->curl);
+        leave(multi, handle);
+    }
+}

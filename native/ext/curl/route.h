@@ -1,0 +1,31 @@
+/* May this call go through the broker, and what does the broker have to know? The options' side of docs/internals/egress.md. */
+#ifndef HEARTH_EXT_CURL_ROUTE_H
+#define HEARTH_EXT_CURL_ROUTE_H
+
+#include "ext/curl/handle.h"
+
+/* An http or https URL, taken apart. Borrowed from it. */
+struct target {
+    bool https;
+    bool has_user;
+    const char *authority, *authority_end; /* with user and port */
+    const char *host, *host_end;           /* with brackets */
+    const char *port, *port_end;           /* digits; empty: none given */
+};
+
+/* False for a URL that libcurl might read in another way than we do. */
+bool target_read(const char *url, struct target *target);
+/* The port that is connected to. */
+long target_port(const struct target *target);
+
+/* Whether `wanted` is in the list that CURLOPT_PROTOCOLS_STR takes. */
+bool route_names_protocol(const char *names, const char *wanted);
+
+/* Decides about the step to `url` with the options of `handle`, and fills what the hop needs: origin, https, cut_port, headers, own_bytes.
+ * The URL for libcurl, owned by the caller, or NULL: directly. */
+char *route_to_broker(struct handle *handle, const char *url);
+
+/* The fields for a step that a redirect leads to and that is made directly: headers. */
+void route_directly(struct handle *handle, const char *url);
+
+#endif

@@ -1,0 +1,167 @@
+/* See settings.h, and egress.h for the life cycle. */
+#include "ext/curl/settings.h"
+
+#include <fcntl.h>
+#include <php.h>
+#include <php_ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "ext/curl/egress.h"
+#include "ext/curl/libcurl.h"
+#include "ext/host.h"
+
+enum { TOKEN_LEN = 64 };
+
+static struct {
+    char *egress;
+    bool intercept_curl;
+} settings;
+
+/* HEARTH_EGRESS as it was when the process started: php-fpm clears the environment of its children. */
+static char *from_environment;
+static bool hooked;
+static char token[TOKEN_LEN + 1];
+static struct timespec token_time;
+static pid_t noticed_by;
+
+/* clang-format off */
+static PHP_INI_MH(on_egress) {
+    (void)entry; (void)mh_arg1; (void)mh_arg2; (void)mh_arg3; (void)stage;
+    settings.egress = new_value != NULL ? ZSTR_VAL(new_value) : NULL;
+    token[0] = '\0';
+    return SUCCESS;
+}
+
+static PHP_INI_MH(on_intercept) {
+    (void)entry; (void)mh_arg1; (void)mh_arg2; (void)mh_arg3; (void)stage;
+    settings.intercept_curl = zend_ini_parse_bool(new_value);
+    return SUCCESS;
+}
+
+PHP_INI_BEGIN()
+    PHP_INI_ENTRY("hearth.egress", "auto", PHP_INI_SYSTEM, on_egress)
+    PHP_INI_ENTRY("hearth.intercept_curl", "1", PHP_INI_SYSTEM, on_intercept)
+PHP_INI_END()
+/* clang-format on */
+
+static bool is_off(const char *value) {
+    /* the ini parser makes `off` an empty string */
+    return value == NULL || *value == '\0' || strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0;
+}
+
+const char *settings_socket(void) {
+    const char *path = settings.egress;
+    if (!settings.intercept_curl || is_off(path)) {
+        return NULL;
+    }
+    if (strcasecmp(path, "auto") == 0) {
+        path = from_environment;
+    }
+    if (is_off(path) || path[0] != '/' || strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) {
+        return NULL;
+    }
+    return path;
+}
+
+/* `egress.token` beside the socket. */
+static bool token_path(char *path, size_t room) {
+    const char *file = settings_socket();
+    const char *slash = file != NULL ? strrchr(file, '/') : NULL;
+    return slash != NULL &&
+           snprintf(path, room, "%.*s/egress.token", (int)(slash - file), file) < (int)room;
+}
+
+static void read_token(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    token[0] = '\0';
+    if (fd < 0) {
+        return;
+    }
+    ssize_t len = read(fd, token, TOKEN_LEN);
+    close(fd);
+    token[len == TOKEN_LEN && strspn(token, "0123456789abcdefABCDEF") >= TOKEN_LEN ? TOKEN_LEN : 0] = '\0';
+}
+
+/* A broker that starts anew writes a new one: the file is looked at before each call, which costs a microsecond. */
+const char *settings_token(void) {
+    char path[sizeof((struct sockaddr_un *)0)->sun_path + 16];
+    struct stat file;
+    if (!token_path(path, sizeof path) || stat(path, &file) != 0) {
+        settings_notice("there is no token beside the socket");
+        return NULL;
+    }
+    if (token[0] == '\0' || file.st_mtim.tv_sec != token_time.tv_sec ||
+        file.st_mtim.tv_nsec != token_time.tv_nsec) {
+        read_token(path);
+        token_time = file.st_mtim;
+    }
+    if (token[0] == '\0') {
+        settings_notice("its token cannot be read");
+        return NULL;
+    }
+    return token;
+}
+
+void settings_forget_token(void) {
+    token[0] = '\0';
+}
+
+void settings_notice(const char *why) {
+    char line[256];
+    if (noticed_by == getpid()) {
+        return;
+    }
+    noticed_by = getpid();
+    snprintf(line, sizeof line, "hearth: no egress broker at %s (%s): calls go directly",
+        settings_socket(), why);
+    if (hearth_host == NULL) {
+        php_log_err_with_severity(line, LOG_NOTICE);
+        return;
+    }
+    zend_string *text = zend_string_init(line, strlen(line), 0);
+    hearth_host->log(LOG_NOTICE, text, ZSTR_EMPTY_ALLOC());
+    zend_string_release(text);
+}
+
+/* An address inside ext-curl, or NULL: it is not there. */
+static const void *inside_curl(void) {
+    const zend_module_entry *module =
+        zend_hash_str_find_ptr(&module_registry, "curl", strlen("curl"));
+    if (module == NULL || module->functions == NULL) {
+        return NULL;
+    }
+    /* its own table: another extension may have put itself into the engine's */
+    return (const void *)module->functions[0].handler;
+}
+
+const char *egress_startup(int module_number) {
+    const char *said = getenv("HEARTH_EGRESS");
+    from_environment = said != NULL ? strdup(said) : NULL;
+    zend_register_ini_entries(ini_entries, module_number);
+    const void *curl = inside_curl();
+    if (settings_socket() == NULL) {
+        return "off";
+    }
+    if (curl == NULL) {
+        return "ext-curl is not loaded";
+    }
+    const char *why = libcurl_take_over(curl);
+    hooked = why == NULL;
+    return why;
+}
+
+void egress_shutdown(int module_number) {
+    if (hooked) {
+        libcurl_give_back();
+        hooked = false;
+    }
+    free(from_environment);
+    from_environment = NULL;
+    zend_unregister_ini_entries(module_number);
+}

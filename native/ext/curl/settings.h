@@ -1,0 +1,18 @@
+/* Where the broker is, as the ini settings and the environment say. */
+#ifndef HEARTH_EXT_CURL_SETTINGS_H
+#define HEARTH_EXT_CURL_SETTINGS_H
+
+#include <stdbool.h>
+
+/* The broker's socket, or NULL: every call goes directly. Borrowed: until the next call of PHP code. */
+const char *settings_socket(void);
+
+/* The token that lies beside the socket, 64 digits, or NULL. Static. */
+const char *settings_token(void);
+/* It was not the right one: the broker has started anew. */
+void settings_forget_token(void);
+
+/* Says once per process that there is no broker. */
+void settings_notice(const char *why);
+
+#endif

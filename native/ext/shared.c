@@ -1,0 +1,30 @@
+/* The extension as a library of its own, hearth-8.x.so, for php-fpm and the command line. Not part of the worker.
+ *
+ * Promises
+ * - Brings functions of Hearth's own names only: those of other servers are those servers' to bring.
+ */
+#include "ext/host.h"
+
+#include "ext/hearth_arginfo.h"
+
+/* clang-format off */
+static const zend_function_entry own_functions[] = {
+    ZEND_FE(hearth_handle_request, arginfo_hearth_handle_request)
+    ZEND_FE(hearth_finish_request, arginfo_hearth_finish_request)
+    ZEND_FE(hearth_request_headers, arginfo_hearth_headers)
+    ZEND_FE(hearth_response_headers, arginfo_hearth_headers)
+    ZEND_FE(hearth_log, arginfo_hearth_log)
+    ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
+    ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
+    ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)
+    ZEND_FE(hearth_put_back_statics, arginfo_hearth_put_back_statics)
+    ZEND_FE_END
+};
+/* clang-format on */
+
+ZEND_DLEXPORT zend_module_entry *get_module(void) {
+    (void)ext_functions;
+    (void)arginfo_headers_send;
+    hearth_module_entry.functions = own_functions;
+    return &hearth_module_entry;
+}
