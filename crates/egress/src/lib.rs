@@ -10,6 +10,20 @@
 
 mod call;
 mod key;
+mod options;
+mod stats;
 
-pub use call::{Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing};
-pub use key::{Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust};
+mod engine;
+
+mod deny;
+
+pub use call::{
+    Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
+};
+pub use deny::{Network, NotANetwork};
+pub use engine::Engine;
+pub use key::{
+    Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust,
+};
+pub use options::Options;
+pub use stats::{OriginReport, OriginStats};

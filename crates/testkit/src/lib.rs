@@ -1,11 +1,20 @@
-//! For tests only: peers that behave on cue, the peers Hearth is compared with, and clients that show every byte.
+//! For tests only: peers that behave on cue, the peers Hearth is compared with, distance, and clients that show every byte.
 
+mod certificates;
+mod delay_proxy;
 mod http1;
+mod origin;
 mod php_fpm;
 mod process;
 mod programs;
 
+pub use certificates::{Certificate, Certificates, certificates};
+pub use delay_proxy::{DelayProxy, Distance};
 pub use http1::{Answer, Client, head};
+pub use origin::{
+    After, Body, Connection, Fields, Greeting, Handshake, Origin, Reply, Seen, Setup, Step, Turn,
+    pattern, routes,
+};
 pub use php_fpm::PhpFpm;
 pub use process::{Log, ProcessFacts, Running, eventually};
 pub use programs::{fake_worker, php_worker};

@@ -11,8 +11,9 @@ use serde_json::Value;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("pool", &["wire"]),
+    ("egress", &["wire"]),
     ("front-http", &["pool"]),
-    ("server", &["front-http", "pool", "wire"]),
+    ("server", &["egress", "front-http", "pool", "wire"]),
     ("testkit", &["wire"]),
 ];
 

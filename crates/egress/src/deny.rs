@@ -1,0 +1,143 @@
+//! Where nobody may call: networks, judged after resolving.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Addresses with a common beginning, as in `169.254.0.0/16`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Network {
+    first: IpAddr,
+    prefix: u8,
+}
+
+/// Why a text names no network.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0:?} is no network: write it as 10.0.0.0/8, fd00::/8 or as one address")]
+pub struct NotANetwork(String);
+
+impl Network {
+    /// 169.254.0.0/16 and fe80::/10: where clouds keep their metadata services.
+    pub fn link_local() -> Vec<Self> {
+        let v4 = Self { first: IpAddr::from([169, 254, 0, 0]), prefix: 16 };
+        let v6 = Self { first: IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0]), prefix: 10 };
+        vec![v4, v6]
+    }
+
+    /// Is the address in it? An IPv4 address in the clothes of IPv6 is the IPv4 address that it reaches.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.first.to_canonical(), reached(address)) {
+            (IpAddr::V4(first), IpAddr::V4(address)) => {
+                // The prefix of a mapped network counts from the start of the IPv6 address.
+                let prefix = if self.first.is_ipv6() { self.prefix - 96 } else { self.prefix };
+                let mask = u32::MAX.checked_shl(u32::from(32 - prefix)).unwrap_or(0);
+                first.to_bits() & mask == address.to_bits() & mask
+            }
+            (IpAddr::V6(first), IpAddr::V6(address)) => {
+                let mask = u128::MAX.checked_shl(u32::from(128 - self.prefix)).unwrap_or(0);
+                first.to_bits() & mask == address.to_bits() & mask
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether the address is in one of the networks.
+pub(crate) fn denied(networks: &[Network], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(address))
+}
+
+/// The address that packets to this one come to: of IPv4 addresses written as IPv6 (RFC 4291, 2.5.5; NAT64, RFC 6052) the IPv4 one.
+fn reached(address: IpAddr) -> IpAddr {
+    const NAT64: u128 = 0x0064_ff9b_u128 << 96;
+
+    match address.to_canonical() {
+        IpAddr::V6(v6) if v6.to_bits() >> 32 == NAT64 >> 32 => embedded(v6),
+        // ::a.b.c.d, deprecated; :: and ::1 are addresses of their own.
+        IpAddr::V6(v6) if v6.to_bits() >> 32 == 0 && v6.to_bits() > 1 => embedded(v6),
+        other => other,
+    }
+}
+
+fn embedded(v6: Ipv6Addr) -> IpAddr {
+    let [.., a, b, c, d] = v6.octets();
+    IpAddr::from([a, b, c, d])
+}
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+        let wrong = || NotANetwork(text.to_owned());
+        let (first, prefix) = match text.split_once('/') {
+            Some((first, prefix)) => (first, Some(prefix)),
+            None => (text, None),
+        };
+        let first: IpAddr = first.trim().parse().ok().ok_or_else(wrong)?;
+        let longest = if first.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(prefix) => prefix.trim().parse().ok().ok_or_else(wrong)?,
+            None => longest,
+        };
+        // Of a mapped network less than 96 bits would be all of IPv4 and more: nobody means that.
+        let least = if first.to_canonical().is_ipv4() && first.is_ipv6() { 96 } else { 0 };
+        if (least..=longest).contains(&prefix) { Ok(Self { first, prefix }) } else { Err(wrong()) }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.first, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse().expect("a network")
+    }
+
+    #[test]
+    fn a_network_holds_its_addresses_and_no_others() {
+        for (net, address, inside) in [
+            ("169.254.0.0/16", "169.254.169.254", true),
+            ("169.254.0.0/16", "169.253.255.255", false),
+            ("169.254.0.0/16", "::ffff:169.254.169.254", true),
+            ("169.254.0.0/16", "64:ff9b::a9fe:a9fe", true),
+            ("169.254.0.0/16", "::a9fe:a9fe", true),
+            ("fe80::/10", "fe80::1", true),
+            ("fe80::/10", "febf::1", true),
+            ("fe80::/10", "fec0::1", false),
+            ("fe80::/10", "169.254.1.1", false),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "11.1.2.3", false),
+            ("0.0.0.0/0", "8.8.8.8", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("::/0", "2001:db8::1", true),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("::1", "::1", true),
+        ] {
+            let address: IpAddr = address.parse().expect("an address");
+            assert_eq!(network(net).contains(address), inside, "{address} in {net}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused_with_its_text() {
+        for text in
+            ["", "10.0.0.0/33", "fe80::/129", "10.0.0/8", "x/8", "10.0.0.0/-1", "::ffff:1.2.3.4/8"]
+        {
+            let why = text.parse::<Network>().expect_err(text);
+            assert!(why.to_string().starts_with(&format!("{text:?} is no network")), "{why}");
+        }
+    }
+
+    #[test]
+    fn networks_are_written_as_they_are_read() {
+        for text in ["10.0.0.0/8", "fe80::/10"] {
+            assert_eq!(network(text).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Distance on one machine: a TCP proxy that holds every byte back for half a round trip, each way.
+//!
+//! A connection costs its client the round trip that a real one would cost, though the system's own handshake is over at once: the
+//! first bytes wait for it. With slow start no more bytes are under way than a young connection would send (RFC 5681, RFC 6928).
+//! No kernel module, no privileges: what `netem` does where there is none.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Bytes of a segment (RFC 6691 on Ethernet).
+const SEGMENT: usize = 1460;
+/// Segments of the initial window (RFC 6928).
+const INITIAL_WINDOW: usize = 10 * SEGMENT;
+/// After so long without a byte the window is the initial one again (RFC 5681, 4.1; Linux counts in retransmission times).
+const IDLE: Duration = Duration::from_millis(500);
+/// Pieces under way in one direction; a piece is at most 16 KiB. When it is full, the sender waits.
+const UNDER_WAY: usize = 1024;
+/// What is read at once.
+const PIECE: usize = 16 << 10;
+
+/// How far away the other end is.
+#[derive(Clone, Copy, Debug)]
+pub struct Distance {
+    /// One round trip.
+    pub round_trip: Duration,
+    /// The window opens as that of a TCP connection does.
+    pub slow_start: bool,
+}
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct DelayProxy {
+    address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    end: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl DelayProxy {
+    /// Starts one in front of `target`, on 127.0.0.1 and any free port, in a thread of its own.
+    pub fn start(target: SocketAddr, distance: Distance) -> Self {
+        Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), target, distance)
+            .expect("a port of loopback is free")
+    }
+
+    /// Starts one at this address.
+    pub fn listen(address: SocketAddr, target: SocketAddr, distance: Distance) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (end, ended) = watch::channel(false);
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&accepted);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("it is non-blocking");
+                accept(listener, target, distance, ended, &count).await;
+            });
+        });
+        Ok(Self { address, accepted, end, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections it has taken.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Blocks until a signal ends the process: for the program.
+    pub fn serve_forever(mut self) {
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for DelayProxy {
+    fn drop(&mut self) {
+        self.end.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    target: SocketAddr,
+    distance: Distance,
+    mut ended: watch::Receiver<bool>,
+    accepted: &AtomicUsize,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = ended.wait_for(|over| *over) => return,
+            Some(_) = connections.join_next() => {}
+            near = listener.accept() => {
+                let Ok((near, _)) = near else { continue };
+                accepted.fetch_add(1, Ordering::Relaxed);
+                // A peer that is gone has ended it for both.
+                connections.spawn(async move { drop(join(near, target, distance).await) });
+            }
+        }
+    }
+}
+
+async fn join(near: TcpStream, target: SocketAddr, distance: Distance) -> io::Result<()> {
+    // The client's SYN and the answer to it.
+    let established = Instant::now() + distance.round_trip;
+    let far = TcpStream::connect(target).await?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    let (near_read, near_write) = near.into_split();
+    let (far_read, far_write) = far.into_split();
+    let there = carry(near_read, far_write, established, distance);
+    let back = carry(far_read, near_write, established, distance);
+    tokio::try_join!(there, back)?;
+    Ok(())
+}
+
+/// One direction: bytes go in when the window allows it, and come out half a round trip later.
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    established: Instant,
+    distance: Distance,
+) -> io::Result<()> {
+    let (send, mut receive) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
+    let send_side = async move {
+        let clock = Clock::new()?;
+        let mut window = Window::new();
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let length = from.read(&mut buffer).await?;
+            let mut rest = &buffer[..length];
+            let came = Instant::now().max(established);
+            if length == 0 {
+                return Ok(());
+            }
+            let mut at = came;
+            while !rest.is_empty() {
+                let room = if distance.slow_start {
+                    window.room(at, distance.round_trip)
+                } else {
+                    Ok(rest.len())
+                };
+                match room {
+                    Ok(room) => {
+                        let (piece, later) = rest.split_at(room.min(rest.len()));
+                        window.sent(at, piece.len());
+                        rest = later;
+                        if send.send((at + distance.round_trip / 2, piece.to_vec())).await.is_err()
+                        {
+                            return Ok(());
+                        }
+                    }
+                    Err(until) => {
+                        clock.sleep_until(until).await?;
+                        at = until.max(Instant::now());
+                    }
+                }
+            }
+        }
+    };
+    let receive_side = async move {
+        let clock = Clock::new()?;
+        while let Some((due, bytes)) = receive.recv().await {
+            clock.sleep_until(due).await?;
+            to.write_all(&bytes).await?;
+        }
+        to.shutdown().await
+    };
+    tokio::try_join!(send_side, receive_side).map(drop)
+}
+
+/// The sender's view of the way: what is out, and how much may be.
+#[derive(Debug)]
+struct Window {
+    size: usize,
+    out: usize,
+    /// When each piece that is out will have been acknowledged.
+    pieces: VecDeque<(Instant, usize)>,
+    last: Option<Instant>,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self { size: INITIAL_WINDOW, out: 0, pieces: VecDeque::new(), last: None }
+    }
+
+    /// How many bytes may go at `now`, or when some may.
+    fn room(&mut self, now: Instant, round_trip: Duration) -> Result<usize, Instant> {
+        while let Some(&(sent, length)) = self.pieces.front()
+            && sent + round_trip <= now
+        {
+            self.pieces.pop_front();
+            self.out -= length;
+            // Slow start: a byte more for each byte that has arrived, so it doubles in a round trip.
+            self.size += length;
+        }
+        if self.last.is_some_and(|last| now.duration_since(last) >= IDLE) {
+            self.size = INITIAL_WINDOW;
+        }
+        match self.size.saturating_sub(self.out) {
+            0 => {
+                let (sent, _) = self.pieces.front().expect("a full window has pieces out");
+                Err(*sent + round_trip)
+            }
+            room => Ok(room),
+        }
+    }
+
+    fn sent(&mut self, now: Instant, length: usize) {
+        self.out += length;
+        self.pieces.push_back((now, length));
+        self.last = Some(now);
+    }
+}
+
+/// Wakes to the microsecond; tokio's timer counts in milliseconds.
+#[derive(Debug)]
+struct Clock(AsyncFd<std::os::fd::OwnedFd>);
+
+impl Clock {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe; an OwnedFd is what it has to be trusted to be"
+    )]
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
+    }
+
+    async fn sleep_until(&self, due: Instant) -> io::Result<()> {
+        let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        else {
+            return Ok(());
+        };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let time = Timespec::try_from(left).map_err(io::Error::other)?;
+        let once = Itimerspec { it_interval: zero, it_value: time };
+        timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+        let mut ready = self.0.readable().await?;
+        let mut expirations = [0; 8];
+        rustix::io::read(self.0.get_ref(), &mut expirations)?;
+        ready.clear_ready();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(20);
+
+    /// How many round trips it takes to send `length` bytes when each piece goes as soon as it may.
+    fn round_trips(window: &mut Window, mut now: Instant, mut length: usize) -> u32 {
+        let begun = now;
+        while length > 0 {
+            match window.room(now, ROUND_TRIP) {
+                Ok(room) => {
+                    window.sent(now, room.min(length));
+                    length -= room.min(length);
+                }
+                Err(until) => now = until,
+            }
+        }
+        u32::try_from((now - begun).as_millis() / ROUND_TRIP.as_millis()).unwrap()
+    }
+
+    #[test]
+    fn the_window_doubles_with_each_round_trip() {
+        let now = Instant::now();
+        assert_eq!(round_trips(&mut Window::new(), now, INITIAL_WINDOW), 0);
+        assert_eq!(round_trips(&mut Window::new(), now, INITIAL_WINDOW + 1), 1);
+        assert_eq!(round_trips(&mut Window::new(), now, 3 * INITIAL_WINDOW), 1);
+        assert_eq!(round_trips(&mut Window::new(), now, 7 * INITIAL_WINDOW), 2);
+        assert_eq!(round_trips(&mut Window::new(), now, 7 * INITIAL_WINDOW + 1), 3);
+    }
+
+    #[test]
+    fn an_idle_connection_begins_again() {
+        let now = Instant::now();
+        let mut window = Window::new();
+        assert_eq!(round_trips(&mut window, now, 7 * INITIAL_WINDOW), 2);
+        let soon = now + Duration::from_millis(300);
+        assert_eq!(round_trips(&mut window, soon, 7 * INITIAL_WINDOW), 0);
+        let later = soon + Duration::from_millis(600);
+        assert_eq!(round_trips(&mut window, later, 7 * INITIAL_WINDOW), 2);
+    }
+
+    #[test]
+    fn a_call_on_a_new_connection_takes_two_round_trips_and_on_a_kept_one_one() {
+        use crate::http1::Client;
+        use crate::origin::{Origin, routes};
+        let origin = Origin::plain(routes);
+        let distance = Distance { round_trip: ROUND_TRIP, slow_start: false };
+        let proxy = DelayProxy::start(origin.address(), distance);
+        let begun = Instant::now();
+        let mut client = Client::connect(proxy.address()).unwrap();
+        assert_eq!(client.get("/bytes/10").unwrap().body.len(), 10);
+        let first = begun.elapsed();
+        let begun = Instant::now();
+        client.get("/bytes/10").unwrap();
+        let second = begun.elapsed();
+        // A busy machine makes them longer, nothing shorter.
+        assert!(first >= 2 * ROUND_TRIP, "{first:?}");
+        assert!(second >= ROUND_TRIP, "{second:?}");
+        assert_eq!(proxy.accepted(), 1);
+    }
+}

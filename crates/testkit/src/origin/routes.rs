@@ -1,0 +1,98 @@
+//! A script with something of everything, for benches, PHP's tests and the program `scripted-origin`.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/bytes/N` | N bytes |
+//! | `/echo` | the request's body |
+//! | `/headers`, and any other path | what came, as JSON |
+//! | `/delay/MS` | after so many milliseconds |
+//! | `/status/N` | that status |
+//! | `/redirect/N` | 302 to `/redirect/N-1`, at 0 to `/headers` |
+//! | `/early-hints` | 103, then 200 |
+//! | `/trailers` | trailers after the body |
+//! | `/drip` | ten bytes, 50 ms between them |
+//! | `/close` | `Connection: close` |
+//! | `/reset` | the connection is reset in the place of an answer |
+//! | `/cut` | the connection ends in the middle of the body |
+//! | `/empty` | the connection is closed without an answer |
+//! | `/never` | nothing, for ever |
+//! | `/rubbish` | no HTTP |
+//! | `/stale` | 200; the connection dies under the next request |
+//! | `/early` | 413 before the body is read |
+//! | `/gzip` | a compressed body |
+//! | `/cookies` | two fields `Set-Cookie`; `/headers` shows what comes back |
+//! | `/basic-auth` | 401 unless `user` and `password` come |
+
+use std::time::Duration;
+
+use super::Seen;
+use super::script::{After, Body, Reply, Step, Turn};
+
+/// `echo -n 'compressed by gzip' | gzip -n`
+const GZIP: &[u8] = &[
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0x4b, 0xce, 0xcf, 0x2d, 0x28, 0x4a,
+    0x2d, 0x2e, 0x4e, 0x4d, 0x51, 0x48, 0xaa, 0x54, 0x48, 0xaf, 0xca, 0x2c, 0x00, 0x00, 0x60, 0x02,
+    0xf0, 0xe0, 0x12, 0x00, 0x00, 0x00,
+];
+
+/// What to do with a request, by its path.
+pub fn routes(seen: &Seen) -> Turn {
+    let mut parts = seen.path().split('/').skip(1);
+    let name = parts.next().unwrap_or_default();
+    let number = parts.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+    let reply = match name {
+        "bytes" => Reply::text("").body(Body::Pattern(number)),
+        "echo" => Reply::text("").body(Body::Echo),
+        "delay" => Reply::text("late").delayed(Duration::from_millis(number)),
+        "status" => {
+            let status = u16::try_from(number).ok().filter(|status| (200..600).contains(status));
+            Reply::text("status").status(status.unwrap_or(400))
+        }
+        "redirect" => {
+            let next = match number {
+                0 => "/headers".to_owned(),
+                number => format!("/redirect/{}", number - 1),
+            };
+            Reply::text("moved").status(302).field("Location", &next)
+        }
+        "early-hints" => Reply::text("hinted").interim(103, "Link", "</style.css>; rel=preload"),
+        "trailers" => {
+            Reply::text("with trailers").field("Trailer", "X-Checksum").trailer("X-Checksum", "abc")
+        }
+        "drip" => Reply {
+            pause: Duration::from_millis(50),
+            ..Reply::text("").body(Body::Pieces(vec![b"x".to_vec(); 10]))
+        },
+        "close" => Reply::text("closed").after(After::Close),
+        "reset" if seen.version == 2 => return Turn::ResetStream(2),
+        "reset" => return Turn::Steps(vec![Step::Reset]),
+        "cut" => {
+            let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
+            return Turn::Steps(vec![Step::ReadBody, Step::send(head), Step::Close]);
+        }
+        "empty" => return Turn::Steps(vec![Step::ReadBody, Step::Close]),
+        "never" => return Turn::Never,
+        "rubbish" => {
+            return Turn::Steps(vec![Step::ReadBody, Step::send("no HTTP\r\n\r\n"), Step::Close]);
+        }
+        "stale" => Reply::text("fresh").after(After::CloseAtNext),
+        "early" => Reply::text("too large").status(413).early(),
+        "gzip" => {
+            let body = Body::Bytes(GZIP.to_vec());
+            Reply::text("").body(body).field("Content-Encoding", "gzip")
+        }
+        "cookies" => Reply::text("cookies")
+            .field("Set-Cookie", "one=1; Path=/")
+            .field("X-Between", "cookies")
+            .field("Set-Cookie", "two=2; Path=/"),
+        // `user:password`
+        "basic-auth" if seen.field("authorization") == Some("Basic dXNlcjpwYXNzd29yZA==") => {
+            Reply::text("welcome")
+        }
+        "basic-auth" => {
+            Reply::text("who?").status(401).field("WWW-Authenticate", "Basic realm=\"tests\"")
+        }
+        _ => Reply::facts(),
+    };
+    reply.into()
+}
