@@ -69,6 +69,11 @@ function serve($client, string $folder, string $token): void
         fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-{$name}: {$found[1]}; errno={$found[2]}; message=\"the \\\"words\\\" of the broker\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return;
     }
+    // PHP's streams do not tell a reset from an end.
+    if (($url['path'] ?? '') === '/reset') {
+        fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-Failed: reset; errno=56; message=\"Connection reset\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return;
+    }
     if ($url['host'] === 'killed.test') {
         return;
     }
@@ -121,12 +126,7 @@ function relay($client, $origin, string $timing): void
         if (!in_array($origin, $readable, true)) {
             continue;
         }
-        error_clear_last();
         $piece = @fread($origin, 65536);
-        if ($head !== null && str_contains(error_get_last()['message'] ?? '', 'errno=104')) {
-            fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-Failed: reset; errno=56; message=\"Connection reset\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            return;
-        }
         if ($head !== null) {
             $head .= $piece;
             $ready = '';
