@@ -106,6 +106,11 @@ final class Servers
         return self::folder() . '/' . self::door() . '/egress.sock';
     }
 
+    public static function token(): string
+    {
+        return (string) file_get_contents(dirname(self::socket()) . '/egress.token');
+    }
+
     private static function real(): Broker
     {
         $folder = self::folder() . '/broker';
