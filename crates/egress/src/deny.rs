@@ -16,7 +16,7 @@ pub struct Network {
 pub struct NotANetwork(String);
 
 impl Network {
-    /// 169.254.0.0/16 and fe80::/10: where clouds keep their metadata services.
+    /// `169.254.0.0/16` and `fe80::/10`: where clouds keep their metadata services.
     pub fn link_local() -> Vec<Self> {
         let v4 = Self { first: IpAddr::from([169, 254, 0, 0]), prefix: 16 };
         let v6 = Self { first: IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0]), prefix: 10 };

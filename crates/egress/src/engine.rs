@@ -1,17 +1,183 @@
 //! The engine: origins by key, and calls on their connections.
 
-use crate::{Answer, Call, CallError, Fate, Interim, Key, Options, OriginReport, Reason};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
-/// Owns the outgoing connections. A clone is another handle of the same engine.
+use http_body::Body as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::connect::{Birth, Ways};
+use crate::dns::Dns;
+use crate::http1::Broken;
+use crate::origin::{Lease, Origin};
+use crate::repeat::{Progress, Tries};
+use crate::request::Head;
+use crate::stats::Counters;
+use crate::tls::Tls;
+use crate::upload::{Upload, Watch};
+use crate::{
+    Answer, Call, CallBody, CallError, Fate, Interim, Key, Options, OriginReport, Scheme, Timing,
+    memory,
+};
+
+/// How often the engine looks for what is past its time.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Origins whose numbers are kept. Those of more are not counted.
+const COUNTED: usize = 4096;
+
+/// Owns the outgoing connections. A clone is another handle of the same engine; with the last one the connections go.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    options: std::sync::Arc<Options>,
+    held: Arc<Held>,
+}
+
+/// Ends the engine with its last handle: what it consists of holds each other.
+#[derive(Debug)]
+struct Held {
+    common: Arc<Common>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.common.close();
+    }
+}
+
+/// The name of an origin's numbers.
+type Name = (Scheme, Arc<str>, u16);
+
+/// What origins share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) options: Options,
+    pub(crate) ways: Ways,
+    pub(crate) tasks: TaskTracker,
+    origins: RwLock<HashMap<Key, Arc<Origin>>>,
+    counted: Mutex<HashMap<Name, Arc<Counters>>>,
+    permits: Arc<Semaphore>,
+    wanted: AtomicUsize,
+    sweeping: AtomicBool,
+}
+
+impl Common {
+    /// A place for one more connection. Where there is none, one that carries no call makes room.
+    pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return permit;
+        }
+        let wanting = Wanting::new(&self.wanted);
+        let origins: Vec<_> = self.origins().values().cloned().collect();
+        let _made_room = origins.iter().any(|origin| origin.evict());
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        drop(wanting);
+        permit.expect("it is never closed")
+    }
+
+    /// Somebody waits for a place.
+    pub(crate) fn crowded(&self) -> bool {
+        self.wanted.load(Relaxed) > 0
+    }
+
+    fn origins(&self) -> std::sync::RwLockReadGuard<'_, HashMap<Key, Arc<Origin>>> {
+        self.origins.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn origin(self: &Arc<Self>, key: Key) -> Arc<Origin> {
+        if let Some(origin) = self.origins().get(&key) {
+            return Arc::clone(origin);
+        }
+        let counters = self.counters(&key);
+        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let new = |key: &Key| Arc::new(Origin::new(key.clone(), Arc::clone(self), counters));
+        let origin = Arc::clone(origins.entry(key).or_insert_with_key(new));
+        drop(origins);
+        if !self.sweeping.swap(true, Relaxed) {
+            self.tasks.spawn(sweep(Arc::downgrade(self)));
+        }
+        origin
+    }
+
+    fn counters(&self, key: &Key) -> Arc<Counters> {
+        let name = (key.scheme, Arc::clone(&key.host), key.port);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.len() >= COUNTED && !counted.contains_key(&name) {
+            return Arc::default();
+        }
+        Arc::clone(counted.entry(name).or_default())
+    }
+
+    fn close(&self) {
+        let origins = {
+            let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *origins)
+        };
+        for origin in origins.values() {
+            origin.close();
+        }
+    }
+}
+
+struct Wanting<'a>(&'a AtomicUsize);
+
+impl<'a> Wanting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Wanting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Lets go what is past its time, as long as there is an engine.
+async fn sweep(common: Weak<Common>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Some(common) = common.upgrade() else { return };
+        let now = Instant::now();
+        let origins: Vec<_> = common.origins().values().cloned().collect();
+        let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now)).collect();
+        if !forgotten.is_empty() {
+            let mut origins = common.origins.write().unwrap_or_else(PoisonError::into_inner);
+            for origin in forgotten {
+                // A call may have come for it in the meantime.
+                if origin.sweep(now) {
+                    origins.remove(origin.key());
+                }
+            }
+        }
+    }
 }
 
 impl Engine {
     /// Opens nothing yet.
     pub fn new(options: Options) -> Self {
-        Self { options: std::sync::Arc::new(options) }
+        let tasks = TaskTracker::new();
+        let ways = Ways {
+            dns: Dns::new(options.dns, tasks.clone()),
+            tls: Tls::new(options.ca.clone()),
+            deny: options.deny.clone(),
+        };
+        let permits = Arc::new(Semaphore::new(options.connections.max(1)));
+        let common = Common {
+            options,
+            ways,
+            tasks,
+            origins: RwLock::default(),
+            counted: Mutex::default(),
+            permits,
+            wanted: AtomicUsize::new(0),
+            sweeping: AtomicBool::new(false),
+        };
+        Self { held: Arc::new(Held { common: Arc::new(common) }) }
     }
 
     /// Makes one call. Interim answers (100, 103) are handed to `interim` as they come, before the answer.
@@ -21,32 +187,171 @@ impl Engine {
     pub async fn call(
         &self,
         call: Call,
-        interim: impl FnMut(Interim<'_>) + Send,
+        mut interim: impl FnMut(Interim<'_>) + Send,
     ) -> Result<Answer, CallError> {
-        let _wired_next = (call, interim, &self.options);
-        Err(CallError {
-            fate: Fate::Declined,
-            reason: Reason::Unsupported,
-            curl: 0,
-            message: "there is no engine yet".to_owned(),
-        })
+        let begin = Instant::now();
+        let limits = call.limits;
+        let origin = self.held.common.origin(call.key);
+        origin.counters.called();
+        let result = match Head::new(call.request) {
+            Ok((head, body)) => attempt(&origin, head, body, limits, begin, &mut interim).await,
+            Err(error) => Err(error),
+        };
+        match &result {
+            Ok(answer) => origin.counters.answered(answer.timing.reused, origin.key().scheme),
+            Err(error) => origin.counters.unanswered(error.fate, error.reason),
+        }
+        result
     }
 
-    /// Opens one connection for each key, in the background, a few at a time.
-    pub fn prewarm(&self, keys: Vec<Key>) {
-        drop(keys);
+    /// Opens one connection for each key that has none, in the background.
+    pub fn prewarm(&self, keys: impl IntoIterator<Item = Key>) {
+        for key in keys {
+            self.held.common.origin(key).prewarm();
+        }
     }
 
-    /// The keys that are worth a connection at the next start, most used first: without secrets (client certificates, credentials).
+    /// The keys that are worth a connection at the next start, most used first. None with a secret, and none with a wish beyond the origin.
     pub fn remembered(&self) -> Vec<Key> {
-        Vec::new()
+        let mut origins: Vec<_> = self
+            .held
+            .common
+            .origins()
+            .values()
+            .filter(|origin| memory::plain(origin.key()))
+            .map(|origin| (origin.counters.calls(), origin.key().clone()))
+            .collect();
+        origins.sort_by_key(|(calls, _)| std::cmp::Reverse(*calls));
+        origins.into_iter().filter(|(calls, _)| *calls > 0).map(|(_, key)| key).collect()
     }
 
     /// The numbers of every origin.
     pub fn report(&self) -> Vec<OriginReport> {
-        Vec::new()
+        let common = &self.held.common;
+        let mut now: HashMap<Name, (usize, usize)> = HashMap::new();
+        for origin in common.origins().values() {
+            let key = origin.key();
+            let (connections, waiting) = origin.now();
+            let sum = now.entry((key.scheme, Arc::clone(&key.host), key.port)).or_default();
+            sum.0 += connections;
+            sum.1 += waiting;
+        }
+        let counted = common.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = |(name, counters): (&Name, &Arc<Counters>)| {
+            let (connections, waiting) = now.get(name).copied().unwrap_or_default();
+            OriginReport {
+                scheme: name.0,
+                host: Arc::clone(&name.1),
+                port: name.2,
+                stats: counters.stats(connections, waiting),
+            }
+        };
+        counted.iter().map(report).collect()
     }
 
     /// Closes connections that carry no call, and the others when their calls are over. Returns when all are closed.
-    pub async fn close(&self) {}
+    ///
+    /// # Cancel safety
+    /// Dropped, closing goes on.
+    pub async fn close(&self) {
+        let common = &self.held.common;
+        common.close();
+        common.tasks.close();
+        common.tasks.wait().await;
+    }
+}
+
+/// Makes a call, again if that is safe.
+async fn attempt(
+    origin: &Arc<Origin>,
+    head: Head,
+    body: CallBody,
+    limits: crate::Limits,
+    begin: Instant,
+    interim: &mut (impl FnMut(Interim<'_>) + Send),
+) -> Result<Answer, CallError> {
+    let mut tries = Tries::default();
+    let mut head = Some(head);
+    let mut body = if body.is_end_stream() { None } else { Some(body) };
+    let bodiless = body.is_none();
+    loop {
+        let lease = origin.acquire(limits).await;
+        let lease = lease.map_err(|error| error.final_if(tries.sent()))?;
+        let (kept, birth) = (lease.kept(), lease.birth());
+        let current = head.take().expect("it is put back before the next try");
+        let method = current.method.clone();
+        let (upload, watch) = match body.take() {
+            None => (Upload::Empty, None),
+            Some(body) => {
+                let (upload, watch) = Upload::new(body, current.expectant());
+                (upload, Some(watch))
+            }
+        };
+        let sent = send(origin, lease, kept, current, upload, watch.as_ref(), interim).await;
+        let (Broken { error, progress }, again) = match sent {
+            Ok(response) => {
+                let timing = timing(begin, kept, response.version(), birth);
+                return Ok(Answer { response, timing });
+            }
+            Err(failed) => failed,
+        };
+        if watch.as_ref().is_some_and(|watch| watch.broken()) {
+            return Err(CallError::abandoned());
+        }
+        body = watch.and_then(|watch| watch.take());
+        let intact = again.is_some() && (bodiless || body.is_some());
+        if !tries.again(progress, &method, kept, intact) {
+            let untouched = !tries.sent() && (bodiless || body.is_some());
+            let fate = if untouched { Fate::Declined } else { Fate::Failed };
+            return Err(CallError { fate, ..error });
+        }
+        origin.counters.repeated();
+        if progress == Progress::WantsHttp1 {
+            origin.insist_on_http1();
+        }
+        head = again;
+    }
+}
+
+/// Sends a request on a connection. Failed, it comes with the head for another try, where there may be one.
+async fn send(
+    origin: &Arc<Origin>,
+    lease: Lease,
+    kept: bool,
+    head: Head,
+    upload: Upload,
+    watch: Option<&Arc<Watch>>,
+    interim: &mut (impl FnMut(Interim<'_>) + Send),
+) -> Result<http::Response<crate::AnswerBody>, (Broken, Option<Head>)> {
+    let undone = |error| (Broken { error, progress: Progress::Unwritten }, None);
+    match lease {
+        Lease::Http1(lease) => {
+            let again = kept.then(|| head.clone());
+            let request = head.http1(origin.key(), upload).map_err(undone)?;
+            match lease.take().exchange(request, watch, interim).await {
+                Ok(response) => Ok(response.map(UnsyncBoxBody::new)),
+                Err(broken) => Err((broken, again)),
+            }
+        }
+        Lease::Http2(connection, guard) => {
+            let request = head.http2(origin.key().scheme, &upload).map_err(undone)?;
+            match connection.exchange(guard, request, upload, watch, interim).await {
+                Ok(response) => Ok(response.map(UnsyncBoxBody::new)),
+                Err(broken) => Err((broken, Some(head))),
+            }
+        }
+    }
+}
+
+fn timing(begin: Instant, reused: bool, version: http::Version, birth: Option<Birth>) -> Timing {
+    let since = |at: Instant| at.saturating_duration_since(begin);
+    Timing {
+        resolved: birth.map(|birth| since(birth.resolved)).unwrap_or_default(),
+        connected: birth.map(|birth| since(birth.connected)).unwrap_or_default(),
+        secured: birth.and_then(|birth| birth.secured).map(since).unwrap_or_default(),
+        first_byte: begin.elapsed(),
+        reused,
+        http2: version == http::Version::HTTP_2,
+        address: birth.map(|birth| birth.address),
+    }
 }

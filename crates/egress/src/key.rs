@@ -22,7 +22,7 @@ pub struct Key {
     pub family: IpFamily,
     /// Whose certificates are believed.
     pub trust: Trust,
-    /// Public keys that the origin's must be among (`sha256//…`, as CURLOPT_PINNEDPUBLICKEY); empty: any.
+    /// Public keys that the origin's must be among (`sha256//…`, as `CURLOPT_PINNEDPUBLICKEY`); empty: any.
     pub pins: Arc<[[u8; 32]]>,
     /// The caller's own.
     pub certificate: Option<Certificate>,

@@ -14,16 +14,39 @@ mod options;
 mod stats;
 
 mod engine;
+mod origin;
+mod repeat;
+mod request;
+mod upload;
 
+mod http1;
+mod http2;
+
+mod connect;
 mod deny;
+mod dns;
+mod eyeballs;
+mod proxy;
+mod stream;
+mod tls;
+
+mod errors;
+mod memory;
+#[cfg(test)]
+mod testing;
+
+mod door;
+mod peer;
 
 pub use call::{
     Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
 };
 pub use deny::{Network, NotANetwork};
+pub use door::{DoorOptions, DoorReport, DoorWatch, HttpDoor, SocketError};
 pub use engine::Engine;
 pub use key::{
     Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust,
 };
+pub use memory::{recall, remember};
 pub use options::Options;
 pub use stats::{OriginReport, OriginStats};

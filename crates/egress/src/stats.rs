@@ -1,5 +1,8 @@
 //! What happened at one origin, in plain numbers that only grow, unless said otherwise. For metrics.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use crate::{Fate, Reason, Scheme};
 
 /// The numbers of one origin: of all keys with the same scheme, host and port.
@@ -31,9 +34,73 @@ pub struct OriginReport {
     /// With TLS or without.
     pub scheme: Scheme,
     /// Name or address.
-    pub host: std::sync::Arc<str>,
+    pub host: Arc<str>,
     /// Port.
     pub port: u16,
     /// Its numbers.
     pub stats: OriginStats,
+}
+
+/// The numbers while they are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    calls: AtomicU64,
+    reused: AtomicU64,
+    connects: AtomicU64,
+    handshakes: AtomicU64,
+    handshakes_saved: AtomicU64,
+    repeated: AtomicU64,
+    unanswered: Mutex<Vec<(Fate, Reason, u64)>>,
+}
+
+impl Counters {
+    pub(crate) fn called(&self) {
+        self.calls.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn answered(&self, reused: bool, scheme: Scheme) {
+        if reused {
+            self.reused.fetch_add(1, Relaxed);
+            if scheme == Scheme::Https {
+                self.handshakes_saved.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn unanswered(&self, fate: Fate, reason: Reason) {
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        match unanswered.iter_mut().find(|(f, r, _)| (*f, *r) == (fate, reason)) {
+            Some((_, _, count)) => *count += 1,
+            None => unanswered.push((fate, reason, 1)),
+        }
+    }
+
+    pub(crate) fn connected(&self, secured: bool) {
+        self.connects.fetch_add(1, Relaxed);
+        if secured {
+            self.handshakes.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn repeated(&self) {
+        self.repeated.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    pub(crate) fn stats(&self, connections: usize, waiting: usize) -> OriginStats {
+        OriginStats {
+            calls: self.calls.load(Relaxed),
+            reused: self.reused.load(Relaxed),
+            connects: self.connects.load(Relaxed),
+            handshakes: self.handshakes.load(Relaxed),
+            handshakes_saved: self.handshakes_saved.load(Relaxed),
+            repeated: self.repeated.load(Relaxed),
+            waiting,
+            connections,
+            unanswered: self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
 }

@@ -1,0 +1,207 @@
+//! From a key to a connection: look up, deny, connect, pass the proxy, TLS.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustls_pki_types::ServerName;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use crate::deny::{Network, denied};
+use crate::dns::Dns;
+use crate::errors::code;
+use crate::stream::{Socket, Stream};
+use crate::tls::{self, Tls};
+use crate::{CallError, HttpVersions, IpFamily, Key, ProxyKind, Reason, Scheme, eyeballs, proxy};
+
+/// What is needed to connect.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    pub(crate) dns: Dns,
+    pub(crate) tls: Tls,
+    pub(crate) deny: Vec<Network>,
+}
+
+/// When a connection came to be, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Birth {
+    pub(crate) resolved: Instant,
+    pub(crate) connected: Instant,
+    pub(crate) secured: Option<Instant>,
+    pub(crate) address: SocketAddr,
+}
+
+/// A stream that HTTP can be spoken over.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) stream: Stream,
+    pub(crate) birth: Birth,
+    pub(crate) http2: bool,
+}
+
+impl Ways {
+    /// Connects. `resolving` is true while a name is looked up, for whoever gives up in the meantime.
+    ///
+    /// # Cancel safety
+    /// Dropped, everything is closed; a look-up goes on for the next.
+    pub(crate) async fn connect(
+        &self,
+        key: &Key,
+        http: HttpVersions,
+        resolving: &AtomicBool,
+    ) -> Result<Connected, CallError> {
+        let (host, port) = match (&key.proxy, &key.connect_to) {
+            (Some(proxy), _) => (&proxy.host, proxy.port),
+            (None, Some((host, port))) => (host, *port),
+            (None, None) => (&key.host, key.port),
+        };
+        let of_proxy = key.proxy.is_some();
+        resolving.store(true, Relaxed);
+        let addresses = self.addresses(host, key.family, of_proxy).await;
+        // The proxy connects to the origin: that is judged as far as it can be seen from here.
+        let beyond = match addresses {
+            Ok(_) => self.beyond(key).await,
+            Err(_) => Ok(None),
+        };
+        resolving.store(false, Relaxed);
+        let (addresses, beyond) = (addresses?, beyond?);
+        let resolved = Instant::now();
+
+        let tcp = connect_to_one(&addresses, port, key.interface).await;
+        let tcp = tcp.map_err(|error| unconnected(&error, key, host, port, resolved))?;
+        let address =
+            tcp.peer_addr().map_err(|error| unconnected(&error, key, host, port, resolved))?;
+        // Small frames in both directions: waiting for more costs a round trip.
+        drop(tcp.set_nodelay(true));
+        let mut socket = Socket::new(tcp);
+        self.pass_proxy(&mut socket, key, beyond).await?;
+        let connected = Instant::now();
+
+        match key.scheme {
+            Scheme::Http => Ok(Connected {
+                stream: Stream::plain(socket),
+                birth: Birth { resolved, connected, secured: None, address },
+                http2: http == HttpVersions::Http2,
+            }),
+            Scheme::Https => {
+                let name = ServerName::try_from(key.host.to_string())
+                    .map_err(|_name| CallError::unsupported("The host is no name for TLS"))?;
+                let config = self.tls.config(key, http).await?;
+                let tls = TlsConnector::from(config).connect(name, socket).await;
+                let tls = tls.map_err(|error| tls::refused(&error, &key.host, key.port))?;
+                let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+                if http == HttpVersions::Http2 && !http2 {
+                    return Err(CallError::unsupported("The origin does not speak HTTP/2"));
+                }
+                let secured = Some(Instant::now());
+                let birth = Birth { resolved, connected, secured, address };
+                Ok(Connected { stream: Stream::tls(tls), birth, http2 })
+            }
+        }
+    }
+
+    /// The addresses of a name that may be called.
+    async fn addresses(
+        &self,
+        host: &Arc<str>,
+        family: IpFamily,
+        of_proxy: bool,
+    ) -> Result<Vec<IpAddr>, CallError> {
+        let found = self.dns.look_up(host).await;
+        let fits = |address: &&IpAddr| match family {
+            IpFamily::Both => true,
+            IpFamily::V4 => address.is_ipv4(),
+            IpFamily::V6 => address.is_ipv6(),
+        };
+        let found: Vec<IpAddr> =
+            found.iter().flat_map(|all| all.iter()).filter(fits).copied().collect();
+        if found.is_empty() {
+            return Err(CallError::unresolved(host, of_proxy));
+        }
+        let allowed: Vec<IpAddr> =
+            found.into_iter().filter(|address| !denied(&self.deny, *address)).collect();
+        if allowed.is_empty() { Err(CallError::denied(host)) } else { Ok(allowed) }
+    }
+
+    /// The origin's address, where a proxy wants one; denied where it is known and nobody may go there.
+    async fn beyond(&self, key: &Key) -> Result<Option<IpAddr>, CallError> {
+        let Some(proxy) = &key.proxy else { return Ok(None) };
+        let (host, _) = beyond_proxy(key);
+        match proxy.kind {
+            ProxyKind::Socks5 => {
+                let addresses = self.addresses(host, key.family, false).await?;
+                Ok(addresses.first().copied())
+            }
+            ProxyKind::Http | ProxyKind::Socks5Hostname => match host.parse() {
+                Ok(address) if denied(&self.deny, address) => Err(CallError::denied(host)),
+                Ok(address) => Ok(Some(address)),
+                Err(_) => Ok(None),
+            },
+        }
+    }
+
+    async fn pass_proxy(
+        &self,
+        socket: &mut Socket,
+        key: &Key,
+        address: Option<IpAddr>,
+    ) -> Result<(), CallError> {
+        let Some(proxy) = &key.proxy else { return Ok(()) };
+        let (host, port) = beyond_proxy(key);
+        match proxy.kind {
+            // Without TLS the request itself is in absolute form.
+            ProxyKind::Http if key.scheme == Scheme::Http => Ok(()),
+            ProxyKind::Http => proxy::connect(socket, proxy, host, port).await,
+            ProxyKind::Socks5 | ProxyKind::Socks5Hostname => {
+                proxy::socks5(socket, proxy, host, address, port).await
+            }
+        }
+    }
+}
+
+/// Where a proxy is asked to connect to.
+fn beyond_proxy(key: &Key) -> (&Arc<str>, u16) {
+    match &key.connect_to {
+        Some((host, port)) => (host, *port),
+        None => (&key.host, key.port),
+    }
+}
+
+/// `None`: there was nothing to connect to, which does not happen.
+async fn connect_to_one(
+    addresses: &[IpAddr],
+    port: u16,
+    interface: Option<IpAddr>,
+) -> io::Result<TcpStream> {
+    let connect = |address: IpAddr| async move {
+        let socket = match address {
+            IpAddr::V4(_) => TcpSocket::new_v4()?,
+            IpAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        if let Some(interface) = interface {
+            socket.bind(SocketAddr::new(interface, 0))?;
+        }
+        socket.connect(SocketAddr::new(address, port)).await
+    };
+    // An address of ours reaches only its own family.
+    let fits = |address: &IpAddr| interface.is_none_or(|ours| ours.is_ipv4() == address.is_ipv4());
+    let addresses: Vec<IpAddr> = eyeballs::in_turns(addresses).into_iter().filter(fits).collect();
+    match eyeballs::race(addresses, connect).await {
+        Some(result) => result,
+        None => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}
+
+fn unconnected(error: &io::Error, key: &Key, host: &str, port: u16, since: Instant) -> CallError {
+    match (key.interface, error.kind()) {
+        (Some(interface), io::ErrorKind::AddrNotAvailable) => {
+            let message =
+                format!("bind failed with errno 99: Cannot assign requested address ({interface})");
+            CallError::declined(Reason::Connect, code::INTERFACE, message)
+        }
+        _ => CallError::unconnected(host, port, since.elapsed(), key.proxy.is_some()),
+    }
+}

@@ -1,0 +1,205 @@
+//! Addresses of names: asked once, however many want to know, and believed for a fixed time.
+//!
+//! `getaddrinfo` answers as the machine is configured (/etc/hosts, nsswitch, search domains), as libcurl would; it does not tell
+//! the zone's TTL, so what it says is believed for [`Options::dns`](crate::Options::dns). A failure is not remembered.
+//!
+//! Invariants
+//! - At most [`LOOKUPS`] threads look names up.
+//! - One look-up per name at a time; who gives up waiting disturbs nobody.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+/// Look-ups at the same time. More wait.
+const LOOKUPS: usize = 8;
+/// Names that are remembered.
+const NAMES: usize = 1024;
+
+/// What asks: `getaddrinfo`, or a test.
+type Ask = Arc<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
+/// What a look-up came to. `None`: it goes on.
+type Found = Option<Option<Arc<[IpAddr]>>>;
+
+/// The names that are known.
+pub(crate) struct Dns {
+    ask: Ask,
+    believed: Duration,
+    threads: Arc<Semaphore>,
+    tasks: TaskTracker,
+    names: Arc<Mutex<HashMap<Arc<str>, Name>>>,
+}
+
+enum Name {
+    Known { addresses: Arc<[IpAddr]>, until: Instant },
+    Asked(watch::Receiver<Found>),
+}
+
+impl Dns {
+    pub(crate) fn new(believed: Duration, tasks: TaskTracker) -> Self {
+        Self::asking(Arc::new(getaddrinfo), believed, tasks)
+    }
+
+    fn asking(ask: Ask, believed: Duration, tasks: TaskTracker) -> Self {
+        let threads = Arc::new(Semaphore::new(LOOKUPS));
+        Self { ask, believed, threads, tasks, names: Arc::default() }
+    }
+
+    /// The addresses of a name, in the order in which they are to be tried; `None`: it has none. Addresses are their own.
+    ///
+    /// # Cancel safety
+    /// Dropped, the look-up goes on for the others, and for the next.
+    pub(crate) async fn look_up(&self, host: &Arc<str>) -> Option<Arc<[IpAddr]>> {
+        if let Ok(address) = host.parse() {
+            return Some(Arc::new([address]));
+        }
+        let mut found = match self.known(host) {
+            Name::Known { addresses, .. } => return Some(addresses),
+            Name::Asked(found) => found,
+        };
+        let found = found.wait_for(Option::is_some).await.ok()?;
+        found.clone().flatten()
+    }
+
+    fn known(&self, host: &Arc<str>) -> Name {
+        let now = Instant::now();
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        match names.get(host) {
+            Some(Name::Known { addresses, until }) if now < *until => {
+                return Name::Known { addresses: Arc::clone(addresses), until: *until };
+            }
+            Some(Name::Asked(found)) if found.has_changed().is_ok() => {
+                return Name::Asked(found.clone());
+            }
+            _ => {}
+        }
+        if names.len() >= NAMES {
+            names.retain(|_, name| match name {
+                Name::Known { until, .. } => now < *until,
+                Name::Asked(_) => true,
+            });
+        }
+        let (tell, found) = watch::channel(None);
+        names.insert(Arc::clone(host), Name::Asked(found.clone()));
+        drop(names);
+        self.ask(Arc::clone(host), tell);
+        Name::Asked(found)
+    }
+
+    fn ask(&self, host: Arc<str>, tell: watch::Sender<Found>) {
+        let ask = Arc::clone(&self.ask);
+        let threads = Arc::clone(&self.threads);
+        let names = Arc::clone(&self.names);
+        let believed = self.believed;
+        self.tasks.spawn(async move {
+            let _thread = threads.acquire_owned().await.expect("it is never closed");
+            let name = Arc::clone(&host);
+            let answer = tokio::task::spawn_blocking(move || ask(&name)).await;
+            let addresses: Option<Arc<[IpAddr]>> =
+                answer.ok().and_then(Result::ok).filter(|all| !all.is_empty()).map(Arc::from);
+            {
+                let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+                match &addresses {
+                    Some(addresses) if names.len() <= NAMES => {
+                        let until = Instant::now() + believed;
+                        let known = Name::Known { addresses: Arc::clone(addresses), until };
+                        names.insert(host, known);
+                    }
+                    _ => {
+                        names.remove(&host);
+                    }
+                }
+            }
+            tell.send_replace(Some(addresses));
+        });
+    }
+}
+
+impl std::fmt::Debug for Dns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dns").field("believed", &self.believed).finish_non_exhaustive()
+    }
+}
+
+fn getaddrinfo(host: &str) -> io::Result<Vec<IpAddr>> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in (host, 0).to_socket_addrs()?.map(|address: SocketAddr| address.ip()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn dns(
+        believed: Duration,
+        ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Dns {
+        Dns::asking(Arc::new(ask), believed, TaskTracker::new())
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_callers_asks_once_and_all_get_the_answer() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let dns = Arc::new(dns(Duration::from_mins(1), move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            wait.lock().expect("one at a time").recv().expect("the test says go");
+            Ok(vec![HERE])
+        }));
+        let mut all = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let dns = Arc::clone(&dns);
+            all.spawn(async move { dns.look_up(&"one.test".into()).await });
+        }
+        // Whoever gives up does not take the answer from the others.
+        let name = "one.test".into();
+        let given_up = tokio::time::timeout(Duration::from_millis(1), dns.look_up(&name));
+        assert!(given_up.await.is_err());
+        go.send(()).expect("it waits");
+        while let Some(found) = all.join_next().await {
+            assert_eq!(found.expect("no panic").as_deref(), Some(&[HERE][..]));
+        }
+        assert_eq!(dns.look_up(&"one.test".into()).await.as_deref(), Some(&[HERE][..]));
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_old_is_asked_again_and_failures_are_not_remembered() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let dns = dns(Duration::ZERO, move |_| match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(io::Error::other("no such name")),
+            _ => Ok(vec![HERE]),
+        });
+        assert_eq!(dns.look_up(&"two.test".into()).await, None);
+        assert!(dns.look_up(&"two.test".into()).await.is_some());
+        assert!(dns.look_up(&"two.test".into()).await.is_some());
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn an_address_is_its_own_answer() {
+        let dns = dns(Duration::ZERO, |_| panic!("nobody is asked"));
+        assert_eq!(dns.look_up(&"127.0.0.1".into()).await.as_deref(), Some(&[HERE][..]));
+        let v6: IpAddr = "::1".parse().expect("an address");
+        assert_eq!(dns.look_up(&"::1".into()).await.as_deref(), Some(&[v6][..]));
+    }
+}

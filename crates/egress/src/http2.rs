@@ -1,0 +1,373 @@
+//! One call on one stream of an HTTP/2 connection.
+//!
+//! Over h2 itself: hyper's client passes on no interim answers over HTTP/2, starts a task for every call, and hides whether a stream
+//! was refused. The body is sent by whoever waits for the answer, and then by whoever reads it.
+//!
+//! Invariants
+//! - Whoever drops the answer resets its stream and nothing else.
+//! - What nobody has read is not acknowledged: an answer occupies its window and no more.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use h2::{Ping, PingPong, RecvStream, SendStream};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use crate::connect::{Birth, Connected};
+use crate::errors::code;
+use crate::http1::Broken;
+use crate::origin::StreamGuard;
+use crate::repeat::Progress;
+use crate::stream::Stream;
+use crate::upload::{Upload, Watch};
+use crate::{CallError, Interim, Reason};
+
+/// What may come on one stream before it is read: 20 ms away, 50 MB/s.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// On all streams of a connection: a burst of a hundred small answers must not wait for itself.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// What is written to one stream before the connection takes it.
+const SEND_BUFFER: usize = 256 << 10;
+/// Fields of one answer: libcurl's limit for all of them.
+const FIELDS: u32 = 300 << 10;
+
+/// An HTTP/2 connection. A clone is another handle of it; when the last one and the last stream are gone, it closes.
+#[derive(Clone, Debug)]
+pub(crate) struct Http2 {
+    send: SendRequest<Bytes>,
+    calls: Arc<AtomicU64>,
+    birth: Birth,
+    born: Instant,
+}
+
+/// What moves the bytes of a connection.
+pub(crate) struct Driver {
+    connection: Connection<Stream, Bytes>,
+    pings: Option<PingPong>,
+}
+
+impl Http2 {
+    pub(crate) async fn new(connected: Connected) -> Result<(Self, Driver), h2::Error> {
+        let (send, mut connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_header_list_size(FIELDS)
+            // Answers that nobody wants any more may still come for a while.
+            .max_concurrent_reset_streams(1024)
+            .handshake(connected.stream)
+            .await?;
+        let pings = connection.ping_pong();
+        let this =
+            Self { send, calls: Arc::default(), birth: connected.birth, born: Instant::now() };
+        Ok((this, Driver { connection, pings }))
+    }
+
+    pub(crate) fn birth(&self) -> Birth {
+        self.birth
+    }
+
+    pub(crate) fn born(&self) -> Instant {
+        self.born
+    }
+
+    /// How many streams the origin takes; `None`: the connection takes no new ones.
+    pub(crate) fn room(&mut self) -> Option<usize> {
+        match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(_)) => None,
+            _ => Some(self.send.current_max_send_streams()),
+        }
+    }
+
+    /// It has carried a call before.
+    pub(crate) fn kept(&self) -> bool {
+        self.calls.load(Relaxed) > 0
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// # Cancel safety
+    /// Dropped, the stream is reset.
+    pub(crate) async fn exchange(
+        mut self,
+        guard: StreamGuard,
+        request: Request<()>,
+        body: Upload,
+        watch: Option<&Arc<Watch>>,
+        interim: &mut (impl FnMut(Interim<'_>) + Send),
+    ) -> Result<Response<Http2Body>, Broken> {
+        self.calls.fetch_add(1, Relaxed);
+        let bodiless = body.is_end_stream();
+        let head = request.method() == http::Method::HEAD;
+        let (mut answer, stream) = match self.send.send_request(request, bodiless) {
+            Ok(sent) => sent,
+            Err(error) => {
+                let progress = Progress::Unwritten;
+                return Err(Broken { error: told(&error, None), progress });
+            }
+        };
+        let id = answer.stream_id().as_u32();
+        let mut pump = (!bodiless).then(|| Pump::new(stream, body));
+        let answered = std::future::poll_fn(|cx| {
+            loop {
+                match answer.poll_informational(cx) {
+                    Poll::Ready(Some(Ok(response))) => {
+                        if let Some(watch) = watch
+                            && response.status() == StatusCode::CONTINUE
+                        {
+                            watch.open();
+                        }
+                        interim((response.status(), response.headers()));
+                    }
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                    Poll::Ready(None) | Poll::Pending => break,
+                }
+            }
+            if let Some(running) = &mut pump
+                && running.poll(cx).is_ready()
+            {
+                pump = None;
+            }
+            Pin::new(&mut answer).poll(cx)
+        });
+        match answered.await {
+            Ok(response) => {
+                if let Some(watch) = watch {
+                    watch.shut();
+                }
+                let length = if head { Some(0) } else { length(response.headers()) };
+                Ok(response.map(|stream| {
+                    let mut body = Http2Body { stream, pump, id, guard: Some(guard), left: length };
+                    body.settle();
+                    body
+                }))
+            }
+            Err(error) => {
+                if watch.is_some_and(|watch| watch.broken()) {
+                    let error = CallError::abandoned();
+                    return Err(Broken { error, progress: Progress::Answered });
+                }
+                let refused = error.is_remote()
+                    && ((error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM))
+                        || error.is_go_away());
+                let reset = error.is_remote() && error.is_reset();
+                let progress = if reset && error.reason() == Some(h2::Reason::HTTP_1_1_REQUIRED) {
+                    Progress::WantsHttp1
+                } else if refused {
+                    Progress::Unprocessed
+                } else if error.is_reset() {
+                    Progress::Answered
+                } else {
+                    Progress::Written
+                };
+                Err(Broken { error: told(&error, Some(id)), progress })
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// Moves bytes until the connection is over; asks from time to time whether the other end lives.
+    ///
+    /// # Cancel safety
+    /// Dropped, the connection is closed.
+    pub(crate) async fn run(mut self: Box<Self>, every: Duration, within: Duration) {
+        let pings = self.pings.take();
+        let dead = async move {
+            let Some(mut pings) = pings else { return std::future::pending().await };
+            loop {
+                tokio::time::sleep(every).await;
+                match tokio::time::timeout(within, pings.ping(Ping::opaque())).await {
+                    Ok(Ok(_)) => {}
+                    // The connection is over: that is for the other branch to see.
+                    Ok(Err(_)) => return std::future::pending().await,
+                    Err(_late) => return,
+                }
+            }
+        };
+        tokio::select! {
+            result = self.connection => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "HTTP/2 connection over");
+                }
+            }
+            () = dead => tracing::debug!("HTTP/2 connection does not answer"),
+        }
+    }
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// An error of a stream, or of the connection below it.
+fn told(error: &h2::Error, id: Option<u32>) -> CallError {
+    if let Some(io) = error.get_io() {
+        return match io.kind() {
+            std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::UnexpectedEof => {
+                CallError::empty()
+            }
+            _ => CallError::broken(io),
+        };
+    }
+    match (error.reason(), id) {
+        // We have found fault with what came.
+        (Some(reason), Some(id)) if error.is_reset() => CallError::stream(id, reason),
+        (Some(reason), _) => CallError::failed(
+            Reason::Stream,
+            code::HTTP2_STREAM,
+            format!("HTTP/2 connection was closed by GOAWAY (err {})", u32::from(reason)),
+        ),
+        (None, _) => CallError::failed(Reason::Stream, code::HTTP2_STREAM, error.to_string()),
+    }
+}
+
+/// Sends a body as the origin's window opens.
+#[derive(Debug)]
+struct Pump {
+    stream: SendStream<Bytes>,
+    body: Upload,
+    chunk: Bytes,
+}
+
+impl Pump {
+    fn new(stream: SendStream<Bytes>, body: Upload) -> Self {
+        Self { stream, body, chunk: Bytes::new() }
+    }
+
+    /// Ready: everything is sent, or nobody wants more. Why, the answer tells.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.chunk.is_empty() {
+                // The origin may want no more of it while none is there.
+                if self.stream.poll_reset(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                    None => {
+                        drop(self.stream.send_data(Bytes::new(), true));
+                        return Poll::Ready(());
+                    }
+                    Some(Err(_broken_off)) => {
+                        self.stream.send_reset(h2::Reason::CANCEL);
+                        return Poll::Ready(());
+                    }
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => {
+                            if self.body.is_end_stream() && data.is_empty() {
+                                drop(self.stream.send_data(data, true));
+                                return Poll::Ready(());
+                            }
+                            self.chunk = data;
+                        }
+                        Err(frame) => {
+                            if let Ok(trailers) = frame.into_trailers() {
+                                drop(self.stream.send_trailers(trailers));
+                                return Poll::Ready(());
+                            }
+                        }
+                    },
+                }
+                continue;
+            }
+            self.stream.reserve_capacity(self.chunk.len());
+            let Some(Ok(room)) = ready!(self.stream.poll_capacity(cx)) else {
+                return Poll::Ready(());
+            };
+            let part = self.chunk.split_to(room.min(self.chunk.len()));
+            let last = self.chunk.is_empty() && self.body.is_end_stream();
+            if self.stream.send_data(part, last).is_err() || last {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) struct Http2Body {
+    stream: RecvStream,
+    pump: Option<Pump>,
+    id: u32,
+    /// `None`: it is over.
+    guard: Option<StreamGuard>,
+    left: Option<u64>,
+}
+
+impl Http2Body {
+    /// The stream is the connection's again as soon as it is over, however long its reader takes.
+    fn settle(&mut self) {
+        if self.pump.is_none() && self.stream.is_end_stream() {
+            self.guard = None;
+        }
+    }
+}
+
+impl Body for Http2Body {
+    type Data = Bytes;
+    type Error = CallError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        let this = self.get_mut();
+        if let Some(pump) = &mut this.pump
+            && pump.poll(cx).is_ready()
+        {
+            this.pump = None;
+        }
+        let failed = |error: &h2::Error| {
+            // The origin has said all, and wants no more of the request (RFC 9113, 8.1).
+            if error.is_reset() && error.reason() == Some(h2::Reason::NO_ERROR) {
+                return None;
+            }
+            Some(Err(match error.get_io() {
+                Some(io) if io.kind() == std::io::ErrorKind::ConnectionReset => {
+                    CallError::broken(io)
+                }
+                Some(_) => CallError::partial(this.left),
+                None => told(error, Some(this.id)),
+            }))
+        };
+        match ready!(this.stream.poll_data(cx)) {
+            Some(Ok(data)) => {
+                if let Some(left) = &mut this.left {
+                    *left = left.saturating_sub(data.len() as u64);
+                }
+                // It is the reader's now: the window may move on.
+                drop(this.stream.flow_control().release_capacity(data.len()));
+                this.settle();
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Some(Err(error)) => Poll::Ready(failed(&error)),
+            None => match ready!(this.stream.poll_trailers(cx)) {
+                Ok(trailers) => {
+                    this.settle();
+                    Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+                }
+                Err(error) => Poll::Ready(failed(&error)),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.left {
+            _ if self.stream.is_end_stream() => SizeHint::with_exact(0),
+            Some(left) => SizeHint::with_exact(left),
+            None => SizeHint::default(),
+        }
+    }
+}

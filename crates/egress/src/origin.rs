@@ -1,0 +1,404 @@
+//! The connections of one key, and who waits for them. What to do is decided in [`plan`]; here it is done.
+//!
+//! Invariants
+//! - No lock is held across an await, and none while something is dropped that wants it.
+//! - A connection is opened by a task of its own: whoever gives up waiting takes it from nobody.
+//! - At most [`Options::waiting`](crate::Options::waiting) calls wait; more are declined.
+
+mod plan;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+use crate::connect::{Birth, Connected};
+use crate::engine::Common;
+use crate::http1::Http1;
+use crate::http2::{Driver, Http2};
+use crate::stats::Counters;
+use crate::{CallError, HttpVersions, Key, Limits, Scheme};
+use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
+
+/// How long one attempt to connect may take, however long its callers would wait: then another is made.
+const ATTEMPT: Duration = Duration::from_secs(30);
+/// An origin without connections and calls is forgotten.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+
+impl Idle for Box<Http1> {
+    fn alive(&mut self) -> bool {
+        Http1::alive(self)
+    }
+    fn born(&self) -> Instant {
+        Http1::born(self)
+    }
+    fn kept_for(&self) -> Option<Duration> {
+        Http1::kept_for(self)
+    }
+}
+
+impl Shared for Http2 {
+    fn room(&mut self) -> Option<usize> {
+        Self::room(self)
+    }
+    fn born(&self) -> Instant {
+        Self::born(self)
+    }
+}
+
+/// The connections of one key.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    key: Key,
+    common: Arc<Common>,
+    pub(crate) counters: Arc<Counters>,
+    resolving: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    plan: Plan<Box<Http1>, Http2>,
+    waiters: VecDeque<oneshot::Sender<Result<Lease, CallError>>>,
+    /// The origin has said that it wants HTTP/1.1 (RFC 9113, 7: `HTTP_1_1_REQUIRED`).
+    http1_only: bool,
+    used: Instant,
+    closed: bool,
+}
+
+/// A connection for one call. Dropped unused, it is free again.
+#[derive(Debug)]
+pub(crate) enum Lease {
+    Http1(Lease1),
+    Http2(Http2, StreamGuard),
+}
+
+#[derive(Debug)]
+pub(crate) struct Lease1(Option<Box<Http1>>);
+
+impl Lease1 {
+    pub(crate) fn take(mut self) -> Box<Http1> {
+        self.0.take().expect("it is taken once, here")
+    }
+}
+
+impl Drop for Lease1 {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take()
+            && let Some(home) = connection.home()
+        {
+            home.put_back(connection);
+        }
+    }
+}
+
+impl Lease {
+    /// It has carried a call before.
+    pub(crate) fn kept(&self) -> bool {
+        match self {
+            Self::Http1(lease) => lease.0.as_ref().is_some_and(|connection| connection.kept()),
+            Self::Http2(connection, _) => connection.kept(),
+        }
+    }
+
+    /// When it came to be. `None` never happens: it is the lease's.
+    pub(crate) fn birth(&self) -> Option<Birth> {
+        match self {
+            Self::Http1(lease) => lease.0.as_ref().map(|connection| connection.birth()),
+            Self::Http2(connection, _) => Some(connection.birth()),
+        }
+    }
+}
+
+/// One stream of an HTTP/2 connection is in use.
+#[derive(Debug)]
+pub(crate) struct StreamGuard {
+    home: Arc<Origin>,
+    id: Id,
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.home.after(|state| state.plan.release(id, Instant::now()));
+    }
+}
+
+impl Origin {
+    pub(crate) fn new(key: Key, common: Arc<Common>, counters: Arc<Counters>) -> Self {
+        let options = &common.options;
+        let limits = plan::Limits {
+            http1: options.http1_connections.max(1),
+            http2: options.http2_connections.max(1),
+            idle: options.idle,
+            age: options.age,
+            cold: options.cold,
+        };
+        let protocol = match (key.http, key.scheme) {
+            (HttpVersions::Http2, _) => Some(Protocol::Http2),
+            (HttpVersions::Http1, _) | (HttpVersions::Negotiate, Scheme::Http) => {
+                Some(Protocol::Http1)
+            }
+            (HttpVersions::Negotiate, Scheme::Https) => None,
+        };
+        let state = State {
+            plan: Plan::new(limits, protocol),
+            waiters: VecDeque::new(),
+            http1_only: false,
+            used: Instant::now(),
+            closed: false,
+        };
+        Self { key, common, counters, resolving: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Open connections and waiting calls.
+    pub(crate) fn now(&self) -> (usize, usize) {
+        let state = self.state();
+        let waiting = state.waiters.iter().filter(|waiter| !waiter.is_closed()).count();
+        (state.plan.open(), waiting)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection for a call: one that is there, or the next that is free or made.
+    ///
+    /// # Cancel safety
+    /// Dropped, the caller's place in the queue is given up.
+    pub(crate) async fn acquire(self: &Arc<Self>, limits: Limits) -> Result<Lease, CallError> {
+        let now = Instant::now();
+        let (waiting, connects, made) = {
+            let mut state = self.state();
+            if state.closed {
+                return Err(CallError::closing());
+            }
+            state.used = now;
+            while state.waiters.front().is_some_and(oneshot::Sender::is_closed) {
+                state.waiters.pop_front();
+            }
+            if state.waiters.is_empty()
+                && let Some(taken) = state.plan.take(now)
+            {
+                let connects = state.plan.wanted(now, 0);
+                drop(state);
+                self.connect(connects);
+                return Ok(self.lease(taken));
+            }
+            if state.waiters.len() >= self.common.options.waiting {
+                return Err(CallError::queue_full());
+            }
+            let (waiter, waiting) = oneshot::channel();
+            state.waiters.push_back(waiter);
+            let places = state.waiters.len();
+            let connects = state.plan.wanted(now, places);
+            (waiting, connects, state.plan.makes_for(places))
+        };
+        self.connect(connects);
+        // Whoever waits for a connection that is being made waits for that; whoever stands behind others waits for his turn.
+        let limit = if made { limits.connect } else { limits.queue };
+        match tokio::time::timeout(limit, waiting).await {
+            Ok(Ok(granted)) => granted,
+            Ok(Err(_gone)) => Err(CallError::closing()),
+            Err(_late) if made => Err(CallError::late(limit, self.resolving.load(Relaxed))),
+            Err(_late) => Err(CallError::queued(limit)),
+        }
+    }
+
+    fn lease(self: &Arc<Self>, taken: Taken<Box<Http1>, Http2>) -> Lease {
+        match taken {
+            Taken::Http1(mut connection) => {
+                connection.leave(Arc::clone(self));
+                Lease::Http1(Lease1(Some(connection)))
+            }
+            Taken::Http2(id, connection) => {
+                Lease::Http2(connection, StreamGuard { home: Arc::clone(self), id })
+            }
+        }
+    }
+
+    /// Does something to the connections, and then what follows from it: those who wait get what is free, and what lacks is opened.
+    fn after<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
+        let now = Instant::now();
+        let mut undelivered = Vec::new();
+        let (changed, connects) = {
+            let mut state = self.state();
+            let changed = change(&mut state);
+            while let Some(waiter) = state.waiters.front() {
+                if waiter.is_closed() {
+                    state.waiters.pop_front();
+                    continue;
+                }
+                let Some(taken) = state.plan.take(now) else { break };
+                let lease = self.lease(taken);
+                let waiter = state.waiters.pop_front().expect("it was looked at");
+                if let Err(lease) = waiter.send(Ok(lease)) {
+                    // Dropped here it would want the lock.
+                    undelivered.push(lease);
+                    break;
+                }
+            }
+            let waiting = state.waiters.len();
+            let connects = if state.closed { 0 } else { state.plan.wanted(now, waiting) };
+            (changed, connects)
+        };
+        self.connect(connects);
+        drop(undelivered);
+        changed
+    }
+
+    /// An HTTP/1.1 connection carries no call any more and can carry another.
+    pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
+        drop(connection.come_home());
+        let closed = self.after(|state| {
+            let closed = state.closed;
+            let over = state.plan.put_back(connection, Instant::now());
+            if closed {
+                state.plan.clear();
+            }
+            over
+        });
+        // Others may want its place more than its origin wants to keep it.
+        if closed.is_none() && self.common.crowded() {
+            self.evict();
+        }
+    }
+
+    /// An HTTP/1.1 connection that carried a call is gone.
+    pub(crate) fn lost(self: &Arc<Self>) {
+        self.after(|state| state.plan.lost());
+    }
+
+    /// From here on only HTTP/1.1.
+    pub(crate) fn insist_on_http1(self: &Arc<Self>) {
+        self.after(|state| {
+            state.http1_only = true;
+            state.plan.clear();
+            state.plan.speaks(Protocol::Http1);
+        });
+    }
+
+    /// Opens a connection that nobody has asked for yet, unless there is one.
+    pub(crate) fn prewarm(self: &Arc<Self>) {
+        let wanted = {
+            let mut state = self.state();
+            let wanted = state.plan.empty() && !state.closed;
+            if wanted {
+                state.plan.one_more();
+            }
+            wanted
+        };
+        self.connect(usize::from(wanted));
+    }
+
+    /// Lets go what is past its time. True: nothing is left, and nobody has asked for long.
+    pub(crate) fn sweep(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        state.plan.sweep(now);
+        state.plan.empty() && state.used + FORGOTTEN <= now
+    }
+
+    /// Gives up one connection that carries no call.
+    pub(crate) fn evict(&self) -> bool {
+        self.state().plan.evict()
+    }
+
+    /// Takes no more calls; connections end with what they carry.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.plan.clear();
+        state.waiters.clear();
+    }
+
+    /// A task of the engine's.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.common.tasks.spawn(task);
+    }
+
+    fn connect(self: &Arc<Self>, connections: usize) {
+        for _ in 0..connections {
+            let this = Arc::clone(self);
+            self.spawn(async move { this.attempt().await });
+        }
+    }
+
+    /// Opens one connection and gives it to the plan.
+    async fn attempt(self: Arc<Self>) {
+        let made = match tokio::time::timeout(ATTEMPT, self.made()).await {
+            Ok(made) => made,
+            // Whoever still waits came later: for them another is made.
+            Err(_late) => {
+                self.after(|state| state.plan.failed(Instant::now()));
+                return;
+            }
+        };
+        match made {
+            Ok(Made::Http1(connection)) => self.after(|state| {
+                state.plan.connected_http1();
+                state.plan.put_back(connection, Instant::now());
+                if state.closed {
+                    state.plan.clear();
+                }
+            }),
+            Ok(Made::Http2(connection, driver, permit)) => {
+                let id = self.after(|state| {
+                    let id = state.plan.connected_http2(connection, Instant::now());
+                    if state.closed {
+                        state.plan.clear();
+                    }
+                    id
+                });
+                let options = &self.common.options;
+                driver.run(options.ping, options.pong).await;
+                drop(permit);
+                self.after(|state| state.plan.remove(id));
+            }
+            Err(error) => {
+                tracing::debug!(
+                    server.address = %self.key.host, server.port = self.key.port, %error, "no connection"
+                );
+                let told = self.after(|state| {
+                    let alone = state.plan.failed(Instant::now());
+                    if alone { std::mem::take(&mut state.waiters) } else { VecDeque::new() }
+                });
+                for waiter in told {
+                    drop(waiter.send(Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    async fn made(&self) -> Result<Made, CallError> {
+        let permit = self.common.permit().await;
+        let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
+        let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
+        self.counters.connected(connected.birth.secured.is_some());
+        speak(connected, permit).await
+    }
+}
+
+/// A connection that HTTP is spoken on.
+enum Made {
+    Http1(Box<Http1>),
+    Http2(Http2, Box<Driver>, OwnedSemaphorePermit),
+}
+
+async fn speak(connected: Connected, permit: OwnedSemaphorePermit) -> Result<Made, CallError> {
+    let undone = |error: String| CallError::declined(crate::Reason::Connect, 7, error);
+    if connected.http2 {
+        let made = Http2::new(connected).await.map_err(|error| undone(error.to_string()))?;
+        Ok(Made::Http2(made.0, Box::new(made.1), permit))
+    } else {
+        let made =
+            Http1::new(connected, permit).await.map_err(|error| undone(error.to_string()))?;
+        Ok(Made::Http1(made))
+    }
+}

@@ -1,0 +1,353 @@
+//! Which connection carries a call, when another is opened, when one goes. No sockets, no clock: `now` is passed in.
+//!
+//! HTTP/1.1: one call per connection at a time; the one used last is used next, so that those not needed grow old.
+//! HTTP/2: one connection carries all, and is the best there is for a cold burst, for its congestion window grows fastest. More are
+//! opened when streams would have to wait, or when a burst meets a connection whose window has gone cold: then several begin at
+//! once. Calls are spread over all of them.
+//!
+//! Invariants
+//! - At most [`Limits::http1`] and [`Limits::http2`] connections, those being opened counted.
+//! - Until it is known what the origin speaks, one connection is opened, however many wait.
+//! - What is past its idle time is never used; what is past its age is used only until its successor is there.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Streams on one connection that make a burst.
+pub(super) const BURST: usize = 8;
+/// After a failed attempt none is made for so long, while there are other connections.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What [`Plan`] must know of [`crate::Options`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) http1: usize,
+    pub(super) http2: usize,
+    pub(super) idle: Duration,
+    pub(super) age: Duration,
+    pub(super) cold: Duration,
+}
+
+/// What the origin speaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// An HTTP/1.1 connection without a call.
+pub(super) trait Idle {
+    /// It has not been closed.
+    fn alive(&mut self) -> bool;
+    /// When it was made.
+    fn born(&self) -> Instant;
+    /// How long the origin keeps it without a call, if it said.
+    fn kept_for(&self) -> Option<Duration>;
+}
+
+/// An HTTP/2 connection.
+pub(super) trait Shared {
+    /// How many streams it takes; `None`: no new ones any more.
+    fn room(&mut self) -> Option<usize>;
+    /// When it was made.
+    fn born(&self) -> Instant;
+}
+
+/// An HTTP/2 connection's number.
+pub(super) type Id = u64;
+
+#[derive(Debug)]
+struct Kept<A> {
+    connection: A,
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Slot<B> {
+    id: Id,
+    connection: B,
+    active: usize,
+    /// When it was last used; while it is: when that began.
+    last: Instant,
+    /// It was cold when what it carries now began.
+    woke_cold: bool,
+}
+
+/// The connections of one origin.
+#[derive(Debug)]
+pub(super) struct Plan<A, B> {
+    limits: Limits,
+    protocol: Option<Protocol>,
+    idle: Vec<Kept<A>>,
+    busy: usize,
+    slots: Vec<Slot<B>>,
+    next: Id,
+    connecting: usize,
+    /// A connection past its age is in use, for want of a successor.
+    renew: bool,
+    /// A burst has met a cold connection: so many are wished for.
+    grow_to: usize,
+    paused_until: Option<Instant>,
+}
+
+/// A connection for a call.
+#[derive(Debug, PartialEq)]
+pub(super) enum Taken<A, B> {
+    Http1(A),
+    Http2(Id, B),
+}
+
+impl<A: Idle, B: Shared + Clone> Plan<A, B> {
+    pub(super) fn new(limits: Limits, protocol: Option<Protocol>) -> Self {
+        Self {
+            limits,
+            protocol,
+            idle: Vec::new(),
+            busy: 0,
+            slots: Vec::new(),
+            next: 0,
+            connecting: 0,
+            renew: false,
+            grow_to: 0,
+            paused_until: None,
+        }
+    }
+
+    /// Connections that are open, in use or not.
+    pub(super) fn open(&self) -> usize {
+        self.idle.len() + self.busy + self.slots.len()
+    }
+
+    /// Connections that are being opened.
+    #[cfg(test)]
+    pub(super) fn connecting(&self) -> usize {
+        self.connecting
+    }
+
+    /// No connection, and none coming.
+    pub(super) fn empty(&self) -> bool {
+        self.open() == 0 && self.connecting == 0
+    }
+
+    /// What the origin speaks turned out to be something else.
+    pub(super) fn speaks(&mut self, protocol: Protocol) {
+        self.protocol = Some(protocol);
+    }
+
+    /// A connection for a call, if one is free.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Taken<A, B>> {
+        if let Some((id, connection)) = self.take_stream(now) {
+            return Some(Taken::Http2(id, connection));
+        }
+        self.take_idle(now).map(Taken::Http1)
+    }
+
+    fn take_idle(&mut self, now: Instant) -> Option<A> {
+        let mut aged = None;
+        while let Some(mut kept) = self.idle.pop() {
+            if kept.until <= now || !kept.connection.alive() {
+                continue;
+            }
+            if kept.connection.born() + self.limits.age <= now {
+                aged.get_or_insert(kept.connection);
+                continue;
+            }
+            self.busy += 1;
+            return Some(kept.connection);
+        }
+        if aged.is_some() {
+            self.renew = true;
+            self.busy += 1;
+        }
+        aged
+    }
+
+    fn take_stream(&mut self, now: Instant) -> Option<(Id, B)> {
+        let limits = self.limits;
+        let mut rooms = Vec::with_capacity(self.slots.len());
+        self.slots.retain_mut(|slot| {
+            let room = slot.connection.room();
+            rooms.extend(room);
+            room.is_some()
+        });
+        let aged = |slot: &Slot<B>| slot.connection.born() + limits.age <= now;
+        if self.slots.iter().any(aged) {
+            if self.slots.iter().all(aged) {
+                self.renew = true;
+            } else {
+                let mut rooms_left = Vec::with_capacity(rooms.len());
+                let mut at = 0;
+                self.slots.retain(|slot| {
+                    let keep = !aged(slot);
+                    if keep {
+                        rooms_left.extend(rooms.get(at));
+                    }
+                    at += 1;
+                    keep
+                });
+                rooms = rooms_left;
+            }
+        }
+        let free = self.slots.iter_mut().zip(&rooms).filter(|(slot, room)| slot.active < **room);
+        // The least busy; of those the one used last, for it is the warmest.
+        let (slot, _) = free.min_by_key(|(slot, _)| (slot.active, std::cmp::Reverse(slot.last)))?;
+        if slot.active == 0 {
+            slot.woke_cold = slot.last + limits.cold < now;
+            slot.last = now;
+        }
+        slot.active += 1;
+        let taken = (slot.id, slot.connection.clone());
+        if slot.woke_cold && slot.active >= BURST {
+            let active: usize = self.slots.iter().map(|slot| slot.active).sum();
+            self.grow_to = self.grow_to.max(active.div_ceil(BURST).min(limits.http2));
+        }
+        Some(taken)
+    }
+
+    /// How many connections are to be opened now, with so many calls waiting. They count as being opened from here on.
+    pub(super) fn wanted(&mut self, now: Instant, waiting: usize) -> usize {
+        let paused = self.paused_until.is_some_and(|until| now < until) && self.open() > 0;
+        let wanted = match self.protocol {
+            _ if paused => 0,
+            None => usize::from(self.connecting == 0 && waiting > 0),
+            Some(Protocol::Http1) => {
+                let renewed = usize::from(self.renew && self.connecting == 0);
+                let lacking = waiting.saturating_sub(self.connecting).max(renewed);
+                let open = self.idle.len() + self.busy + self.connecting;
+                lacking.min(self.limits.http1.saturating_sub(open))
+            }
+            Some(Protocol::Http2) => {
+                let coming = self.slots.len() + self.connecting;
+                let lacking =
+                    if self.connecting > 0 { 0 } else { usize::from(waiting > 0 || self.renew) };
+                let grown = self.grow_to.saturating_sub(coming);
+                // Whatever is renewed goes: its successor may be one too many for a moment.
+                let most = self.limits.http2 + usize::from(self.renew);
+                lacking.max(grown).min(most.saturating_sub(coming))
+            }
+        };
+        self.renew = false;
+        self.grow_to = 0;
+        self.connecting += wanted;
+        wanted
+    }
+
+    /// A connection is being made that the caller in this place of the queue can have.
+    pub(super) fn makes_for(&self, place: usize) -> bool {
+        match self.protocol {
+            Some(Protocol::Http1) => self.connecting >= place,
+            Some(Protocol::Http2) | None => self.connecting > 0,
+        }
+    }
+
+    /// One more is opened, whatever the need: prewarming.
+    pub(super) fn one_more(&mut self) {
+        self.connecting += 1;
+    }
+
+    /// An HTTP/1.1 connection was opened; it is in use until it is put back.
+    pub(super) fn connected_http1(&mut self) {
+        self.connecting -= 1;
+        self.busy += 1;
+        self.protocol = Some(Protocol::Http1);
+        self.paused_until = None;
+    }
+
+    /// An HTTP/2 connection was opened.
+    pub(super) fn connected_http2(&mut self, connection: B, now: Instant) -> Id {
+        self.connecting -= 1;
+        self.protocol = Some(Protocol::Http2);
+        self.paused_until = None;
+        let id = self.next;
+        self.next += 1;
+        self.slots.push(Slot { id, connection, active: 0, last: now, woke_cold: false });
+        id
+    }
+
+    /// No connection could be opened. True: whoever waits is to be told, for there is no other to wait for.
+    pub(super) fn failed(&mut self, now: Instant) -> bool {
+        self.connecting -= 1;
+        self.paused_until = Some(now + PAUSE);
+        self.open() == 0
+    }
+
+    /// An HTTP/1.1 connection carries no call any more and can carry another. Given back: it is to be closed.
+    pub(super) fn put_back(&mut self, connection: A, now: Instant) -> Option<A> {
+        self.busy -= 1;
+        let aged = connection.born() + self.limits.age <= now;
+        if aged && (!self.idle.is_empty() || self.connecting > 0) {
+            return Some(connection);
+        }
+        let kept_for = connection.kept_for().unwrap_or(self.limits.idle).min(self.limits.idle);
+        if kept_for.is_zero() {
+            return Some(connection);
+        }
+        self.idle.push(Kept { connection, until: now + kept_for });
+        None
+    }
+
+    /// An HTTP/1.1 connection that was in use is gone.
+    pub(super) fn lost(&mut self) {
+        self.busy -= 1;
+    }
+
+    /// A stream is over.
+    pub(super) fn release(&mut self, id: Id, now: Instant) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) {
+            slot.active -= 1;
+            slot.last = now;
+        }
+    }
+
+    /// An HTTP/2 connection is gone, or takes no new streams. Its own go on.
+    pub(super) fn remove(&mut self, id: Id) {
+        self.slots.retain(|slot| slot.id != id);
+    }
+
+    /// Gives up the connection that has waited longest without a call.
+    pub(super) fn evict(&mut self) -> bool {
+        if !self.idle.is_empty() {
+            drop(self.idle.remove(0));
+            return true;
+        }
+        let idle = |slot: &&Slot<B>| slot.active == 0;
+        let oldest =
+            self.slots.iter().filter(idle).min_by_key(|slot| slot.last).map(|slot| slot.id);
+        match oldest {
+            Some(id) => {
+                self.remove(id);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Lets go what is past its time, or closed.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        let limits = self.limits;
+        self.idle.retain_mut(|kept| {
+            let young = kept.connection.born() + limits.age > now;
+            kept.until > now && young && kept.connection.alive()
+        });
+        self.slots.retain_mut(|slot| {
+            let young = slot.connection.born() + limits.age > now;
+            slot.connection.room().is_some() && (slot.active > 0 || young)
+        });
+        // One HTTP/2 connection lives on its age alone: PING keeps it. Those beyond it were for a burst.
+        while self.slots.len() > 1 {
+            let idle = |slot: &&Slot<B>| slot.active == 0 && slot.last + limits.idle <= now;
+            let Some(id) = self.slots.iter().filter(idle).map(|slot| slot.id).max() else { break };
+            self.remove(id);
+        }
+    }
+
+    /// Lets go what carries no call. HTTP/2 connections end with their last stream.
+    pub(super) fn clear(&mut self) {
+        self.idle.clear();
+        self.slots.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

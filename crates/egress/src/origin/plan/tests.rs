@@ -1,0 +1,278 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limits() -> Limits {
+    Limits {
+        http1: 3,
+        http2: 4,
+        idle: 60 * SECOND,
+        age: 300 * SECOND,
+        cold: Duration::from_millis(500),
+    }
+}
+
+/// A connection by name.
+#[derive(Clone, Debug)]
+struct Fake {
+    name: &'static str,
+    born: Instant,
+    kept_for: Option<Duration>,
+    room: Rc<Cell<Option<usize>>>,
+}
+
+impl PartialEq for Fake {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Idle for Fake {
+    fn alive(&mut self) -> bool {
+        self.room.get().is_some()
+    }
+    fn born(&self) -> Instant {
+        self.born
+    }
+    fn kept_for(&self) -> Option<Duration> {
+        self.kept_for
+    }
+}
+
+impl Shared for Fake {
+    fn room(&mut self) -> Option<usize> {
+        self.room.get()
+    }
+    fn born(&self) -> Instant {
+        self.born
+    }
+}
+
+fn fake(name: &'static str, born: Instant) -> Fake {
+    Fake { name, born, kept_for: None, room: Rc::new(Cell::new(Some(100))) }
+}
+
+type Fakes = Plan<Fake, Fake>;
+
+/// A plan with these HTTP/1.1 connections put back in this order.
+fn http1(now: Instant, connections: &[Fake]) -> Fakes {
+    let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
+    for connection in connections {
+        plan.one_more();
+        plan.connected_http1();
+        assert_eq!(plan.put_back(connection.clone(), now), None);
+    }
+    plan
+}
+
+fn http2(now: Instant, connections: &[Fake]) -> Fakes {
+    let mut plan = Fakes::new(limits(), None);
+    for connection in connections {
+        plan.one_more();
+        plan.connected_http2(connection.clone(), now);
+    }
+    plan
+}
+
+fn name(taken: Option<Taken<Fake, Fake>>) -> Option<&'static str> {
+    taken.map(|taken| match taken {
+        Taken::Http1(connection) | Taken::Http2(_, connection) => connection.name,
+    })
+}
+
+#[test]
+fn until_the_protocol_is_known_one_connection_is_opened() {
+    let now = Instant::now();
+    let mut plan = Fakes::new(limits(), None);
+    assert_eq!(plan.take(now), None);
+    assert_eq!(plan.wanted(now, 100), 1);
+    assert_eq!(plan.wanted(now, 100), 0);
+    // It speaks HTTP/1.1: now everybody needs one of his own, as far as the limit goes.
+    plan.connected_http1();
+    assert_eq!(plan.wanted(now, 99), 2);
+    assert_eq!(plan.wanted(now, 99), 0);
+}
+
+#[test]
+fn an_origin_that_speaks_http2_gets_one_connection_for_a_cold_burst() {
+    let now = Instant::now();
+    let mut plan = Fakes::new(limits(), None);
+    assert_eq!(plan.wanted(now, 100), 1);
+    plan.connected_http2(fake("a", now), now);
+    for _ in 0..100 {
+        assert_eq!(name(plan.take(now)), Some("a"));
+        assert_eq!(plan.wanted(now, 0), 0);
+    }
+    // The hundred and first would have to wait.
+    assert_eq!(plan.take(now), None);
+    assert_eq!(plan.wanted(now, 1), 1);
+    assert_eq!(plan.wanted(now, 50), 0, "one at a time");
+}
+
+#[test]
+fn a_burst_on_a_cold_connection_opens_more_as_it_grows() {
+    let born = Instant::now();
+    let mut plan = http2(born, &[fake("a", born)]);
+    // Warm: however many, one is enough.
+    let warm = born + Duration::from_millis(400);
+    for _ in 0..20 {
+        assert_eq!(name(plan.take(warm)), Some("a"));
+        assert_eq!(plan.wanted(warm, 0), 0);
+    }
+    for _ in 0..20 {
+        plan.release(0, warm);
+    }
+    let cold = warm + Duration::from_millis(501);
+    let mut opened = 0;
+    for call in 1..=40 {
+        assert_eq!(name(plan.take(cold)), Some("a"));
+        opened += plan.wanted(cold, 0);
+        let wished = if call < BURST { 0 } else { usize::div_ceil(call, BURST).min(4) - 1 };
+        assert_eq!(opened, wished, "after {call} calls");
+    }
+    // The limit is 4: one was there.
+    assert_eq!((opened, plan.connecting()), (3, 3));
+}
+
+#[test]
+fn calls_are_spread_over_all_connections_and_single_ones_stay_on_the_warmest() {
+    let now = Instant::now();
+    let mut plan = http2(now, &[fake("a", now), fake("b", now), fake("c", now)]);
+    let taken: Vec<_> = (0..6).map(|_| name(plan.take(now)).expect("there is room")).collect();
+    for one in ["a", "b", "c"] {
+        assert_eq!(taken.iter().filter(|name| **name == one).count(), 2, "{taken:?}");
+    }
+    for (id, at) in [(0, 1), (0, 1), (2, 1), (2, 1), (1, 2), (1, 3)] {
+        plan.release(id, now + at * SECOND);
+    }
+    for at in 4..8 {
+        let later = now + at * SECOND;
+        assert_eq!(name(plan.take(later)), Some("b"), "used last");
+        plan.release(1, later);
+    }
+}
+
+#[test]
+fn a_connection_that_takes_no_more_streams_is_left_and_replaced() {
+    let now = Instant::now();
+    let connection = fake("a", now);
+    let mut plan = http2(now, std::slice::from_ref(&connection));
+    assert_eq!(name(plan.take(now)), Some("a"));
+    connection.room.set(None);
+    assert_eq!(plan.take(now), None);
+    assert_eq!(plan.wanted(now, 1), 1);
+    plan.connected_http2(fake("b", now), now);
+    assert_eq!(name(plan.take(now)), Some("b"));
+    // The stream of the first one ends without a trace.
+    plan.release(0, now);
+    assert_eq!(plan.open(), 1);
+}
+
+#[test]
+fn the_connection_used_last_is_used_next_and_what_is_past_its_time_never() {
+    let now = Instant::now();
+    let closed = fake("closed", now);
+    let mut short = fake("short", now);
+    short.kept_for = Some(4 * SECOND);
+    let mut plan = http1(now, &[fake("a", now), closed.clone(), short]);
+    assert_eq!(name(plan.take(now)), Some("short"));
+    closed.room.set(None);
+    assert_eq!(name(plan.take(now)), Some("a"));
+    assert_eq!(plan.take(now), None);
+    let mut short = fake("short", now);
+    short.kept_for = Some(4 * SECOND);
+    assert_eq!(plan.put_back(short, now), None);
+    assert_eq!(plan.put_back(fake("a", now), now), None);
+    assert_eq!(name(plan.take(now + 59 * SECOND)), Some("a"));
+    assert_eq!(plan.take(now + 59 * SECOND), None, "Keep-Alive said 4 s");
+
+    let mut plan = http1(now, &[fake("a", now)]);
+    assert_eq!(plan.take(now + 60 * SECOND), None);
+    assert!(plan.empty() && plan.wanted(now, 0) == 0);
+}
+
+#[test]
+fn an_origin_that_keeps_nothing_is_believed() {
+    let now = Instant::now();
+    let mut plan = http1(now, &[fake("a", now)]);
+    drop(plan.take(now));
+    let mut connection = fake("a", now);
+    connection.kept_for = Some(Duration::ZERO);
+    assert!(plan.put_back(connection, now).is_some());
+}
+
+#[test]
+fn what_is_past_its_age_serves_until_its_successor_is_there() {
+    let born = Instant::now();
+    let old = born + 300 * SECOND;
+    let mut plan = http1(old - SECOND, &[fake("a", born)]);
+    assert_eq!(name(plan.take(old)), Some("a"));
+    assert_eq!(plan.wanted(old, 0), 1);
+    assert!(plan.put_back(fake("a", born), old).is_some(), "its successor comes");
+    plan.connected_http1();
+    assert_eq!(plan.put_back(fake("b", old), old), None);
+    assert_eq!(name(plan.take(old)), Some("b"));
+    assert_eq!(plan.wanted(old, 0), 0);
+
+    let mut plan = http2(born, &[fake("a", born)]);
+    assert_eq!(name(plan.take(old)), Some("a"));
+    assert_eq!(plan.wanted(old, 0), 1);
+    assert_eq!(name(plan.take(old)), Some("a"));
+    assert_eq!(plan.wanted(old, 0), 0, "it is coming");
+    plan.connected_http2(fake("b", old), old);
+    assert_eq!(name(plan.take(old)), Some("b"));
+    assert_eq!(plan.open(), 1);
+}
+
+#[test]
+fn a_failure_is_told_to_those_who_have_nothing_else_to_wait_for() {
+    let now = Instant::now();
+    let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
+    assert_eq!(plan.wanted(now, 1), 1);
+    assert!(plan.failed(now));
+    assert_eq!(plan.wanted(now, 1), 1, "the next may try at once");
+    plan.connected_http1();
+    assert_eq!(plan.wanted(now, 1), 1);
+    assert!(!plan.failed(now), "the first one will be free again");
+    assert_eq!(plan.wanted(now, 1), 0);
+    assert_eq!(plan.wanted(now + SECOND, 1), 1);
+}
+
+#[test]
+fn sweeping_leaves_what_may_still_be_used() {
+    let now = Instant::now();
+    let mut plan = http1(now, &[fake("a", now), fake("b", now)]);
+    plan.sweep(now + 59 * SECOND);
+    assert_eq!(plan.open(), 2);
+    plan.sweep(now + 60 * SECOND);
+    assert!(plan.empty());
+
+    let mut plan = http2(now, &[fake("a", now), fake("b", now), fake("c", now)]);
+    assert_eq!(name(plan.take(now)), Some("a"));
+    plan.sweep(now + 60 * SECOND);
+    assert_eq!(plan.open(), 1, "the busy one");
+    plan.sweep(now + 300 * SECOND);
+    assert_eq!(plan.open(), 1, "still busy");
+    plan.release(0, now + 301 * SECOND);
+    plan.sweep(now + 301 * SECOND);
+    assert!(plan.empty());
+}
+
+#[test]
+fn evicting_takes_what_was_idle_longest_and_never_what_is_in_use() {
+    let now = Instant::now();
+    let mut plan = http1(now, &[fake("a", now), fake("b", now)]);
+    assert!(plan.evict());
+    assert_eq!(name(plan.take(now)), Some("b"));
+    assert!(!plan.evict());
+
+    let mut plan = http2(now, &[fake("a", now)]);
+    assert_eq!(name(plan.take(now)), Some("a"));
+    assert!(!plan.evict());
+    plan.release(0, now);
+    assert!(plan.evict());
+    assert!(plan.empty());
+}

@@ -1,0 +1,147 @@
+//! May a call that failed be made again? "Never twice" of docs/internals/egress.md.
+
+use http::Method;
+
+/// How often an origin may say that it did not process a call.
+const REFUSALS: u8 = 3;
+/// How often a connection may turn out to be closed before anything was written.
+const UNWRITTEN: u8 = 8;
+
+/// How far a call had got when it failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Progress {
+    /// Nothing of it was written.
+    Unwritten,
+    /// The origin said that it did not process it (`REFUSED_STREAM`, a GOAWAY below it: RFC 9113, 8.7).
+    Unprocessed,
+    /// The origin wants it over HTTP/1.1 instead (`HTTP_1_1_REQUIRED`).
+    WantsHttp1,
+    /// Something was written, and nothing came back.
+    Written,
+    /// Something came back.
+    Answered,
+}
+
+/// What has been tried for one call.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    unwritten: u8,
+    refused: u8,
+    written: bool,
+}
+
+impl Tries {
+    /// Decides after a failure. `kept`: the connection had been there before the call. `intact`: the body was not begun.
+    pub(crate) fn again(
+        &mut self,
+        progress: Progress,
+        method: &Method,
+        kept: bool,
+        intact: bool,
+    ) -> bool {
+        let first = !self.written;
+        match progress {
+            Progress::Unwritten => {
+                self.unwritten += 1;
+                intact && self.unwritten < UNWRITTEN
+            }
+            Progress::Unprocessed | Progress::WantsHttp1 => {
+                self.refused += 1;
+                intact && self.refused < REFUSALS
+            }
+            Progress::Written => {
+                self.written = true;
+                first && kept && intact && idempotent(method)
+            }
+            Progress::Answered => {
+                self.written = true;
+                false
+            }
+        }
+    }
+
+    /// The origin may have seen the call: nobody else may make it now.
+    pub(crate) fn sent(&self) -> bool {
+        self.written
+    }
+}
+
+/// RFC 9110, 9.2.2, and QUERY. What is not known is not idempotent.
+pub(crate) fn idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
+    ) || matches!(method.as_str(), "PROPFIND" | "REPORT" | "SEARCH" | "QUERY")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_twice() {
+        use Progress::{Answered, Unprocessed, Unwritten, WantsHttp1, Written};
+        let purge = Method::from_bytes(b"PURGE").expect("a method");
+        for (progress, method, kept, intact, again) in [
+            // Nothing was written: any method, on any connection.
+            (Unwritten, &Method::POST, true, true, true),
+            (Unwritten, &Method::POST, false, true, true),
+            (Unwritten, &Method::GET, true, true, true),
+            // A body that was begun cannot be had again.
+            (Unwritten, &Method::POST, true, false, false),
+            (Unprocessed, &Method::POST, true, false, false),
+            (Written, &Method::PUT, true, false, false),
+            // The origin said that it did nothing.
+            (Unprocessed, &Method::POST, true, true, true),
+            (Unprocessed, &Method::POST, false, true, true),
+            (WantsHttp1, &Method::POST, false, true, true),
+            // Written on a kept connection: only what may happen twice.
+            (Written, &Method::GET, true, true, true),
+            (Written, &Method::HEAD, true, true, true),
+            (Written, &Method::PUT, true, true, true),
+            (Written, &Method::DELETE, true, true, true),
+            (Written, &Method::OPTIONS, true, true, true),
+            (Written, &Method::POST, true, true, false),
+            (Written, &Method::PATCH, true, true, false),
+            (Written, &purge, true, true, false),
+            // On a new one the origin itself has failed.
+            (Written, &Method::GET, false, true, false),
+            // An answer that broke off is the application's business.
+            (Answered, &Method::GET, true, true, false),
+        ] {
+            let decided = Tries::default().again(progress, method, kept, intact);
+            assert_eq!(decided, again, "{progress:?} {method} kept={kept} intact={intact}");
+        }
+    }
+
+    #[test]
+    fn once_more_and_no_more() {
+        let mut tries = Tries::default();
+        assert!(tries.again(Progress::Written, &Method::GET, true, true));
+        assert!(tries.sent());
+        assert!(!tries.again(Progress::Written, &Method::GET, true, true));
+    }
+
+    #[test]
+    fn an_origin_that_always_refuses_is_not_asked_for_ever() {
+        let mut tries = Tries::default();
+        let again =
+            (0..10).take_while(|_| tries.again(Progress::Unprocessed, &Method::POST, true, true));
+        assert_eq!(again.count(), 2);
+        assert!(!tries.sent());
+
+        let mut tries = Tries::default();
+        let again =
+            (0..100).take_while(|_| tries.again(Progress::Unwritten, &Method::POST, true, true));
+        assert_eq!(again.count(), 7);
+    }
+
+    #[test]
+    fn what_was_refused_first_and_then_written_was_sent() {
+        let mut tries = Tries::default();
+        assert!(tries.again(Progress::Unprocessed, &Method::POST, true, true));
+        assert!(!tries.sent());
+        assert!(!tries.again(Progress::Written, &Method::POST, true, true));
+        assert!(tries.sent());
+    }
+}

@@ -1,0 +1,314 @@
+//! TLS towards origins: whom to believe, which versions, which certificate of our own. One configuration per set of wishes, built
+//! once; sessions are resumed within it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio::sync::OnceCell;
+
+use crate::errors::code;
+use crate::{CallError, Certificate, HttpVersions, Key, Reason, TlsVersion, Trust};
+
+/// Configurations that are kept. Beyond that those without connections go.
+const KEPT: usize = 256;
+
+/// Where systems keep their authorities.
+const SYSTEM: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt", // Debian, Ubuntu, Arch, Gentoo
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
+    "/etc/pki/tls/certs/ca-bundle.crt",   // older ones
+    "/etc/ssl/ca-bundle.pem",             // openSUSE
+    "/etc/ssl/cert.pem",                  // Alpine
+];
+
+static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+    LazyLock::new(|| Arc::new(ring::default_provider()));
+
+/// The part of a [`Key`] that TLS depends on.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Wishes {
+    trust: Trust,
+    pins: Arc<[[u8; 32]]>,
+    certificate: Option<Certificate>,
+    min: TlsVersion,
+    max: TlsVersion,
+    http: HttpVersions,
+}
+
+/// The configurations that were asked for.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    ca: Option<PathBuf>,
+    /// Loaded at the first wish: 140 certificates take milliseconds.
+    system: Arc<OnceCell<Arc<RootCertStore>>>,
+    configs: Mutex<HashMap<Wishes, Arc<ClientConfig>>>,
+}
+
+impl Tls {
+    pub(crate) fn new(ca: Option<PathBuf>) -> Self {
+        Self { ca, system: Arc::default(), configs: Mutex::default() }
+    }
+
+    /// The configuration for a key that may speak these versions of HTTP.
+    pub(crate) async fn config(
+        &self,
+        key: &Key,
+        http: HttpVersions,
+    ) -> Result<Arc<ClientConfig>, CallError> {
+        let wishes = Wishes {
+            trust: key.trust.clone(),
+            pins: Arc::clone(&key.pins),
+            certificate: key.certificate.clone(),
+            min: key.tls_min,
+            max: key.tls_max,
+            http,
+        };
+        if let Some(config) = self.configs().get(&wishes) {
+            return Ok(Arc::clone(config));
+        }
+        let system = if wishes.trust == Trust::System { Some(self.system().await?) } else { None };
+        let asked = wishes.clone();
+        let built = tokio::task::spawn_blocking(move || build(&asked, system));
+        let built = Arc::new(built.await.map_err(|_gone| CallError::closing())??);
+        let mut configs = self.configs();
+        if configs.len() >= KEPT {
+            configs.retain(|_, config| Arc::strong_count(config) > 1);
+        }
+        if configs.len() >= KEPT {
+            return Ok(built);
+        }
+        // Another may have been quicker; its sessions are worth more.
+        Ok(Arc::clone(configs.entry(wishes).or_insert(built)))
+    }
+
+    fn configs(&self) -> std::sync::MutexGuard<'_, HashMap<Wishes, Arc<ClientConfig>>> {
+        self.configs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn system(&self) -> Result<Arc<RootCertStore>, CallError> {
+        let ca = self.ca.clone();
+        let load = || async move {
+            let loaded = tokio::task::spawn_blocking(move || system(ca.as_deref())).await;
+            loaded.map_err(|_gone| CallError::closing())?
+        };
+        self.system.get_or_try_init(load).await.cloned()
+    }
+}
+
+fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientConfig, CallError> {
+    let versions = versions(wishes.min, wishes.max);
+    let provider = Arc::clone(&PROVIDER);
+    let roots = match &wishes.trust {
+        Trust::System => system,
+        Trust::Authorities(pem) => Some(Arc::new(roots(pem).ok_or_else(|| {
+            let message = "error setting certificate verify locations: no certificate in it";
+            CallError::declined(Reason::Certificate, code::CA_FILE, message)
+        })?)),
+        Trust::Anyone => None,
+    };
+    let chain = match roots {
+        Some(roots) => Some(
+            WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+                .build()
+                .map_err(|error| {
+                    let message = format!("error setting certificate verify locations: {error}");
+                    CallError::declined(Reason::Certificate, code::CA_FILE, message)
+                })?,
+        ),
+        None => None,
+    };
+    let verifier = Verifier {
+        chain,
+        pins: Arc::clone(&wishes.pins),
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .map_err(|error| CallError::unsupported(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match &wishes.certificate {
+        None => builder.with_no_client_auth(),
+        Some(certificate) => {
+            let unusable = || {
+                let message = "unable to use the client certificate with its key";
+                CallError::declined(Reason::Certificate, code::SSL_CERTIFICATE, message)
+            };
+            let chain: Vec<_> = CertificateDer::pem_slice_iter(&certificate.chain)
+                .collect::<Result<_, _>>()
+                .map_err(|_pem| unusable())?;
+            let key = PrivateKeyDer::from_pem_slice(&certificate.key).map_err(|_pem| unusable())?;
+            builder.with_client_auth_cert(chain, key).map_err(|_why| unusable())?
+        }
+    };
+    config.alpn_protocols = match wishes.http {
+        HttpVersions::Negotiate => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
+        HttpVersions::Http2 => vec![b"h2".to_vec()],
+    };
+    Ok(config)
+}
+
+fn versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static SupportedProtocolVersion> {
+    use rustls::version::{TLS12, TLS13};
+    match (min, max) {
+        (TlsVersion::V1_2, TlsVersion::V1_2) => vec![&TLS12],
+        (TlsVersion::V1_2, TlsVersion::V1_3) => vec![&TLS13, &TLS12],
+        (TlsVersion::V1_3, TlsVersion::V1_3) => vec![&TLS13],
+        (TlsVersion::V1_3, TlsVersion::V1_2) => vec![],
+    }
+}
+
+/// The authorities of this file, or of the first that the system has.
+fn system(ca: Option<&Path>) -> Result<Arc<RootCertStore>, CallError> {
+    let unusable = |what: String| CallError::declined(Reason::Certificate, code::CA_FILE, what);
+    let files: Vec<&Path> = match ca {
+        Some(file) => vec![file],
+        None => SYSTEM.iter().map(Path::new).collect(),
+    };
+    let (file, pem) =
+        files.iter().find_map(|file| Some((file, std::fs::read(file).ok()?))).ok_or_else(|| {
+            unusable("error setting certificate verify locations: no file".to_owned())
+        })?;
+    match roots(&pem) {
+        Some(roots) => Ok(Arc::new(roots)),
+        None => Err(unusable(format!(
+            "error setting certificate verify locations: {} holds no certificate",
+            file.display()
+        ))),
+    }
+}
+
+/// What is not a certificate, or none that rustls takes, is left out, as OpenSSL does. None left: nothing.
+fn roots(pem: &[u8]) -> Option<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
+    (!roots.is_empty()).then_some(roots)
+}
+
+/// Verifies the chain, where that is wished, and then the pins.
+#[derive(Debug)]
+struct Verifier {
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    pins: Arc<[[u8; 32]]>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if let Some(chain) = &self.chain {
+            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
+        }
+        if !self.pins.is_empty() {
+            let certificate = ParsedCertificate::try_from(end_entity)?;
+            let digest = sha256(&certificate.subject_public_key_info());
+            if !self.pins.iter().any(|pin| pin[..] == *digest.as_ref()) {
+                return Err(CertificateError::ApplicationVerificationFailure.into());
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// The hash of the cipher suite that every TLS 1.3 peer must have (RFC 8446, 9.1).
+fn sha256(bytes: &[u8]) -> rustls::crypto::hash::Output {
+    let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+    let suite = suite.tls13().expect("its name says so");
+    suite.common.hash_provider.hash(bytes)
+}
+
+/// A failed handshake, as libcurl with OpenSSL tells it.
+pub(crate) fn refused(error: &std::io::Error, host: &str, port: u16) -> CallError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let tls = |what: String| CallError::declined(Reason::Tls, code::SSL_CONNECT, what);
+    let Some(inner) = inner else {
+        return tls(format!("OpenSSL SSL_connect: {error} in connection to {host}:{port} "));
+    };
+    let rustls::Error::InvalidCertificate(why) = inner else {
+        return tls(format!("TLS connect error: {inner}"));
+    };
+    let certificate =
+        |what: &str| CallError::declined(Reason::Certificate, code::PEER_VERIFICATION, what);
+    match why {
+        CertificateError::ApplicationVerificationFailure => CallError::declined(
+            Reason::Certificate,
+            code::PINNED_KEY,
+            "SSL: public key does not match pinned public key",
+        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            certificate(&format!(
+                "SSL: no alternative certificate subject name matches target host name '{host}'"
+            ))
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            certificate("SSL certificate problem: certificate has expired")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            certificate("SSL certificate problem: certificate is not yet valid")
+        }
+        CertificateError::UnknownIssuer => {
+            certificate("SSL certificate problem: unable to get local issuer certificate")
+        }
+        other => certificate(&format!("SSL certificate problem: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sha256_is_sha256() {
+        // FIPS 180-2, appendix B.1.
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let digest = sha256(b"abc");
+        let hex: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex.concat(), expected);
+    }
+
+    #[test]
+    fn versions_the_wrong_way_round_are_none() {
+        assert!(versions(TlsVersion::V1_3, TlsVersion::V1_2).is_empty());
+        assert_eq!(versions(TlsVersion::V1_2, TlsVersion::V1_3).len(), 2);
+    }
+}

@@ -1,0 +1,9 @@
+//! The engine through its public face, towards origins that do what a script says.
+
+mod calls;
+mod connections;
+mod faults;
+mod http2;
+mod proxies;
+mod support;
+mod tls;
