@@ -160,7 +160,9 @@ final class Servers
     private static function start(string $name, array $command, int $lines): array
     {
         $log = self::folder() . "/{$name}.log";
-        $process = proc_open($command, [['file', '/dev/null', 'r'], ['pipe', 'w'], ['file', $log, 'a']], $pipes);
+        // hearth wants to know what a variable of its own is for.
+        $environment = array_filter(getenv(), static fn (string $key): bool => !str_starts_with($key, 'HEARTH_'), ARRAY_FILTER_USE_KEY);
+        $process = proc_open($command, [['file', '/dev/null', 'r'], ['pipe', 'w'], ['file', $log, 'a']], $pipes, null, $environment);
         $process !== false || throw new \RuntimeException("cannot start {$command[0]}");
         self::$processes[$name] = $process;
         $said = [];

@@ -66,7 +66,7 @@ function serve($client, string $folder, string $token): void
     }
     if (preg_match('/^([a-z]+)-([0-9]+)\.(declined|failed)\.test$/', $url['host'], $found) === 1) {
         $name = ucfirst($found[3]);
-        fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-{$name}: {$found[1]}; errno={$found[2]}; message=\"the \\\"words\\\" of the broker\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-{$name}: {$found[1]}; errno={$found[2]}; message=\"the \\\"words\\\" of the broker\"\r\nContent-Length: 11\r\nConnection: close\r\n\r\nfor people\n");
         return;
     }
     // PHP's streams do not tell a reset from an end.

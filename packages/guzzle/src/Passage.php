@@ -101,6 +101,10 @@ final class Passage
         foreach ([Verdict::DECLINED, Verdict::FAILED] as $name) {
             if ($response->hasHeader($name)) {
                 $this->verdict = Verdict::read($name, $response->getHeaderLine($name));
+                if ($this->easy !== null) {
+                    // What the broker says to people is not for the caller's sink.
+                    curl_setopt($this->easy->handle, CURLOPT_WRITEFUNCTION, static fn (\CurlHandle $handle, string $piece): int => strlen($piece));
+                }
                 return null;
             }
         }
