@@ -61,6 +61,8 @@ final class Passage
             CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1,
             CURLOPT_PROXY => '',
             CURLOPT_NOPROXY => '*',
+            // A unix socket is of neither family.
+            CURLOPT_IPRESOLVE => CURL_IPRESOLVE_WHATEVER,
             // One call per connection: on a kept one libcurl would send a POST again by itself.
             CURLOPT_FRESH_CONNECT => true,
             CURLOPT_FORBID_REUSE => true,

@@ -104,6 +104,7 @@ final class SocketHandler
 
     /**
      * Sends all of it while listening, for an answer may come first; returns the final head and what was read beyond it, or null for the head.
+     * What an origin answers while it reads is kept in memory until all is sent.
      *
      * @param resource $socket
      * @param array<string, mixed> $options
@@ -114,9 +115,10 @@ final class SocketHandler
         stream_set_blocking($socket, false);
         $timeout = (float) ($options['timeout'] ?? 0);
         $limit = $timeout > 0 ? microtime(true) + $timeout : null;
+        $head = null;
         $read = '';
         $sent = 0;
-        while (true) {
+        while ($head === null || $sent < strlen($message)) {
             [$readable, $writable, $none] = [[$socket], $sent < strlen($message) ? [$socket] : [], null];
             $left = $limit === null ? 60.0 : $limit - microtime(true);
             if ($left <= 0) {
@@ -128,19 +130,17 @@ final class SocketHandler
             if ($readable !== []) {
                 $piece = (string) fread($socket, self::PIECE);
                 $read .= $piece;
-                while (($end = strpos($read, "\r\n\r\n")) !== false) {
-                    $head = substr($read, 0, $end);
+                while ($head === null && ($end = strpos($read, "\r\n\r\n")) !== false) {
+                    $one = substr($read, 0, $end);
                     $read = substr($read, $end + 4);
                     // Interim answers are not for a caller without curl.
-                    if (preg_match('#^HTTP/1\.[01] 1[0-9]{2}[ \r]#', "{$head}\r") !== 1) {
-                        return [$head, $read];
-                    }
+                    $head = preg_match('#^HTTP/1\.[01] 1[0-9]{2}[ \r]#', "{$one}\r") === 1 ? null : $one;
                 }
-                if (strlen($read) > self::LONGEST_HEAD) {
+                if ($head === null && strlen($read) > self::LONGEST_HEAD) {
                     throw new \RuntimeException('the head of the answer is too long');
                 }
                 if ($piece === '' && feof($socket)) {
-                    return [null, ''];
+                    break;
                 }
             }
             if ($writable !== []) {
@@ -149,6 +149,7 @@ final class SocketHandler
                 $sent = $written === false ? strlen($message) : $sent + $written;
             }
         }
+        return [$head, $read];
     }
 
     private function response(string $head): ResponseInterface

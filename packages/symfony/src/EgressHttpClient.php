@@ -130,6 +130,8 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         $options['headers'][] = Door::ORIGIN . ": {$target->origin()}";
         $options['headers'][] = Door::CONTROL . ": {$control}";
         $ours = ['bindto' => $door->socket, 'proxy' => '', 'no_proxy' => '*', 'http_version' => '1.1', 'max_redirects' => 0, 'resolve' => []];
+        // A unix socket is of neither family.
+        unset($options['extra']['curl'][CURLOPT_IPRESOLVE]);
         if (is_callable($progress = $options['on_progress'] ?? null)) {
             $ours['on_progress'] = static function (int $now, int $size, array $info) use ($progress, $journey): void {
                 $progress($now, $size, $journey->amend($info));

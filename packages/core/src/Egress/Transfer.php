@@ -80,6 +80,8 @@ final class Transfer
                 CURLOPT_PROTOCOLS => CURLPROTO_HTTP,
                 CURLOPT_PROXY => '',
                 CURLOPT_NOPROXY => '*',
+                // A unix socket is of neither family.
+                CURLOPT_IPRESOLVE => CURL_IPRESOLVE_WHATEVER,
                 CURLOPT_FRESH_CONNECT => true,
                 CURLOPT_FORBID_REUSE => true,
             ] + ($target->user === null ? [] : [CURLOPT_USERNAME => $target->user, CURLOPT_PASSWORD => (string) $target->password]) + $options;
