@@ -79,6 +79,16 @@ final class Servers
         return self::$origin;
     }
 
+    /** A port where neither TLS nor HTTP is spoken. */
+    public static function babbler(): string
+    {
+        static $name = null;
+        $code = '$l = stream_socket_server("tcp://127.0.0.1:0"); echo stream_socket_get_name($l, false), "\n";
+            while (true) { $c = stream_socket_accept($l, 3600); fread($c, 9999); fwrite($c, "what do you say?\r\n"); fclose($c); }';
+        $name ??= self::start('babbler', [PHP_BINARY, '-n', '-r', $code], 1)[0];
+        return "https://{$name}/";
+    }
+
     /** A port where nobody listens. */
     public static function nobody(): string
     {
