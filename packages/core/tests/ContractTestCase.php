@@ -9,6 +9,7 @@ declare(strict_types=1);
 namespace Hearth\Tests;
 
 use Hearth\Egress\Broker;
+use PHPUnit\Framework\Attributes\DataProvider;
 use PHPUnit\Framework\TestCase;
 
 abstract class ContractTestCase extends TestCase
@@ -48,6 +49,7 @@ abstract class ContractTestCase extends TestCase
     }
 
     /** @dataProvider methods */
+    #[DataProvider('methods')]
     public function testEachMethodReachesTheOrigin(string $method): void
     {
         $body = in_array($method, ['POST', 'PUT', 'PATCH'], true) ? 'name=value' : '';
@@ -272,6 +274,7 @@ abstract class ContractTestCase extends TestCase
     }
 
     /** @dataProvider faults */
+    #[DataProvider('faults')]
     public function testFaultsAreTheSameAsWithoutUs(\Closure $url, Wish $wish): void
     {
         $ca = $wish->ca === null ? null : Servers::authority();
@@ -279,8 +282,14 @@ abstract class ContractTestCase extends TestCase
         $stock = $this->stock($url(), $wish);
         $ours = $this->get($url(), $wish);
         $this->assertNotNull($stock->error, "status {$stock->status}");
-        $this->assertSame($stock->error, $ours->error, "{$stock->message}\n{$ours->message}");
+        $this->assertSame($this->expected($stock->error), $ours->error, "{$stock->message}\n{$ours->message}");
         $this->assertStringNotContainsString('//hearth', $ours->message);
+    }
+
+    /** What is known to differ from this error of stock's. */
+    protected function expected(string $error): string
+    {
+        return $error;
     }
 
     /** Whatever the broker's reason: what comes is what the direct call comes to. */

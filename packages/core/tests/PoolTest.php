@@ -9,6 +9,7 @@ use Hearth\Egress\Call;
 use Hearth\Egress\InvalidCall;
 use Hearth\Egress\Pool;
 use Hearth\Egress\TransferFailed;
+use PHPUnit\Framework\Attributes\DataProvider;
 use PHPUnit\Framework\TestCase;
 
 final class PoolTest extends TestCase
@@ -158,6 +159,7 @@ final class PoolTest extends TestCase
     }
 
     /** @dataProvider nonsense */
+    #[DataProvider('nonsense')]
     public function testWhatCannotBeIsRefused(\Closure $make): void
     {
         $this->expectException(InvalidCall::class);

@@ -10,7 +10,6 @@ declare(strict_types=1);
 namespace Hearth\Guzzle;
 
 use GuzzleHttp\ClientInterface;
-use GuzzleHttp\Utils;
 use Hearth\Egress\Broker;
 use Hearth\Egress\Control;
 use Hearth\Egress\CurlOptions;
@@ -113,8 +112,11 @@ final class Planner
     {
         $named = $options['proxy'] ?? null;
         if (is_array($named)) {
-            $exceptions = $named['no'] ?? [];
-            $excepted = isset($named['no']) && Utils::isHostInNoProxy($target->host, is_array($exceptions) ? $exceptions : explode(',', (string) $exceptions));
+            $exceptions = $named['no'] ?? '';
+            $excepted = Proxies::excepts($target->host, is_array($exceptions) ? implode(',', $exceptions) : (string) $exceptions);
+            if ($excepted === null) {
+                return Proxies::UNCERTAIN;
+            }
             $named = $excepted ? (ClientInterface::MAJOR_VERSION >= 8 ? '' : null) : ($named[$target->scheme] ?? null);
         }
         return is_string($named) || $named === null ? Proxies::for($target->scheme, $target->host, $named) : Proxies::UNCERTAIN;

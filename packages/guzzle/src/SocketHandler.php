@@ -203,9 +203,9 @@ final class SocketHandler
     private function fail(string $message, RequestInterface $request, array $options, Passage $passage, ?\Throwable $cause = null): PromiseInterface
     {
         $uri = (string) $request->getUri()->withUserInfo('');
-        $e = $passage->verdict !== null && ClientInterface::MAJOR_VERSION >= 8
-            ? Rejection::of($passage->verdict, $request, [])
-            : new ConnectException("{$message} for URI {$uri}", $request, $cause);
+        $message = "{$message} for URI {$uri}";
+        // What the StreamHandlers of both make of a call without an answer.
+        $e = ClientInterface::MAJOR_VERSION >= 8 ? new RequestException($message, $request, 0, $cause) : new ConnectException($message, $request, $cause);
         $this->tell($options, $request, $passage, null, $e);
         return Create::rejectionFor($e);
     }

@@ -27,7 +27,7 @@ final class Proxies
             return null;
         }
         $except ??= self::variable('no_proxy') ?? self::variable('NO_PROXY') ?? '';
-        $excepted = self::excepted(strtolower(trim($host, '[]')), $except);
+        $excepted = self::excepts($host, $except);
         if ($excepted === true) {
             return null;
         }
@@ -53,9 +53,10 @@ final class Proxies
         return $value === false || $value === '' ? null : $value;
     }
 
-    /** Null: the list holds networks, which libcurl understands by its version. */
-    private static function excepted(string $host, string $list): ?bool
+    /** Is this host on a list as in no_proxy? Null: the list holds networks, which libcurl understands by its version. */
+    public static function excepts(string $host, string $list): ?bool
     {
+        $host = strtolower(trim($host, '[]'));
         $isAddress = filter_var($host, FILTER_VALIDATE_IP) !== false;
         foreach (preg_split('/[\s,]+/', strtolower($list), -1, PREG_SPLIT_NO_EMPTY) as $entry) {
             if ($entry === '*') {
