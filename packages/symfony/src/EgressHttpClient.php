@@ -182,6 +182,7 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
             $this->broker->gone('it refuses the token');
         }
         if (!$verdict->direct()) {
+            $journey->failed = true;
             throw new TransportException(sprintf('%s for "%s".', ucfirst($verdict->message), $journey->url));
         }
         $this->direct($context, $journey);

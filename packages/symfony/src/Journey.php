@@ -20,6 +20,9 @@ final class Journey
 
     public ?Timing $timing = null;
 
+    /** The broker has said that it is over: the status is none of the origin's. */
+    public bool $failed = false;
+
     public int $redirects = 0;
 
     /** Where the answer would send the caller, when that is not followed. */
@@ -61,6 +64,9 @@ final class Journey
     {
         if ($this->doorUrl !== null) {
             $info = Timing::amend($info, $this->url, $this->timing);
+            if ($this->failed) {
+                $info['http_code'] = 0;
+            }
             // Who decides about repeating a call takes an empty one for: nothing has been sent.
             if ($info['primary_ip'] === '' && ($info['pretransfer_time'] ?? 0) > 0 && ($info['error'] ?? null) !== null) {
                 $info['primary_ip'] = 'unknown';

@@ -23,8 +23,8 @@ final class Target
     /** Null: the broker has nothing to do with such a URL, or might read it otherwise than libcurl. */
     public static function of(string $url): ?self
     {
-        // Only what can stand in a request line as it is.
-        if (preg_match('/^[\x21-\x7e]+$/D', $url) !== 1) {
+        // Only what can stand in a request line as it is; about a backslash readers of URLs disagree.
+        if (preg_match('/^[\x21-\x5b\x5d-\x7e]+$/D', $url) !== 1) {
             return null;
         }
         $parts = parse_url($url);
