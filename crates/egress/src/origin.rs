@@ -332,13 +332,11 @@ impl Origin {
 
     /// Opens one connection and gives it to the plan.
     async fn attempt(self: Arc<Self>) {
-        let made = match tokio::time::timeout(ATTEMPT, self.made()).await {
-            Ok(made) => made,
+        let made = tokio::time::timeout(ATTEMPT, self.made());
+        let Some(Ok(made)) = self.common.closing.run_until_cancelled(made).await else {
             // Whoever still waits came later: for them another is made.
-            Err(_late) => {
-                self.after(|state| state.plan.failed(Instant::now()));
-                return;
-            }
+            self.after(|state| state.plan.failed(Instant::now()));
+            return;
         };
         match made {
             Ok(Made::Http1(connection)) => self.after(|state| {
