@@ -35,10 +35,14 @@ mod memory;
 #[cfg(test)]
 mod testing;
 
+mod door;
+mod peer;
+
 pub use call::{
     Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
 };
 pub use deny::{Network, NotANetwork};
+pub use door::{DoorOptions, DoorReport, DoorWatch, HttpDoor, SocketError};
 pub use engine::Engine;
 pub use key::{
     Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust,

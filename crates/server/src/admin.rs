@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::egress;
 use crate::failure::Failure;
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
@@ -55,6 +56,8 @@ pub(crate) struct Serving {
     pub model: Option<&'static str>,
     /// The line that explains what runs.
     pub explanation: String,
+    /// The egress broker, when there is one.
+    pub egress: Option<egress::Watch>,
 }
 
 const STARTING: u8 = 0;
@@ -219,6 +222,7 @@ struct Status {
     application: Option<String>,
     model: Option<&'static str>,
     pool: Option<pool::PoolStatus>,
+    egress: Option<egress::Status>,
 }
 
 impl Status {
@@ -233,11 +237,13 @@ impl Status {
             application: serving.map(|serving| serving.explanation.clone()),
             model: serving.and_then(|serving| serving.model),
             pool: serving.and_then(|serving| serving.pool.as_ref()).map(Pool::status),
+            egress: serving.and_then(|serving| serving.egress.as_ref()).map(egress::Watch::status),
         }
     }
 }
 
 fn describe_metrics() {
+    egress::describe_metrics();
     metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
     metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
     metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
@@ -273,6 +279,9 @@ const WORKER_STATES: &[(WorkerState, &str)] = &[
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
 fn set_gauges(state: &State) {
     metrics::gauge!("hearth_uptime_seconds").set(state.started.elapsed().as_secs_f64());
+    if let Some(watch) = state.serving.get().and_then(|serving| serving.egress.as_ref()) {
+        egress::set_metrics(watch);
+    }
     let Some(pool) = state.serving.get().and_then(|serving| serving.pool.as_ref()) else { return };
     let status = pool.status();
     for (worker_state, name) in WORKER_STATES {

@@ -20,6 +20,7 @@ fn serving() -> Serving {
         listeners: vec!["http://127.0.0.1:8080".into()],
         model: None,
         explanation: "static files in /srv/<site>".into(),
+        egress: None,
     }
 }
 

@@ -26,6 +26,13 @@ pub(crate) enum Invocation {
         /// `--json`.
         json: bool,
     },
+    /// `hearth egress`.
+    Egress {
+        /// `--config`.
+        config: Option<PathBuf>,
+        /// Values by setting.
+        flags: Vec<(&'static str, Raw)>,
+    },
     /// `hearth php ARGS...`.
     Php(Vec<OsString>),
     /// `hearth bench NAME`.
@@ -59,6 +66,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             let json = matches.get_flag("json");
             Invocation::Check { target: target(&mut matches), json }
         }
+        "egress" => Invocation::Egress {
+            flags: flags(&mut matches, of_egress),
+            config: matches.remove_one("config"),
+        },
         "php" => Invocation::Php(
             matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
         ),
@@ -68,8 +79,27 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
 }
 
 fn target(matches: &mut ArgMatches) -> Target {
+    Target {
+        path: matches.remove_one("path").unwrap_or_else(|| PathBuf::from(".")),
+        config: matches.remove_one("config"),
+        flags: flags(matches, of_application),
+    }
+}
+
+/// The settings that are flags where an application is served. Those of the broker are flags where it is alone.
+fn of_application(key: &Key) -> bool {
+    key.section_and_key().0 != "egress"
+}
+
+/// The settings that are flags where the broker is alone.
+fn of_egress(key: &Key) -> bool {
+    matches!(key.section_and_key().0, "egress" | "log" | "admin")
+}
+
+/// What the flags of a command say.
+fn flags(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Vec<(&'static str, Raw)> {
     let mut flags = Vec::new();
-    for key in KEYS.iter().filter(|key| key.flag.is_some()) {
+    for key in KEYS.iter().filter(|key| key.flag.is_some() && offered(key)) {
         if key.repeats {
             if let Some(values) = matches.remove_many::<String>(key.name) {
                 flags.push((key.name, Raw::List(values.collect())));
@@ -78,11 +108,7 @@ fn target(matches: &mut ArgMatches) -> Target {
             flags.push((key.name, Raw::Text(value)));
         }
     }
-    Target {
-        path: matches.remove_one("path").unwrap_or_else(|| PathBuf::from(".")),
-        config: matches.remove_one("config"),
-        flags,
-    }
+    flags
 }
 
 /// The whole command line, for parsing and for the reference page.
@@ -100,13 +126,15 @@ pub(crate) fn command() -> Command {
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
-             hearth php artisan migrate   the same PHP on the command line\n\n\
+             hearth php artisan migrate   the same PHP on the command line\n  \
+             hearth egress                warm outgoing connections for every PHP on this machine\n\n\
              `hearth help serve` explains every flag. Exit status: 0 done, 1 failed, 2 misused.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve())
         .subcommand(check())
+        .subcommand(egress())
         .subcommand(php())
         .subcommand(bench())
 }
@@ -139,6 +167,28 @@ fn check() -> Command {
              hearth check\n  \
              hearth check /srv/shop --model worker --json\n\n\
              Exit status: 0 nothing is wrong, 1 something is, 2 misused.",
+        )
+}
+
+fn egress() -> Command {
+    Command::new("egress")
+        .about("Keep outgoing connections warm for every PHP on this machine")
+        .long_about(
+            "Runs the egress broker alone: it makes outgoing HTTP calls for other processes (php-fpm, cron, the command line), over \
+             connections that are already open. `hearth serve` has one inside and needs no other.",
+        )
+        .arg(config_file("hearth.toml in the current folder"))
+        .args(settings(of_egress))
+        .after_long_help(
+            "Examples:\n  \
+             hearth egress --socket /run/hearth/egress.sock --group www-data --allow-user www-data\n  \
+             hearth egress --socket /tmp/egress/egress.sock --admin 127.0.0.1:9181\n\n\
+             Try it:\n  \
+             curl --unix-socket /tmp/egress/egress.sock -H 'Hearth-Origin: https://www.php.net' http://hearth/\n\n\
+             PHP finds it by the environment variable HEARTH_EGRESS, the path of the socket. An answer with Hearth-Declined means that \
+             nothing has gone out, and why: whoever asked makes the call directly then, as without a broker.\n\n\
+             Every setting is also a key of hearth.toml, section `egress`: docs/reference/config.md.\n\
+             Signals: TERM and INT finish the calls that run and end; a second one ends at once.",
         )
 }
 
@@ -179,17 +229,25 @@ fn with_target(command: Command) -> Command {
                     "The application's folder, or one script: a front controller or a worker script.\n[default: this folder]",
                 ),
         )
-        .arg(
-            Arg::new("config")
-                .long("config")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .help("Settings file [default: hearth.toml in the application's folder]")
-                .long_help(
-                    "Settings file.\n[environment: HEARTH_CONFIG] [default: hearth.toml in the application's folder, if there is one]",
-                ),
-        )
-        .args(KEYS.iter().filter_map(|key| key.flag.map(|flag| setting(key, flag))))
+        .arg(config_file("hearth.toml in the application's folder"))
+        .args(settings(of_application))
+}
+
+fn config_file(default: &str) -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help(format!("Settings file [default: {default}]"))
+        .long_help(format!(
+            "Settings file.\n[environment: HEARTH_CONFIG] [default: {default}, if there is one]"
+        ))
+}
+
+/// The flags of settings.
+fn settings(offered: fn(&Key) -> bool) -> impl Iterator<Item = Arg> {
+    let keys = KEYS.iter().filter(move |key| offered(key));
+    keys.filter_map(|key| key.flag.map(|flag| setting(key, flag)))
 }
 
 /// A flag, made from its row of the table.

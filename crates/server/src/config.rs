@@ -20,7 +20,7 @@ pub(crate) use file::File;
 pub(crate) use keys::{KEYS, Key, SECTIONS, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
-pub(crate) use value::{Address, LogFormat, PhpVersion, Raw, Value};
+pub(crate) use value::{Address, LogFormat, OriginUrl, PhpVersion, Raw, Value};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod cli;
 mod composer;
 mod config;
 mod detect;
+mod egress;
 mod failure;
 mod fallback;
 mod front;
@@ -17,6 +18,7 @@ mod log;
 mod notify;
 mod php;
 mod plan;
+mod process;
 mod run_dir;
 mod runners;
 mod serve;
@@ -56,6 +58,9 @@ fn run() -> Result<ExitCode, Failure> {
             let text = if json { report.json() } else { report.text(environment.colour_stdout()) };
             print_to(&mut std::io::stdout(), &text);
             Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Invocation::Egress { config, flags } => {
+            egress::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Php(arguments) => {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;

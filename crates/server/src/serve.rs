@@ -3,19 +3,17 @@
 //! Invariants
 //! - Nothing is bound or started before the settings and the application are known to fit.
 //! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise.
-//! - Drain: the front stops accepting and finishes, then the pool, then the admin address. A second signal ends it at once.
+//! - Drain: the front stops accepting and finishes, then the pool, then the broker, then the admin address. A second signal ends it
+//!   at once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request};
 use pool::{Model, Pool, RequestContext, RequestId, Scheme, Script, StartError};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,9 +22,11 @@ use crate::admin::{Admin, Serving, State};
 use crate::cli::Target;
 use crate::config::{self, Environment, Settings};
 use crate::detect;
+use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
 use crate::front;
-use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript, processors};
+use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
+use crate::process::{self, Ending, Signals};
 use crate::run_dir::RunDir;
 use crate::{log, notify, php};
 
@@ -43,24 +43,9 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
             fallback.warn();
         }
     }
-    raise_descriptor_limit();
+    process::raise_descriptor_limit();
 
-    let threads = settings.server.threads.0.unwrap_or_else(default_threads);
-    let mut builder = if threads.get() == 1 {
-        tokio::runtime::Builder::new_current_thread()
-    } else {
-        tokio::runtime::Builder::new_multi_thread()
-    };
-    if threads.get() > 1 {
-        builder.worker_threads(threads.get());
-    }
-    let runtime = builder.enable_all().build().map_err(|error| {
-        Failure::caused_by(
-            "cannot start the runtime",
-            &error,
-            "lower `server.threads`, or raise the limit of processes",
-        )
-    })?;
+    let runtime = process::runtime(&settings)?;
     let outcome = runtime.block_on(run(&settings, plan, environment));
     // What still runs now was cut by a second signal: nothing is waited for.
     runtime.shutdown_background();
@@ -70,10 +55,7 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
 async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Result<(), Failure> {
     let end = Ending::default();
     let mut watchers = JoinSet::new();
-    let signals = Signals::listen().map_err(|error| {
-        Failure::caused_by("cannot listen for signals", &error, "please report this")
-    })?;
-    watchers.spawn(signals.watch(end.clone()));
+    watchers.spawn(Signals::listen()?.watch(end.clone()));
 
     let state = State::starting();
     let mut admin = JoinSet::new();
@@ -108,9 +90,17 @@ async fn serve_and_drain(
     let mut front = front::bind(settings, &plan).await?;
     // Kept until the pool is drained: workers that are replaced read their files again.
     let own_files = own_files(settings, &plan, environment)?;
+    let mut broker = Inside::default();
+    let mut watch = None;
+    // Before PHP starts: it is told of the socket in its environment.
+    if let Some(bound) = bind_broker(settings, own_files.as_ref())? {
+        watch = Some(bound.watch());
+        broker.start(bound);
+    }
+    let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = loop {
         let Some(php) = &plan.php else { break None };
-        let options = pool_options(php, &plan, settings, own_files.as_ref());
+        let options = pool_options(php, &plan, settings, own_files.as_ref(), socket);
         let started = tokio::select! {
             started = Pool::start(options) => started,
             () = drain.cancelled() => return Ok(()),
@@ -135,6 +125,7 @@ async fn serve_and_drain(
         listeners: listeners.clone(),
         model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
+        egress: watch.clone(),
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));
@@ -154,6 +145,7 @@ async fn serve_and_drain(
         // One patience for all: what the front has used up is not given again.
         pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
+    broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     tracing::info!("drained");
     Ok(())
 }
@@ -172,7 +164,7 @@ fn own_files(
     let Some(php) = &plan.php else { return Ok(None) };
     let ours = match &php.script {
         Some(WorkerScript::Ours { name, text }) => Some((name, text)),
-        _ if php.model.is_foreign() => None,
+        _ if php.model.is_foreign() || settings.egress.enabled => None,
         _ => return Ok(None),
     };
     let write = || {
@@ -188,10 +180,32 @@ fn own_files(
         };
         Ok(Some(OwnFiles { script, run_dir }))
     };
-    write().map_err(|error: std::io::Error| {
+    write().or_else(|error: std::io::Error| {
+        if ours.is_none() && !php.model.is_foreign() {
+            // Only the broker would be there, and PHP works without.
+            tracing::warn!(%error, "no egress broker: outgoing calls go out directly");
+            return Ok(None);
+        }
         let hint = "set `server.run_dir` to a folder that may be written";
-        Failure::caused_by("cannot write into the run folder", &error, hint)
+        Err(Failure::caused_by("cannot write into the run folder", &error, hint))
     })
+}
+
+/// The broker, unless nobody wants one. Where only its place is missing, PHP does without: its calls go out directly.
+fn bind_broker(
+    settings: &Settings,
+    own_files: Option<&OwnFiles>,
+) -> Result<Option<Broker>, Failure> {
+    let Some(own_files) = own_files.filter(|_| settings.egress.enabled) else { return Ok(None) };
+    match Broker::bind(settings, &egress::socket_in(own_files.run_dir.path())) {
+        Ok(broker) => Ok(Some(broker)),
+        Err(failure) if settings.egress.socket.0.is_some() => Err(failure),
+        Err(failure) => {
+            let reason = failure.message();
+            tracing::warn!(reason, "no egress broker: outgoing calls go out directly");
+            Ok(None)
+        }
+    }
 }
 
 fn pool_options(
@@ -199,9 +213,15 @@ fn pool_options(
     plan: &Plan,
     settings: &Settings,
     own_files: Option<&OwnFiles>,
+    egress_socket: Option<&Path>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
     env.extend(php.env.iter().cloned());
+    if let Some(socket) = egress_socket
+        && !env.iter().any(|(name, _)| name == egress::VARIABLE)
+    {
+        env.push((egress::VARIABLE.into(), socket.display().to_string()));
+    }
     let mut ini = settings.php.ini.0.clone();
     let mut default = |name: &str, value: &str| {
         if !ini.iter().any(|(set, _)| set == name) {
@@ -297,67 +317,4 @@ fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
         _ => "`hearth check` looks at limits and folders",
     };
     Failure::caused(error, hint)
-}
-
-/// One thread is enough for PHP on few processors: the workers need them more.
-fn default_threads() -> NonZeroUsize {
-    let processors = processors();
-    if processors.get() < 4 { NonZeroUsize::MIN } else { processors.midpoint(NonZeroUsize::MIN) }
-}
-
-/// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "limit of open files not raised");
-    }
-}
-
-/// How far the end has come.
-#[derive(Clone, Debug, Default)]
-struct Ending {
-    /// The first TERM or INT: finish what runs.
-    drain: CancellationToken,
-    /// The second: do not.
-    at_once: CancellationToken,
-}
-
-#[derive(Debug)]
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn watch(mut self, end: Ending) {
-        while !end.at_once.is_cancelled() {
-            tokio::select! {
-                Some(()) = self.terminate.recv() => end.one_more(),
-                Some(()) = self.interrupt.recv() => end.one_more(),
-                Some(()) = self.hang_up.recv() => {
-                    tracing::warn!("HUP ignored: this build cannot reload, restart the server instead");
-                }
-            }
-        }
-    }
-}
-
-impl Ending {
-    fn one_more(&self) {
-        if self.drain.is_cancelled() {
-            self.at_once.cancel();
-        } else {
-            self.drain.cancel();
-        }
-    }
 }

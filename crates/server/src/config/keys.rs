@@ -9,10 +9,13 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use egress::Network;
 use front_http::{AccessLogFormat, Cidr};
 use pool::{ByteSize, Model};
 
-use super::value::{Address, Auto, LogFormat, Pairs, PhpVersion, UrlPath, Value};
+use super::value::{
+    Account, Address, Auto, Group, LogFormat, OriginUrl, Pairs, PhpVersion, UrlPath, Value,
+};
 use super::{ConfigError, Sources};
 
 /// One row of the table.
@@ -231,6 +234,42 @@ settings! {
         worker_program: Auto<PathBuf> = "auto";
         /// The program of `hearth php` and of the model `builtin`. `auto`: `php<version>`, else `php`, found through PATH.
         cli: Auto<PathBuf> = "auto";
+    }
+
+    /// The egress broker: outgoing HTTP calls of PHP, over connections that outlive requests and processes (docs/guide/egress.md).
+    ///
+    /// `hearth serve` has one inside; `hearth egress` is one alone, for php-fpm, cron and the command line.
+    egress: Egress {
+        /// Have a broker in `hearth serve`. PHP finds it by `HEARTH_EGRESS`; without one every call goes out directly.
+        enabled: bool = "on";
+        /// The broker's socket. `egress.token` is written beside it, so there is one broker to a folder.
+        ///
+        /// `auto`: `egress.sock` in the server's private folder (`server.run_dir`); alone /run/hearth/egress.sock.
+        socket: Auto<PathBuf> = "auto", flag "socket";
+        /// The authorities whose certificates are believed, a PEM file. `auto`: the system's.
+        ca: Auto<PathBuf> = "auto", flag "ca";
+        /// The group that may connect to the socket, by name or number. `auto`: the broker's own.
+        group: Auto<Group> = "auto", flag "group";
+        /// Users who may call, by name or number, beside the broker's own and root. Each has connections of its own.
+        allow_users: Vec<Account> = "", flag "allow-user";
+        /// Networks that are never called, judged after names are resolved. Who may go there goes directly.
+        deny: Vec<Network> = "169.254.0.0/16, fe80::/10";
+        /// Origins that a connection is opened to at start, beside those remembered from the last run: `https://api.example.com`.
+        prewarm: Vec<OriginUrl> = "";
+        /// Calls at once; a further one is declined, and goes out directly.
+        callers: NonZeroUsize = "4096";
+        /// HTTP/1.1 connections to one origin, at most.
+        connections: NonZeroUsize = "20";
+        /// HTTP/2 connections to one origin, at most; one is the rule.
+        http2_connections: NonZeroUsize = "8";
+        /// How long a call may wait for a connection to become free; then it is declined, and goes out directly.
+        queue_timeout: Duration = "1s";
+        /// How long it may take to connect, for calls that say nothing of it.
+        connect_timeout: Duration = "30s";
+        /// How long a connection is kept that nobody uses.
+        idle_timeout: Duration = "60s";
+        /// How long a connection is used at most.
+        connection_age: Duration = "5m";
     }
 
     /// Logging, on stderr.

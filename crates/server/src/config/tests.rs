@@ -110,7 +110,7 @@ fn every_mistake_is_named_with_its_place_and_what_to_do() {
         ("[http]\ntls_cert = \"cert.pem\"\n", &[], vec![]),
         ("", &[("HEARTH_PHP_WORKER", "2")], vec![]),
         ("", &[("HEARTH_WORKERS", "2")], vec![]),
-        ("", &[("HEARTH_XYZZY", "2")], vec![]),
+        ("", &[("HEARTH_0123456789", "2")], vec![]),
         ("", &[("HEARTH_PHP_WORKERS", "0")], vec![]),
         ("", &[], flag("php.model", "snapshto")),
         ("", &[], flag("php.model", "Z")),

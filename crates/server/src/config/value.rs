@@ -10,6 +10,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use egress::{Network, Scheme};
 use front_http::{AccessLogFormat, Cidr};
 use http::uri::PathAndQuery;
 use pool::{ByteSize, Model};
@@ -410,6 +411,102 @@ impl Value for Cidr {
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         parsed(raw)
+    }
+}
+
+impl Value for Network {
+    const PLACEHOLDER: &'static str = "CIDR";
+
+    fn expected() -> String {
+        "a network such as `10.0.0.0/8`, `fd00::/8`, or one address".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        parsed(raw)
+    }
+}
+
+/// A user, as the system numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Account(pub u32);
+
+impl Value for Account {
+    const PLACEHOLDER: &'static str = "USER";
+
+    fn expected() -> String {
+        "the number of a user, or a name in /etc/passwd".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        number_of(text, "/etc/passwd").map(Self).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// A group, as the system numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group(pub u32);
+
+impl Value for Group {
+    const PLACEHOLDER: &'static str = "GROUP";
+
+    fn expected() -> String {
+        "the number of a group, or a name in /etc/group".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        number_of(text, "/etc/group").map(Self).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// A number, or the third field of the line that begins with the name (passwd(5), group(5)).
+fn number_of(text: &str, file: &str) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let lines = std::fs::read_to_string(file).ok()?;
+    lines.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == text).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+/// An origin: `https://api.example.com`, with a port if need be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OriginUrl {
+    /// With TLS or without.
+    pub scheme: Scheme,
+    /// Lower case, without brackets.
+    pub host: String,
+    /// The scheme's own where none is named.
+    pub port: u16,
+}
+
+impl Value for OriginUrl {
+    const PLACEHOLDER: &'static str = "ORIGIN";
+
+    fn expected() -> String {
+        "an origin such as `https://api.example.com` or `http://10.0.0.7:8080`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let wrong = || Wrong::quoted(text);
+        let uri: http::Uri = text.parse().map_err(|_invalid| wrong())?;
+        let (scheme, port) = match uri.scheme_str() {
+            Some("http") => (Scheme::Http, 80),
+            Some("https") => (Scheme::Https, 443),
+            _ => return Err(wrong()),
+        };
+        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+        let bare = matches!(uri.path_and_query().map(PathAndQuery::as_str), None | Some("/"))
+            && !text.contains(['@', '#']);
+        if host.is_empty() || !bare {
+            return Err(wrong());
+        }
+        Ok(Self { scheme, host: host.to_owned(), port: uri.port_u16().unwrap_or(port) })
     }
 }
 

@@ -9,6 +9,7 @@ mod adversary;
 mod answers;
 mod clients;
 mod drain;
+mod egress;
 mod endurance;
 mod files;
 mod foreign;

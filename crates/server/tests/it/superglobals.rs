@@ -53,6 +53,7 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("REQUEST_TIME", "", "one after the other"),
     ("REQUEST_TIME_FLOAT", "", "one after the other"),
     ("HEARTH_REQUEST_ID", "", "the id in Hearth's log lines"),
+    ("HEARTH_EGRESS", "", "the socket of the egress broker"),
     ("FCGI_ROLE", "", "there is no FastCGI"),
     (
         "USER",

@@ -164,7 +164,8 @@ async fn answer(
     } else {
         send.send_trailers(header_map(&reply.trailers))?;
     }
-    // Where the request has not ended, h2 resets the stream with NO_ERROR once this is out (RFC 9113, 8.1).
+    // A reset now could overtake the answer.
+    while piece(incoming, number, shared).await?.is_some() {}
     Ok(())
 }
 

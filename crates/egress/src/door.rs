@@ -1,0 +1,16 @@
+//! The broker's doors: how other processes ask for calls. docs/internals/egress.md describes what goes over the sockets.
+
+mod control;
+mod declined;
+mod fields;
+mod files;
+mod head;
+mod http;
+mod refusal;
+mod socket;
+mod target;
+mod wire;
+
+pub use self::declined::DoorReport;
+pub use self::http::{DoorOptions, DoorWatch, HttpDoor};
+pub use self::socket::SocketError;

@@ -1,0 +1,135 @@
+//! Which fields pass from one side to the other.
+
+use http::header::{
+    CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Ours: what callers tell us and we tell callers, and nobody else.
+const OURS: &str = "hearth-";
+
+/// The fields of a request as the origin is to have them, `Host` included.
+pub(crate) fn of_request(fields: HeaderMap, host: &HeaderValue) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(fields.len() + 1);
+    if !fields.contains_key(HOST) {
+        passed.insert(HOST, host.clone());
+    }
+    pass(fields, &mut passed);
+    if let Some(value) = passed.get_mut(HOST) {
+        *value = host.clone();
+    }
+    passed
+}
+
+/// The fields of an answer as the caller is to have them.
+pub(crate) fn of_answer(fields: HeaderMap) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(fields.len() + 2);
+    pass(fields, &mut passed);
+    passed
+}
+
+/// Whether the caller wants to leave HTTP/1.1 for something that is not an older way to HTTP/2.
+pub(crate) fn wants_upgrade(fields: &HeaderMap) -> bool {
+    fields.get_all(UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
+}
+
+/// All that is meant for the other end (RFC 9110, 7.6.1), in order.
+fn pass(fields: HeaderMap, passed: &mut HeaderMap) {
+    let named: Vec<String> = fields
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    let mut last: Option<(HeaderName, bool)> = None;
+    for (name, value) in fields {
+        // Further values of a field come without its name.
+        let (name, passes) = match (name, last.take()) {
+            (Some(name), _) => {
+                let passes =
+                    is_end_to_end(&name) && !named.iter().any(|named| name.as_str() == named);
+                (name, passes)
+            }
+            (None, Some(known)) => known,
+            (None, None) => continue,
+        };
+        // It says only that trailers are welcome, and they are.
+        if passes || (name == TE && value == "trailers") {
+            passed.append(name.clone(), value);
+        }
+        last = Some((name, passes));
+    }
+}
+
+fn is_end_to_end(name: &HeaderName) -> bool {
+    ![CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE]
+        .contains(name)
+        && !["keep-alive", "proxy-connection", "http2-settings"].contains(&name.as_str())
+        && !name.as_str().starts_with(OURS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            map.append(*name, HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    fn list(map: &HeaderMap) -> Vec<(&str, &str)> {
+        map.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn what_is_meant_for_the_door_does_not_pass_and_the_rest_does_in_order() {
+        let fields = map(&[
+            ("accept", "*/*"),
+            ("hearth-control", "token=\"x\""),
+            ("host", "hearth"),
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("cookie", "a=1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("x-twice", "1"),
+            ("transfer-encoding", "chunked"),
+            ("x-twice", "2"),
+            ("hearth-anything", "1"),
+            ("hearth-anything", "2"),
+            ("authorization", "Basic x"),
+        ]);
+        let passed = of_request(fields, &HeaderValue::from_static("a.test"));
+        let expected = [
+            ("accept", "*/*"),
+            ("host", "a.test"),
+            ("cookie", "a=1"),
+            ("te", "trailers"),
+            ("x-twice", "1"),
+            ("x-twice", "2"),
+            ("authorization", "Basic x"),
+        ];
+        assert_eq!(list(&passed), expected);
+    }
+
+    #[test]
+    fn a_request_without_host_gets_one() {
+        let passed = of_request(map(&[("accept", "*/*")]), &HeaderValue::from_static("a.test"));
+        assert_eq!(list(&passed), [("host", "a.test"), ("accept", "*/*")]);
+    }
+
+    #[test]
+    fn no_origin_speaks_in_our_name() {
+        let passed = of_answer(map(&[
+            ("hearth-declined", "tls"),
+            ("set-cookie", "a=1"),
+            ("hearth-timing", "x"),
+            ("set-cookie", "b=2"),
+        ]));
+        assert_eq!(list(&passed), [("set-cookie", "a=1"), ("set-cookie", "b=2")]);
+    }
+}

@@ -1,0 +1,84 @@
+//! PEM files that callers name, read once for as long as they stay as they are.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::refusal::Refusal;
+
+/// The largest file that is read; Debian's bundle of authorities has 220 KB.
+const LARGEST: u64 = 4 << 20;
+/// Files that are remembered. With more all are forgotten: nobody uses so many.
+const REMEMBERED: usize = 64;
+
+/// What tells a file from its successor.
+type Stamp = (u64, u64, i64, i64, u64);
+/// Files by path.
+type Known = HashMap<PathBuf, (Stamp, Arc<[u8]>)>;
+
+/// The files.
+#[derive(Debug, Default)]
+pub(crate) struct Files(Mutex<Known>);
+
+impl Files {
+    /// The content of a file.
+    pub(crate) async fn read(&self, path: &Path) -> Result<Arc<[u8]>, Refusal> {
+        let unreadable = |error: &std::io::Error| {
+            Refusal::control(format!("cannot read {}: {error}", path.display()))
+        };
+        let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
+        if !metadata.is_file() || metadata.len() > LARGEST {
+            return Err(Refusal::control(format!("{} is no PEM file", path.display())));
+        }
+        let stamp = stamp(&metadata);
+        if let Some((known, content)) = self.lock().get(path)
+            && *known == stamp
+        {
+            return Ok(Arc::clone(content));
+        }
+        let content: Arc<[u8]> =
+            tokio::fs::read(path).await.map_err(|error| unreadable(&error))?.into();
+        let mut files = self.lock();
+        if files.len() >= REMEMBERED {
+            files.clear();
+        }
+        files.insert(path.to_owned(), (stamp, Arc::clone(&content)));
+        Ok(content)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stamp(metadata: &Metadata) -> Stamp {
+    (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_read_once_until_it_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let files = Files::default();
+        std::fs::write(&path, "one").unwrap();
+        let first = files.read(&path).await.unwrap();
+        assert!(Arc::ptr_eq(&first, &files.read(&path).await.unwrap()));
+        std::fs::write(&path, "other").unwrap();
+        assert_eq!(&*files.read(&path).await.unwrap(), b"other");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::default();
+        for path in [folder.path().to_owned(), folder.path().join("none"), "/dev/zero".into()] {
+            assert_eq!(files.read(&path).await.unwrap_err().word, "control");
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The HTTP door: HTTP/1.1 on a unix socket, one call per connection.
+//!
+//! Invariants
+//! - A call lives as long as its caller's connection: whoever leaves cancels it.
+//! - Every head is judged by `head` before hyper reads it, so hyper never answers by itself.
+//! - Memory per caller is bounded: a head, and hyper's buffers.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::control::{Control, control};
+use super::declined::{Counters, DoorReport};
+use super::files::Files;
+use super::refusal::Refusal;
+use super::socket::{Socket, SocketError};
+use super::target::{Target, target};
+use super::wire::{Outgoing, Slipped, Wire};
+use super::{fields, head};
+use crate::peer::Allowed;
+use crate::{Answer, Call, CallError, Certificate, Engine, Key, Limits, Scheme, Timing, Trust};
+
+/// The largest head. curl's own limit for what it takes is larger, what it sends seldom is.
+const HEAD: usize = 64 << 10;
+/// The most fields in a head.
+const FIELDS: usize = 1000;
+/// hyper's own limit, which costs no allocation.
+const CHEAP_FIELDS: usize = 100;
+/// How long a caller may take to send its head. It is on this machine.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// hyper's buffers for one caller, each way.
+const BUFFER: usize = HEAD + (8 << 10);
+/// Connections beyond the callers that are admitted: they are told so.
+const REFUSED_AT_ONCE: usize = 64;
+/// How long what nobody wants of a caller is still read, so that closing does not take back the answer.
+const LINGER: Duration = Duration::from_secs(5);
+/// Before the next attempt when the system has no descriptor for a caller.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How the call went, for callers that ask.
+const TIMING: HeaderName = HeaderName::from_static("hearth-timing");
+
+/// What a door is told at start.
+#[derive(Clone, Debug)]
+pub struct DoorOptions {
+    /// The path of its socket. Its folder also takes `egress.token`: one broker to a folder.
+    pub socket: PathBuf,
+    /// The group that socket and token are to belong to; none: as the system gives it.
+    pub group: Option<u32>,
+    /// Users who may call, beside our own and root.
+    pub allow_users: Vec<u32>,
+    /// Calls at once; further ones are declined.
+    pub callers: usize,
+    /// Until there is a connection, for calls that say nothing of it.
+    pub connect: Duration,
+    /// Until a connection becomes free.
+    pub queue: Duration,
+}
+
+/// A door that listens, and opens with [`HttpDoor::serve`].
+#[derive(Debug)]
+pub struct HttpDoor {
+    socket: Socket,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: DoorOptions,
+    allowed: Allowed,
+    files: Files,
+    counters: Counters,
+}
+
+/// Tells what comes through a door.
+#[derive(Clone, Debug)]
+pub struct DoorWatch(Arc<Shared>);
+
+impl DoorWatch {
+    /// The numbers so far.
+    pub fn report(&self) -> DoorReport {
+        self.0.counters.report()
+    }
+}
+
+impl HttpDoor {
+    /// Makes the socket and the token. Callers may connect from now on; they are answered by [`HttpDoor::serve`].
+    pub fn bind(options: DoorOptions) -> Result<Self, SocketError> {
+        let socket = Socket::bind(&options.socket, options.group)?;
+        let allowed = Allowed::new(options.allow_users.clone());
+        let shared =
+            Shared { options, allowed, files: Files::default(), counters: Counters::default() };
+        Ok(Self { socket, shared: Arc::new(shared) })
+    }
+
+    /// The path of the socket, absolute.
+    pub fn path(&self) -> &Path {
+        &self.socket.path
+    }
+
+    /// For metrics.
+    pub fn watch(&self) -> DoorWatch {
+        DoorWatch(Arc::clone(&self.shared))
+    }
+
+    /// Takes calls until `drain` is cancelled, and then finishes those that have begun. The socket is gone before they are.
+    pub async fn serve(self, engine: Engine, drain: CancellationToken) {
+        let Self { socket, shared } = self;
+        let most = shared.options.callers.saturating_add(REFUSED_AT_ONCE);
+        let door = Arc::new(Door { engine, shared, token: socket.token.clone() });
+        let mut callers = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = drain.cancelled() => break,
+                Some(_) = callers.join_next() => {}
+                // When there are too many, further ones wait in the system's queue.
+                accepted = socket.listener.accept(), if callers.len() < most => match accepted {
+                    Ok((stream, _)) => {
+                        let (door, drain) = (Arc::clone(&door), drain.clone());
+                        callers.spawn(async move { door.caller(stream, drain).await });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "caller not accepted");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(socket);
+        while callers.join_next().await.is_some() {}
+    }
+}
+
+#[derive(Debug)]
+struct Door {
+    engine: Engine,
+    shared: Arc<Shared>,
+    token: super::control::Token,
+}
+
+/// One more caller, for as long as it is there.
+struct Counted<'a>(&'a Counters);
+
+impl<'a> Counted<'a> {
+    fn new(counters: &'a Counters) -> (Self, usize) {
+        (Self(counters), counters.callers.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Door {
+    async fn caller(self: Arc<Self>, mut stream: UnixStream, drain: CancellationToken) {
+        let Ok(uid) = stream.peer_cred().map(|credentials| credentials.uid()) else { return };
+        let read = tokio::select! {
+            biased;
+            read = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream)) => read,
+            // Nobody has asked for anything yet.
+            () = drain.cancelled() => return,
+        };
+        let (bytes, end) = match read {
+            Ok(Ok(Some(head))) => head,
+            Ok(Ok(None)) | Err(_) => return,
+            Ok(Err(refusal)) => return self.refuse(stream, &refusal).await,
+        };
+        let counters = &self.shared.counters;
+        counters.calls.fetch_add(1, Ordering::Relaxed);
+        let (_counted, before) = Counted::new(counters);
+        let facts = match head::check(&bytes[..end]) {
+            Ok(facts) if facts.fields <= FIELDS => facts,
+            Ok(_) => {
+                return self.refuse(stream, &Refusal::request("there are too many fields")).await;
+            }
+            Err(malformed) => return self.refuse(stream, &Refusal::request(malformed)).await,
+        };
+        if !self.shared.allowed.may_call(uid) {
+            return self.refuse(stream, &Refusal::user(uid)).await;
+        }
+        if before >= self.shared.options.callers {
+            return self.refuse(stream, &Refusal::full(before)).await;
+        }
+        let (written, fields) = (facts.target.to_owned(), facts.fields);
+        self.speak(stream, bytes, uid, &written, fields).await;
+    }
+
+    /// Has hyper answer the one request.
+    async fn speak(
+        &self,
+        stream: UnixStream,
+        bytes: Bytes,
+        uid: u32,
+        written: &str,
+        fields: usize,
+    ) {
+        let slipped = Arc::new(Slipped::default());
+        let whole = Arc::new(AtomicBool::new(false));
+        let wire = Wire::new(stream, bytes, Arc::clone(&slipped));
+        let mut builder = Builder::new();
+        builder
+            // A caller that closes its sending side is gone.
+            .half_close(false)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .header_read_timeout(None)
+            .max_header_size(HEAD)
+            .max_buf_size(BUFFER);
+        if fields > CHEAP_FIELDS {
+            builder.max_headers(fields);
+        }
+        let service = {
+            let whole = Arc::clone(&whole);
+            service_fn(move |request: Request<Incoming>| {
+                let (slipped, whole) = (Arc::clone(&slipped), Arc::clone(&whole));
+                Box::pin(async move {
+                    Ok::<_, Infallible>(self.answer(request, uid, written, slipped, whole).await)
+                })
+            })
+        };
+        let mut connection = builder.serve_connection(TokioIo::new(wire), service);
+        match poll_fn(|cx| connection.poll_without_shutdown(cx)).await {
+            Ok(()) => {
+                let stream = connection.into_parts().io.into_inner().into_stream();
+                if whole.load(Ordering::Relaxed) {
+                    return;
+                }
+                linger(stream).await;
+            }
+            Err(error) => tracing::debug!(%error, "caller's connection broke off"),
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        uid: u32,
+        written: &str,
+        slipped: Arc<Slipped>,
+        whole: Arc<AtomicBool>,
+    ) -> Response<Outgoing> {
+        whole.store(request.body().is_end_stream(), Ordering::Relaxed);
+        let mut origin = String::new();
+        let outcome = match self.prepare(request, uid, written, whole, &mut origin).await {
+            Ok(prepared) => self.call(prepared, &slipped).await,
+            Err(refusal) => Err(refusal),
+        };
+        slipped.answered();
+        match outcome {
+            Ok((answer, timing)) => passed_on(answer, timing, slipped),
+            Err(refusal) => {
+                self.shared.counters.refused(&origin, &refusal);
+                refusal.response().map(|bytes| Outgoing::whole(bytes, slipped))
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        (call, asks_for_timing): (Call, bool),
+        slipped: &Slipped,
+    ) -> Result<(Answer, bool), Refusal> {
+        // hyper says `100 Continue` by itself, when the body is wanted.
+        let expects = call.request.headers().contains_key(EXPECT);
+        let interim = |(status, headers): crate::Interim<'_>| {
+            if !(expects && status == StatusCode::CONTINUE) {
+                slipped.interim(status, headers);
+            }
+        };
+        let answer = Box::pin(self.engine.call(call, interim)).await?;
+        if answer.response.status().is_informational() {
+            return Err(Refusal::from(CallError {
+                fate: crate::Fate::Failed,
+                reason: crate::Reason::Rubbish,
+                curl: 1,
+                message: "the origin switched protocols unasked".to_owned(),
+            }));
+        }
+        Ok((answer, asks_for_timing))
+    }
+
+    /// Makes a call of a request. `origin`: for the log, as far as it is known.
+    async fn prepare(
+        &self,
+        request: Request<Incoming>,
+        uid: u32,
+        written: &str,
+        whole: Arc<AtomicBool>,
+        origin: &mut String,
+    ) -> Result<(Call, bool), Refusal> {
+        let (mut head, body) = request.into_parts();
+        let target = target(written, &head.headers)?;
+        origin.push_str(match target.scheme {
+            Scheme::Http => "http://",
+            Scheme::Https => "https://",
+        });
+        origin.push_str(&target.authority);
+        let control = control(&head.headers, &self.token)?;
+        if head.method == Method::CONNECT {
+            return Err(Refusal::unsupported("CONNECT: there is nothing to share in a tunnel"));
+        }
+        if fields::wants_upgrade(&head.headers) {
+            return Err(Refusal::unsupported("another protocol is asked for (Upgrade)"));
+        }
+        let host = HeaderValue::try_from(target.authority.as_str())
+            .map_err(|_invalid| Refusal::target("the host is no value of a field"))?;
+        head.headers = fields::of_request(head.headers, &host);
+        head.uri = target.uri.clone();
+        head.version = Version::HTTP_11;
+        let options = &self.shared.options;
+        let limits = Limits {
+            connect: control.connect_timeout.unwrap_or(options.connect),
+            queue: options.queue,
+        };
+        let timing = control.timing;
+        let key = self.key(uid, target, control).await?;
+        let body = Asked { body, whole }.boxed_unsync();
+        Ok((Call { key, request: Request::from_parts(head, body), limits }, timing))
+    }
+
+    async fn key(&self, uid: u32, target: Target, control: Control) -> Result<Key, Refusal> {
+        let reads = control.ca.is_some() || control.certificate.is_some();
+        if reads && !self.shared.allowed.reads_as_we_do(uid) {
+            return Err(Refusal::control("files are read for the broker's own user only"));
+        }
+        let files = &self.shared.files;
+        let trust = match &control.ca {
+            _ if !control.verify => Trust::Anyone,
+            Some(path) => Trust::Authorities(files.read(path).await?),
+            None => Trust::System,
+        };
+        let certificate = match &control.certificate {
+            Some((chain, key)) => {
+                Some(Certificate { chain: files.read(chain).await?, key: files.read(key).await? })
+            }
+            None => None,
+        };
+        Ok(Key {
+            uid,
+            scheme: target.scheme,
+            host: target.host.into(),
+            port: target.port,
+            connect_to: control.connect_to,
+            interface: control.interface,
+            family: control.family,
+            trust,
+            pins: control.pins,
+            certificate,
+            tls_min: control.tls_min,
+            tls_max: control.tls_max,
+            http: control.http,
+            proxy: control.proxy,
+        })
+    }
+
+    /// Answers without hyper.
+    async fn refuse(&self, mut stream: UnixStream, refusal: &Refusal) {
+        self.shared.counters.refused("", refusal);
+        if stream.write_all(&refusal.bytes()).await.is_ok() {
+            linger(stream).await;
+        }
+    }
+}
+
+/// Reads until the end of a head, and says where that is. `None`: the caller has left before.
+async fn read_head(stream: &mut UnixStream) -> Result<Option<(Bytes, usize)>, Refusal> {
+    let mut bytes = BytesMut::with_capacity(4096);
+    let mut seen = 0;
+    loop {
+        match stream.read_buf(&mut bytes).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return Ok(None),
+        }
+        if let Some(end) = head::end(&bytes, seen).map_err(Refusal::request)? {
+            if end > HEAD {
+                return Err(Refusal::request("the head is too large"));
+            }
+            return Ok(Some((bytes.freeze(), end)));
+        }
+        seen = bytes.len();
+        if seen > HEAD {
+            return Err(Refusal::request("the head is too large"));
+        }
+    }
+}
+
+/// Lets the caller read its answer though it has not sent all: closing a socket with unread bytes would reset it.
+async fn linger(mut stream: UnixStream) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut bytes = vec![0; 16 << 10];
+    let read = async { while matches!(stream.read(&mut bytes).await, Ok(1..)) {} };
+    // Who sends on for longer has been answered long ago.
+    let _patience_is_over = tokio::time::timeout(LINGER, read).await.is_err();
+}
+
+fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Response<Outgoing> {
+    let (mut head, body) = answer.response.into_parts();
+    head.version = Version::HTTP_11;
+    head.headers = fields::of_answer(head.headers);
+    if asks_for_timing {
+        head.headers.insert(TIMING, timing(&answer.timing));
+    }
+    head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let chunked = !head.headers.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
+    Response::from_parts(head, Outgoing::answer(body, slipped, chunked))
+}
+
+/// A dictionary of RFC 8941.
+fn timing(timing: &Timing) -> HeaderValue {
+    let Timing { resolved, connected, secured, first_byte, reused, http2, address } = timing;
+    let mut text = format!(
+        "dns={}, connect={}, tls={}, first-byte={}, reused=?{}, protocol=\"{}\"",
+        resolved.as_micros(),
+        connected.as_micros(),
+        secured.as_micros(),
+        first_byte.as_micros(),
+        u8::from(*reused),
+        if *http2 { "2" } else { "1.1" },
+    );
+    if let Some(address) = address {
+        write!(text, ", address=\"{address}\"").expect("a String takes all");
+    }
+    HeaderValue::try_from(text).expect("digits and ASCII")
+}
+
+/// The body of a request, on its way to the engine.
+#[derive(Debug)]
+struct Asked {
+    body: Incoming,
+    /// It has been read to its end.
+    whole: Arc<AtomicBool>,
+}
+
+impl Body for Asked {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let polled = std::pin::Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(polled, std::task::Poll::Ready(None)) || self.body.is_end_stream() {
+            self.whole.store(true, Ordering::Relaxed);
+        }
+        polled.map_err(std::io::Error::other)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

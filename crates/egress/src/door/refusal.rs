@@ -1,0 +1,177 @@
+//! What a caller gets in the place of an answer: status, `Hearth-Declined` or `Hearth-Failed`, and a line for people.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+
+use crate::{CallError, Fate};
+
+/// The field of a call of which nothing has gone out.
+const DECLINED: HeaderName = HeaderName::from_static("hearth-declined");
+/// The field of a call that is lost.
+const FAILED: HeaderName = HeaderName::from_static("hearth-failed");
+/// The longest message; some hold what a peer has sent.
+const LONGEST: usize = 500;
+
+/// No answer, and why.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Refusal {
+    /// The status.
+    pub(crate) status: StatusCode,
+    /// Whether the caller may make the call elsewhere.
+    pub(crate) fate: Fate,
+    /// Why, as programs read it: the words of docs/internals/egress.md.
+    pub(crate) word: &'static str,
+    /// The number of the libcurl error that fits best, 0: none does.
+    pub(crate) curl: u8,
+    /// Why, as people read it.
+    pub(crate) message: Cow<'static, str>,
+}
+
+impl Refusal {
+    fn declined(
+        status: StatusCode,
+        word: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, fate: Fate::Declined, word, curl: 0, message: message.into() }
+    }
+
+    /// What is asked for in `Hearth-Control` is not known here, or cannot be done.
+    pub(crate) fn control(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::declined(StatusCode::BAD_GATEWAY, "control", message)
+    }
+
+    /// `Hearth-Control` without the right token.
+    pub(crate) fn token() -> Self {
+        let message = "Hearth-Control needs the token of egress.token beside the socket, once";
+        Self::declined(StatusCode::FORBIDDEN, "token", message)
+    }
+
+    /// The user is not among those who may call.
+    pub(crate) fn user(uid: u32) -> Self {
+        let message = format!("user {uid} is not among egress.allow_users");
+        Self::declined(StatusCode::FORBIDDEN, "user", message)
+    }
+
+    /// The target names no origin, or in a way that has two meanings.
+    pub(crate) fn target(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::declined(StatusCode::BAD_GATEWAY, "target", message)
+    }
+
+    /// `Host` is another one than the target's.
+    pub(crate) fn host() -> Self {
+        let message = "Host is neither `hearth` nor the target's";
+        Self::declined(StatusCode::BAD_GATEWAY, "host", message)
+    }
+
+    /// The door cannot do it.
+    pub(crate) fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::declined(StatusCode::BAD_GATEWAY, "unsupported", message)
+    }
+
+    /// The head is no request, or one with two meanings.
+    pub(crate) fn request(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::declined(StatusCode::BAD_REQUEST, "request", message)
+    }
+
+    /// As many calls are under way as there may be.
+    pub(crate) fn full(connections: usize) -> Self {
+        let message = format!("{connections} calls are under way (egress.callers)");
+        Self::declined(StatusCode::BAD_GATEWAY, "full", message)
+    }
+
+    /// The field that says it.
+    pub(crate) fn field(&self) -> (HeaderName, HeaderValue) {
+        let name = match self.fate {
+            Fate::Declined => DECLINED,
+            Fate::Failed => FAILED,
+        };
+        let mut value = format!("{}; errno={}; message=\"", self.word, self.curl);
+        for character in self.message.chars().take(LONGEST) {
+            match character {
+                '"' | '\\' => value.extend(['\\', character]),
+                ' '..='~' => value.push(character),
+                // A string of RFC 8941 is ASCII.
+                _ => value.push('?'),
+            }
+        }
+        value.push('"');
+        (name, HeaderValue::try_from(value).expect("printable ASCII is a value"))
+    }
+
+    /// As an answer.
+    pub(crate) fn response(&self) -> Response<Bytes> {
+        let body: String = self.message.chars().take(LONGEST).chain(['\n']).collect();
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = self.status;
+        let (name, value) = self.field();
+        let fields = response.headers_mut();
+        fields.insert(name, value);
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        fields.insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+
+    /// The same byte for byte, for a connection that speaks no HTTP that we know.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut response = self.response();
+        let length = response.body().len().into();
+        response.headers_mut().insert(CONTENT_LENGTH, length);
+        let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
+        for (name, value) in response.headers() {
+            bytes.extend_from_slice(name.as_str().as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value.as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(response.body());
+        bytes
+    }
+}
+
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        Self {
+            status: StatusCode::BAD_GATEWAY,
+            fate: error.fate,
+            word: error.reason.word(),
+            curl: error.curl,
+            message: error.message.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_message_ends_the_field_or_its_string() {
+        let refusal = Refusal::control("a \"quote\", a \\, a\r\nline, an ü");
+        let (name, value) = refusal.field();
+        assert_eq!(name, "hearth-declined");
+        assert_eq!(value, r#"control; errno=0; message="a \"quote\", a \\, a??line, an ?""#);
+        let item: sfv::Item = sfv::Parser::new(value.as_bytes()).parse().unwrap();
+        assert_eq!(item.bare_item.as_token().unwrap().as_str(), "control");
+    }
+
+    #[test]
+    fn a_failed_call_says_so_in_another_field() {
+        let error = CallError {
+            fate: Fate::Failed,
+            reason: crate::Reason::Empty,
+            curl: 52,
+            message: "Empty reply from server".into(),
+        };
+        let refusal = Refusal::from(error);
+        let expected = "HTTP/1.1 502 Bad Gateway\r\n\
+            hearth-failed: empty; errno=52; message=\"Empty reply from server\"\r\n\
+            content-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: 24\r\n\r\n\
+            Empty reply from server\n";
+        assert_eq!(String::from_utf8(refusal.bytes()).unwrap(), expected);
+    }
+}

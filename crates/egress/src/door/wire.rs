@@ -1,0 +1,310 @@
+//! A caller's connection under hyper, with what hyper's server cannot say slipped in: interim answers before the answer, trailers that
+//! nobody announced after it, and an end that comes no sooner than all that came before it.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+
+use super::fields;
+use crate::{AnswerBody, CallError};
+
+/// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
+const INTERIM: usize = 64 << 10;
+/// How hyper ends a chunked body.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// What is slipped in; shared by the connection, the call and the answer's body, which all run on one task.
+#[derive(Debug, Default)]
+pub(crate) struct Slipped(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Interim answers to write at the next boundary.
+    interim: BytesMut,
+    /// They go out only in front of the answer.
+    answered: bool,
+    /// Trailers, as bytes, for the end of the chunked body.
+    trailers: Option<Bytes>,
+    /// How often everything was out.
+    flushed: u64,
+    /// Waits for that.
+    waits: Option<Waker>,
+}
+
+impl Slipped {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An interim answer came.
+    pub(crate) fn interim(&self, status: StatusCode, headers: &HeaderMap) {
+        let mut state = self.lock();
+        if state.answered || !status.is_informational() || state.interim.len() > INTERIM {
+            return;
+        }
+        let out = &mut state.interim;
+        out.put_slice(b"HTTP/1.1 ");
+        out.put_slice(status.as_str().as_bytes());
+        out.put_u8(b' ');
+        out.put_slice(status.canonical_reason().unwrap_or("Interim").as_bytes());
+        out.put_slice(b"\r\n");
+        put_fields(out, &fields::of_answer(headers.clone()));
+        out.put_slice(b"\r\n");
+    }
+
+    /// The answer is there: nothing may go before it any more.
+    pub(crate) fn answered(&self) {
+        self.lock().answered = true;
+    }
+}
+
+fn put_fields(out: &mut BytesMut, fields: &HeaderMap) {
+    for (name, value) in fields {
+        out.put_slice(name.as_str().as_bytes());
+        out.put_slice(b": ");
+        out.put_slice(value.as_bytes());
+        out.put_slice(b"\r\n");
+    }
+}
+
+/// The connection.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: UnixStream,
+    /// Read already: the head.
+    prefix: Bytes,
+    slipped: Arc<Slipped>,
+    /// Ours, to be written before anything else.
+    ahead: BytesMut,
+    /// hyper's, held back since the trailers are known.
+    held: BytesMut,
+    /// hyper has bytes out that it has not flushed.
+    midway: bool,
+}
+
+impl Wire {
+    /// `prefix`: what was read of the stream.
+    pub(crate) fn new(stream: UnixStream, prefix: Bytes, slipped: Arc<Slipped>) -> Self {
+        let (ahead, held) = (BytesMut::new(), BytesMut::new());
+        Self { stream, prefix, slipped, ahead, held, midway: false }
+    }
+
+    /// The stream, when hyper is done with it.
+    pub(crate) fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
+    /// Writes what has to go first.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.midway && self.ahead.is_empty() {
+            let mut state = self.slipped.lock();
+            if !state.interim.is_empty() {
+                self.ahead = std::mem::take(&mut state.interim);
+            }
+        }
+        poll_all(&mut self.stream, &mut self.ahead, cx)
+    }
+
+    /// Whether hyper's bytes are held back from now on.
+    fn holds(&self) -> bool {
+        !self.held.is_empty() || self.slipped.lock().trailers.is_some()
+    }
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper ends the body in the turn in which it learns of the end, and flushes after that: the end is in here.
+        let trailers = self.slipped.lock().trailers.take();
+        if let Some(trailers) = trailers {
+            if self.held.ends_with(LAST_CHUNK) {
+                self.held.truncate(self.held.len() - 2);
+                self.held.put_slice(&trailers);
+                self.held.put_slice(b"\r\n");
+            } else {
+                debug_assert!(false, "a chunked body was flushed without its end");
+            }
+        }
+        poll_all(&mut self.stream, &mut self.held, cx)
+    }
+}
+
+fn poll_all(
+    stream: &mut UnixStream,
+    bytes: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while !bytes.is_empty() {
+        let written = ready!(Pin::new(&mut *stream).poll_write(cx, bytes))?;
+        bytes.advance(written);
+    }
+    Poll::Ready(Ok(()))
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.has_remaining() {
+            let length = self.prefix.len().min(buffer.remaining());
+            buffer.put_slice(&self.prefix.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.poll_ahead(cx))?;
+        this.midway = true;
+        if this.holds() {
+            // At most what hyper has in its buffer: the body has ended.
+            let before = this.held.len();
+            for slice in slices {
+                this.held.put_slice(slice);
+            }
+            return Poll::Ready(Ok(this.held.len() - before));
+        }
+        Pin::new(&mut this.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.held.is_empty() {
+            ready!(this.poll_held(cx))?;
+        }
+        this.midway = false;
+        ready!(this.poll_ahead(cx))?;
+        let mut state = this.slipped.lock();
+        state.flushed += 1;
+        if let Some(waker) = state.waits.take() {
+            waker.wake();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The body of an answer on its way to the caller.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    body: OutgoingBody,
+    slipped: Arc<Slipped>,
+    /// There is no length: trailers may follow.
+    chunked: bool,
+    /// It has broken off, when so often everything was out.
+    broken: Option<(u64, CallError)>,
+}
+
+#[derive(Debug)]
+enum OutgoingBody {
+    /// Ours.
+    Whole(Option<Bytes>),
+    /// The origin's.
+    Answer(AnswerBody),
+}
+
+impl Outgoing {
+    /// The origin's.
+    pub(crate) fn answer(body: AnswerBody, slipped: Arc<Slipped>, chunked: bool) -> Self {
+        Self { body: OutgoingBody::Answer(body), slipped, chunked, broken: None }
+    }
+
+    /// Ours.
+    pub(crate) fn whole(bytes: Bytes, slipped: Arc<Slipped>) -> Self {
+        Self { body: OutgoingBody::Whole(Some(bytes)), slipped, chunked: false, broken: None }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = CallError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        let this = &mut *self;
+        if let Some((before, error)) = &this.broken {
+            // hyper drops what it has not written when a body breaks off; the caller is to have all that came.
+            let mut state = this.slipped.lock();
+            if state.flushed > *before {
+                return Poll::Ready(Some(Err(error.clone())));
+            }
+            state.waits = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let body = match &mut this.body {
+            OutgoingBody::Whole(bytes) => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+            }
+            OutgoingBody::Answer(body) => body,
+        };
+        match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(Ok(frame)) => match frame.into_trailers() {
+                Ok(trailers) => {
+                    if this.chunked {
+                        let mut bytes = BytesMut::new();
+                        put_fields(&mut bytes, &fields::of_answer(trailers));
+                        this.slipped.lock().trailers = Some(bytes.freeze());
+                    }
+                    Poll::Ready(None)
+                }
+                Err(data) => Poll::Ready(Some(Ok(data))),
+            },
+            Some(Err(error)) => {
+                let mut state = this.slipped.lock();
+                state.waits = Some(cx.waker().clone());
+                this.broken = Some((state.flushed, error));
+                // Not before a flush: there may be nothing to write that would cause one.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            OutgoingBody::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            OutgoingBody::Answer(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            OutgoingBody::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            OutgoingBody::Answer(body) => body.size_hint(),
+        }
+    }
+}

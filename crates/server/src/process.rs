@@ -1,0 +1,105 @@
+//! What every command that runs on has in common: its runtime, its signals, its descriptors.
+//!
+//! Invariants
+//! - The first TERM or INT asks for an end in order, the second one ends it at once.
+
+use std::num::NonZeroUsize;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Settings;
+use crate::failure::Failure;
+use crate::plan::processors;
+
+/// A runtime with as many threads as the settings say.
+pub(crate) fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
+    let threads = settings.server.threads.0.unwrap_or_else(default_threads);
+    let mut builder = if threads.get() == 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    if threads.get() > 1 {
+        builder.worker_threads(threads.get());
+    }
+    builder.enable_all().build().map_err(|error| {
+        Failure::caused_by(
+            "cannot start the runtime",
+            &error,
+            "lower `server.threads`, or raise the limit of processes",
+        )
+    })
+}
+
+/// One thread is enough for PHP on few processors: the workers need them more.
+fn default_threads() -> NonZeroUsize {
+    let processors = processors();
+    if processors.get() < 4 { NonZeroUsize::MIN } else { processors.midpoint(NonZeroUsize::MIN) }
+}
+
+/// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "limit of open files not raised");
+    }
+}
+
+/// How far the end has come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    /// The first TERM or INT: finish what runs.
+    pub(crate) drain: CancellationToken,
+    /// The second: do not.
+    pub(crate) at_once: CancellationToken,
+}
+
+/// The signals that ask for an end.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = || -> std::io::Result<Self> {
+            Ok(Self {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                hang_up: signal(SignalKind::hangup())?,
+            })
+        };
+        listen().map_err(|error| {
+            Failure::caused_by("cannot listen for signals", &error, "please report this")
+        })
+    }
+
+    /// Waits for them, until the second one.
+    pub(crate) async fn watch(mut self, end: Ending) {
+        while !end.at_once.is_cancelled() {
+            tokio::select! {
+                Some(()) = self.terminate.recv() => end.one_more(),
+                Some(()) = self.interrupt.recv() => end.one_more(),
+                Some(()) = self.hang_up.recv() => {
+                    tracing::warn!("HUP ignored: this build cannot reload, restart the server instead");
+                }
+            }
+        }
+    }
+}
+
+impl Ending {
+    fn one_more(&self) {
+        if self.drain.is_cancelled() {
+            self.at_once.cancel();
+        } else {
+            self.drain.cancel();
+        }
+    }
+}

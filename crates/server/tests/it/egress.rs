@@ -1,0 +1,548 @@
+//! The egress broker alone: the real program, real curl, an origin that follows a script.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use testkit::{
+    Client, Origin, ProcessFacts, Reply, Running, Turn, certificates, eventually, routes,
+};
+
+use crate::hearth::{LIMIT, command};
+
+/// A broker in a folder of its own.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) process: Running,
+    pub(crate) folder: TempDir,
+}
+
+impl Broker {
+    /// One that believes the tests' authority.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), arguments)
+    }
+
+    /// With settings by their environment variables.
+    pub(crate) fn start_with(settings: &[(&str, &str)], arguments: &[&str]) -> Self {
+        Self::launch(tempfile::tempdir().unwrap(), settings, arguments)
+    }
+
+    pub(crate) fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
+        Self::launch(folder, &[], arguments)
+    }
+
+    fn launch(folder: TempDir, settings: &[(&str, &str)], arguments: &[&str]) -> Self {
+        let (authority, _) = certificates().authority.write(folder.path(), "authority");
+        let mut command = command();
+        command.envs(settings.iter().copied());
+        command.current_dir(folder.path()).args(["egress", "--socket"]);
+        command.arg(folder.path().join("egress.sock")).arg("--ca").arg(authority);
+        let process = Running::start(command.args(["--log-format", "json"]).args(arguments));
+        let ready = process.log().find(LIMIT, |line| line.contains("ready on unix:").then_some(()));
+        assert!(ready.is_some(), "never ready:\n{}", process.log().text());
+        Self { process, folder }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("egress.sock")
+    }
+
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("egress.token")).unwrap()
+    }
+
+    /// What curl says to a call through the door; the target goes in absolute form.
+    pub(crate) fn curl(&self, arguments: &[&str], url: &str) -> Curled {
+        curl(&self.socket(), arguments, url)
+    }
+}
+
+/// What came of a run of curl.
+#[derive(Debug)]
+pub(crate) struct Curled {
+    /// Exit status.
+    pub(crate) status: i32,
+    /// Heads of the answer, as they came.
+    pub(crate) heads: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Curled {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.heads.lines().find_map(|line| {
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+pub(crate) fn curl(socket: &Path, arguments: &[&str], url: &str) -> Curled {
+    let folder = tempfile::tempdir().unwrap();
+    let (heads, body) = (folder.path().join("heads"), folder.path().join("body"));
+    let Output { status, .. } = Command::new("curl")
+        .args(["--silent", "--max-time", "30", "--unix-socket"])
+        .arg(socket)
+        .arg("--dump-header")
+        .arg(&heads)
+        .arg("--output")
+        .arg(&body)
+        .args(["--request-target", url, "--header", "Host: hearth"])
+        .args(arguments)
+        .arg("http://hearth/")
+        .output()
+        .unwrap();
+    Curled {
+        status: status.code().unwrap(),
+        heads: std::fs::read_to_string(&heads).unwrap_or_default(),
+        body: std::fs::read(&body).unwrap_or_default(),
+    }
+}
+
+#[test]
+fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
+    let broker = Broker::start(&[]);
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let answer = broker.curl(&["--header", "X-oDD: 1"], &origin.url("/headers?a=b"));
+        assert_eq!(answer.status, 0, "{answer:?}");
+        let facts: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(facts["method"], "GET", "{answer:?}");
+        assert_eq!(facts["target"], "/headers?a=b");
+    }
+}
+
+#[test]
+fn the_origin_sees_the_request_as_the_caller_wrote_it_and_nothing_of_the_door() {
+    let broker = Broker::start(&[]);
+    let origin = Origin::plain(routes);
+    let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
+    let fields = [
+        "X-oDD: 1",
+        "x-odd: 2",
+        "Accept: text/x",
+        &control,
+        "Connection: X-Hop",
+        "X-Hop: 1",
+        "User-Agent: test",
+    ];
+    let mut arguments = vec!["--data-binary", "body"];
+    fields.iter().for_each(|field| arguments.extend(["--header", *field]));
+    let answer = broker.curl(&arguments, &origin.url("/cookies?a=b"));
+    assert_eq!(answer.status, 0, "{answer:?}");
+    let seen = &origin.requests()[0];
+    assert_eq!((seen.method.as_str(), seen.target.as_str()), ("POST", "/cookies?a=b"));
+    assert_eq!(seen.text(), "body");
+    let expected: Vec<(String, String)> = [
+        ("Host", seen.authority.as_str()),
+        ("X-oDD", "1"),
+        ("x-odd", "2"),
+        ("Accept", "text/x"),
+        ("User-Agent", "test"),
+        ("Content-Length", "4"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into();
+    let sorted = |mut fields: Vec<(String, String)>| {
+        fields.sort();
+        fields
+    };
+    assert_eq!(sorted(seen.fields.clone()), sorted(expected));
+    assert_eq!(seen.authority, format!("127.0.0.1:{}", origin.port()));
+    // The answer in its order and case; nobody but the origin dates it.
+    let names: Vec<&str> =
+        answer.heads.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    let expected = [
+        "Content-Type",
+        "Set-Cookie",
+        "Set-Cookie",
+        "X-Between",
+        "Content-Length",
+        "hearth-timing",
+        "connection",
+    ];
+    assert_eq!(names, expected, "{}", answer.heads);
+    let timing = answer.field("hearth-timing").unwrap();
+    assert!(timing.contains("reused=?0") && timing.contains("protocol=\"1.1\""), "{timing}");
+}
+
+#[test]
+fn calls_of_many_processes_share_a_connection() {
+    let broker = Broker::start(&["--admin", "127.0.0.1:0"]);
+    for (origin, version) in [(Origin::plain(routes), 1), (Origin::tls(routes), 2)] {
+        let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
+        for call in 0..5 {
+            let answer = broker.curl(&["--header", &control], &origin.url("/bytes/10"));
+            assert_eq!(answer.body.len(), 10, "{answer:?}");
+            let reused = answer.field("hearth-timing").unwrap().contains("reused=?1");
+            assert_eq!(reused, call > 0, "{answer:?}");
+        }
+        assert_eq!(origin.connections().len(), 1);
+        assert!(origin.requests().iter().all(|seen| seen.version == version));
+    }
+    let admin = broker.process.log().wait_for("admin on http://");
+    let address = admin.rsplit('/').next().unwrap().parse().unwrap();
+    let status = Client::connect(address).unwrap().get("/status").unwrap().json();
+    assert_eq!(status["egress"]["calls"], 10, "{status}");
+    assert_eq!(status["egress"]["callers"], 0, "{status}");
+    let origins = status["egress"]["origins"].as_array().unwrap();
+    assert_eq!(origins.len(), 2, "{status}");
+    for origin in origins {
+        assert_eq!((&origin["calls"], &origin["reused"]), (&5.into(), &4.into()), "{status}");
+    }
+    let metrics = Client::connect(address).unwrap().get("/metrics").unwrap().text();
+    let ratios = metrics.lines().filter(|line| line.starts_with("hearth_egress_reuse_ratio{"));
+    assert_eq!(ratios.filter(|line| line.ends_with(" 0.8")).count(), 2, "{metrics}");
+}
+
+#[test]
+fn interim_answers_and_trailers_pass() {
+    let broker = Broker::start(&[]);
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let hinted = broker.curl(&[], &origin.url("/early-hints"));
+        assert!(hinted.heads.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{hinted:?}");
+        assert!(hinted.heads.contains("HTTP/1.1 200 OK\r\n"), "{hinted:?}");
+        assert_eq!(hinted.text(), "hinted");
+        let trailed = broker.curl(&["--raw"], &origin.url("/trailers"));
+        let end = "0\r\nx-checksum: abc\r\n\r\n";
+        assert!(trailed.text().to_lowercase().ends_with(end), "{trailed:?}");
+    }
+}
+
+#[test]
+fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
+    let posts = |origin: &Origin| {
+        origin.requests().iter().filter(|seen| seen.method == "POST").count()
+    };
+    let stale = || Origin::plain(routes);
+
+    let origin = stale();
+    let stock = Command::new("curl")
+        .args(["--silent", "--output", "/dev/null", &origin.url("/stale"), "--next", "--silent"])
+        .args(["--output", "/dev/null", "--data", "order=1", &origin.url("/headers")])
+        .status()
+        .unwrap();
+    assert!(stock.success());
+    assert_eq!(posts(&origin), 2, "stock curl has changed: {:?}", origin.requests());
+
+    let broker = Broker::start(&[]);
+    let origin = stale();
+    assert_eq!(broker.curl(&[], &origin.url("/stale")).text(), "fresh");
+    let answer = broker.curl(&["--data", "order=1"], &origin.url("/headers"));
+    assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
+    let failed = answer.field("hearth-failed").unwrap();
+    assert!(failed.starts_with("empty; errno=52; message=") || failed.starts_with("reset; errno=56"), "{failed}");
+    assert_eq!(posts(&origin), 1, "{:?}", origin.requests());
+
+    // What may be repeated is: nobody notices.
+    let origin = stale();
+    assert_eq!(broker.curl(&[], &origin.url("/stale")).text(), "fresh");
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
+}
+
+#[test]
+fn every_fault_of_an_origin_is_told_in_curls_numbers() {
+    let broker = Broker::start(&[]);
+    let origin = Origin::plain(routes);
+    for (path, failed) in [
+        ("/empty", "empty; errno=52"),
+        ("/reset", "reset; errno=56"),
+        ("/rubbish", "rubbish; errno=1"),
+    ] {
+        let answer = broker.curl(&["--data", "x"], &origin.url(path));
+        assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{path}: {answer:?}");
+        let told = answer.field("hearth-failed").unwrap_or_default();
+        assert!(told.starts_with(failed), "{path}: {answer:?}");
+    }
+    // What came of the body comes, and then it ends too early: curl's error 18, as without a broker.
+    let cut = broker.curl(&[], &origin.url("/cut"));
+    assert_eq!((cut.status, cut.text().as_str()), (18, "half"), "{cut:?}");
+
+    let nobody = Origin::plain(routes).url("/");
+    let refused = broker.curl(&[], &nobody);
+    assert!(refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"), "{refused:?}");
+    let unknown = broker.curl(&[], "http://no-such-name.invalid/");
+    assert!(unknown.field("hearth-declined").unwrap().starts_with("resolve; errno=6"), "{unknown:?}");
+    let all = certificates();
+    for certificate in [&all.expired, &all.other_host, &all.stranger] {
+        let origin = Origin::setup().tls(certificate).script(routes).start();
+        let answer = broker.curl(&[], &origin.url("/"));
+        let told = answer.field("hearth-declined").unwrap_or_default();
+        assert!(told.starts_with("certificate; errno=60"), "{answer:?}");
+        assert!(origin.requests().is_empty());
+    }
+    // One line for each origin and reason.
+    let line = broker.process.log().wait_for("no-such-name.invalid");
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["message"], "outgoing call declined");
+    assert_eq!((&line["reason"], &line["origin"]), (&"resolve".into(), &"http://no-such-name.invalid".into()));
+}
+
+#[test]
+fn nobody_switches_verification_off_without_the_token() {
+    let broker = Broker::start(&[]);
+    let origin = Origin::setup().tls(&certificates().stranger).script(routes).start();
+    let url = origin.url("/headers");
+    let token = broker.token();
+    let wrong = token.replace(char::is_numeric, "a");
+    let right = format!("Hearth-Control: token=\"{token}\", verify=?0");
+    for control in [
+        "Hearth-Control: verify=?0".to_owned(),
+        format!("Hearth-Control: token=\"{wrong}\", verify=?0"),
+        format!("Hearth-Control: token=\"\", verify=?0"),
+    ] {
+        let answer = broker.curl(&["--header", &control], &url);
+        assert!(answer.heads.starts_with("HTTP/1.1 403 "), "{control}: {answer:?}");
+        assert!(answer.field("hearth-declined").unwrap().starts_with("token;"), "{answer:?}");
+        // As an application that forwards its client's fields would, beside its own.
+        let both = broker.curl(&["--header", &control, "--header", &right], &url);
+        assert!(both.heads.starts_with("HTTP/1.1 403 "), "{control}: {both:?}");
+    }
+    assert!(origin.connections().is_empty(), "nothing has gone out");
+    let answer = broker.curl(&["--header", &right], &url);
+    assert_eq!(answer.status, 0, "{answer:?}");
+    assert!(!answer.text().to_lowercase().contains("hearth-control"), "{}", answer.text());
+    // And those who verify do not get the connection of those who do not.
+    let verifying = broker.curl(&[], &url);
+    assert!(verifying.field("hearth-declined").unwrap().starts_with("certificate;"), "{verifying:?}");
+}
+
+#[test]
+fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
+    let broker = Broker::start(&[]);
+    let origin = Origin::plain(routes);
+    let url = origin.url("/headers");
+    let host = "Host: hearth\r\n";
+    for (request, reason) in [
+        (format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), "request"),
+        (format!("POST {url} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"), "request"),
+        (format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde"), "request"),
+        (format!("GET {url} HTTP/1.1\r\n{host}X: a\r\n b\r\n\r\n"), "request"),
+        (format!("GET {url} HTTP/1.1\r\n{host}X: a\rY: b\r\n\r\n"), "request"),
+        (format!("GET {url} HTTP/1.1\r\n{host}X: a\nY: b\r\n\r\n"), "request"),
+        (format!("GET {url} HTTP/1.1\n{host}\n"), "request"),
+        (format!("GET {url} HTTP/1.0\r\n{host}\r\n"), "request"),
+        (format!("GET {url} HTTP/1.1\r\n{host}X: {}\r\n\r\n", "x".repeat(70_000)), "request"),
+        (format!("GET {url} HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n"), "host"),
+        (format!("GET {url} HTTP/1.1\r\n{host}Hearth-Origin: http://other.test\r\n\r\n"), "target"),
+        (format!("GET / HTTP/1.1\r\n{host}\r\n"), "target"),
+        (format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n{host}\r\n", origin.port()), "target"),
+        (format!("GET {url} HTTP/1.1\r\n{host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"), "unsupported"),
+    ] {
+        let mut stream = UnixStream::connect(broker.socket()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        // Refused before all of it was read, perhaps.
+        let _sent = stream.write_all(request.as_bytes()).is_ok();
+        let mut answer = String::new();
+        let _read = stream.read_to_string(&mut answer).is_ok();
+        let told = format!("hearth-declined: {reason};");
+        let request: String = request.chars().take(200).collect();
+        assert!(answer.contains(&told), "{request:?}: {answer:?}");
+    }
+    assert!(origin.requests().is_empty(), "{:?}", origin.requests());
+}
+
+#[test]
+fn a_link_local_stand_in_is_called_by_nobody_here() {
+    // 127.0.0.2 stands in for a metadata service.
+    let broker = Broker::start_with(&[("HEARTH_EGRESS_DENY", "127.0.0.2/32, 169.254.0.0/16")], &[]);
+    let address = "127.0.0.2:0".parse().unwrap();
+    let origin = Origin::setup().script(routes).listen(address).start();
+    let told = |answer: &Curled| answer.field("hearth-declined").unwrap_or_default().to_owned();
+    let direct = broker.curl(&[], &format!("http://127.0.0.2:{}/", origin.port()));
+    assert!(told(&direct).starts_with("denied;"), "{direct:?}");
+    let mapped = broker.curl(&[], &format!("http://[::ffff:127.0.0.2]:{}/", origin.port()));
+    assert!(told(&mapped).starts_with("denied;"), "{mapped:?}");
+    let control = format!(
+        "Hearth-Control: token=\"{}\", connect-to=\"127.0.0.2:{}\"",
+        broker.token(),
+        origin.port()
+    );
+    let elsewhere = broker.curl(&["--header", &control], "http://localhost/");
+    assert!(told(&elsewhere).starts_with("denied;"), "{elsewhere:?}");
+    assert!(origin.connections().is_empty());
+}
+
+#[test]
+fn bodies_of_100_mb_pass_both_ways_in_bounded_memory() {
+    const LENGTH: u64 = 100_000_000;
+    let broker = Broker::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("body");
+    let bytes: Vec<u8> = (0..LENGTH).map(testkit::pattern).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let upload = format!("@{}", file.display());
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let before = ProcessFacts::of(broker.process.pid()).unwrap().resident;
+        let over = AtomicBool::new(false);
+        let (answer, most) = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut most = 0;
+                while !over.load(Ordering::Relaxed) {
+                    most = most.max(ProcessFacts::of(broker.process.pid()).unwrap().resident);
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                most
+            });
+            let arguments = ["--max-time", "120", "--data-binary", &upload];
+            let answer = broker.curl(&arguments, &origin.url("/echo"));
+            over.store(true, Ordering::Relaxed);
+            (answer, watcher.join().unwrap())
+        });
+        assert_eq!(answer.status, 0, "{}", answer.heads);
+        assert!(answer.body == bytes, "{} bytes came back changed", answer.body.len());
+        let grown = most.saturating_sub(before);
+        assert!(grown < 16 << 20, "{before} bytes resident have grown by {grown}");
+    }
+}
+
+#[test]
+fn a_thousand_callers_at_once_are_all_answered() {
+    const CALLERS: usize = 1000;
+    let broker = Broker::start(&[]);
+    let origin = Origin::tls(|_| Reply::text("done").delayed(Duration::from_millis(300)).into());
+    let request = format!("GET {} HTTP/1.1\r\nHost: hearth\r\n\r\n", origin.url("/"));
+    let mut callers: Vec<UnixStream> = (0..CALLERS)
+        .map(|_| {
+            let mut stream = UnixStream::connect(broker.socket()).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let mut answered = 0;
+    for caller in &mut callers {
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).unwrap();
+        if answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("done") {
+            answered += 1;
+        } else {
+            // Declined is answered too: the caller makes the call itself.
+            assert!(answer.contains("hearth-declined: queue;"), "{answer}");
+        }
+    }
+    assert!(answered > CALLERS / 2, "{answered} of {CALLERS}");
+    assert!(origin.connections().len() <= 8, "{}", origin.connections().len());
+}
+
+#[test]
+fn a_broker_that_is_full_says_so_and_goes_on() {
+    let broker = Broker::start_with(&[("HEARTH_EGRESS_CALLERS", "2")], &[]);
+    let origin = Origin::plain(|seen| match seen.path() {
+        "/hold" => Turn::Never,
+        _ => routes(seen),
+    });
+    let hold = format!("GET {} HTTP/1.1\r\nHost: hearth\r\n\r\n", origin.url("/hold"));
+    let mut held: Vec<UnixStream> = (0..2)
+        .map(|_| {
+            let mut stream = UnixStream::connect(broker.socket()).unwrap();
+            stream.write_all(hold.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    eventually("both calls are out", LIMIT, || origin.requests().len() == 2);
+    let answer = broker.curl(&[], &origin.url("/bytes/1"));
+    assert!(answer.field("hearth-declined").unwrap().starts_with("full;"), "{answer:?}");
+    held.pop();
+    eventually("there is room again", LIMIT, || {
+        broker.curl(&[], &origin.url("/bytes/1")).body.len() == 1
+    });
+}
+
+#[test]
+fn a_caller_that_dies_ends_its_call_and_no_other() {
+    let broker = Broker::start(&[]);
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
+        let mut caller = Command::new("curl")
+            .args(["--silent", "--unix-socket", broker.socket().to_str().unwrap()])
+            .args(["--request-target", &origin.url("/never"), "--header", "Host: hearth"])
+            .arg("http://hearth/")
+            .spawn()
+            .unwrap();
+        eventually("the call is out", LIMIT, || origin.requests().len() == 2);
+        caller.kill().unwrap();
+        caller.wait().unwrap();
+        if origin.url("").starts_with("http:") {
+            // HTTP/1.1 can end a call only with its connection.
+            eventually("its connection is closed", LIMIT, || origin.open() == 0);
+        }
+        assert_eq!(broker.curl(&[], &origin.url("/bytes/2")).body.len(), 2);
+        let expected = if origin.url("").starts_with("http:") { 2 } else { 1 };
+        assert_eq!(origin.connections().len(), expected);
+    }
+}
+
+#[test]
+fn a_broker_that_was_killed_is_started_anew_in_the_same_place() {
+    let mut broker = Broker::start(&[]);
+    let origin = Origin::plain(routes);
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
+    let token = broker.token();
+    broker.process.signal(Signal::KILL);
+    broker.process.wait(LIMIT);
+    assert!(broker.socket().exists(), "nobody has cleaned up");
+    // curl's number for nobody there: the caller goes directly.
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).status, 7);
+    let broker = Broker::start_in(broker.folder, &[]);
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
+    assert_ne!(broker.token(), token);
+
+    let mut second = command();
+    second.args(["egress", "--socket"]).arg(broker.socket());
+    let second = second.output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(stderr.contains("another broker serves") && stderr.contains("hint: "), "{stderr}");
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
+}
+
+#[test]
+fn term_finishes_what_runs_and_takes_the_socket_away() {
+    let mut broker = Broker::start(&[]);
+    let origin = Origin::plain(routes);
+    let mut caller = UnixStream::connect(broker.socket()).unwrap();
+    let request = format!("GET {} HTTP/1.1\r\nHost: hearth\r\n\r\n", origin.url("/delay/500"));
+    caller.write_all(request.as_bytes()).unwrap();
+    eventually("the call is out", LIMIT, || origin.requests().len() == 1);
+    broker.process.signal(Signal::TERM);
+    eventually("nobody new can come", LIMIT, || UnixStream::connect(broker.socket()).is_err());
+    let mut answer = String::new();
+    caller.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("late"), "{answer}");
+    assert_eq!(broker.process.wait(LIMIT).code(), Some(0));
+    assert!(!broker.socket().exists());
+    assert!(!broker.folder.path().join("egress.token").exists());
+}
+
+#[test]
+fn early_answers_reach_callers_that_still_send() {
+    let broker = Broker::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("body");
+    std::fs::write(&file, vec![b'x'; 5_000_000]).unwrap();
+    let upload = format!("@{}", file.display());
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        for expect in ["Expect:", "Expect: 100-continue"] {
+            let arguments = ["--header", expect, "--data-binary", &upload];
+            let answer = broker.curl(&arguments, &origin.url("/early"));
+            assert!(answer.heads.contains("HTTP/1.1 413 "), "{expect}: {answer:?}");
+            assert_eq!(answer.text(), "too large", "{expect}");
+        }
+        // Declined before the body was asked for: the caller still has all of it.
+        let nobody = Origin::plain(routes).url("/");
+        let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
+        let answer = broker.curl(&arguments, &nobody);
+        assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
+        assert!(answer.field("hearth-declined").unwrap().starts_with("connect;"), "{answer:?}");
+    }
+}
