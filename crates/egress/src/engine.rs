@@ -28,6 +28,12 @@ use crate::{
 
 /// How often the engine looks for what is past its time.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Without connections and calls for so long an origin is forgotten.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+/// Where there are more than so many origins,
+const CROWD: usize = 1024;
+/// sooner.
+const FORGOTTEN_IN_A_CROWD: Duration = Duration::from_secs(5);
 /// Origins whose numbers are kept. Those of more are not counted.
 const COUNTED: usize = 4096;
 
@@ -147,12 +153,13 @@ async fn sweep(common: Weak<Common>, closing: CancellationToken) {
         let Some(common) = common.upgrade() else { return };
         let now = Instant::now();
         let origins: Vec<_> = common.origins().values().cloned().collect();
-        let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now)).collect();
+        let after = if origins.len() > CROWD { FORGOTTEN_IN_A_CROWD } else { FORGOTTEN };
+        let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now, after)).collect();
         if !forgotten.is_empty() {
             let mut origins = common.origins.write().unwrap_or_else(PoisonError::into_inner);
             for origin in forgotten {
                 // A call may have come for it in the meantime.
-                if origin.sweep(now) {
+                if origin.sweep(now, after) {
                     origins.remove(origin.key());
                 }
             }
