@@ -1,0 +1,88 @@
+<?php
+
+/**
+ * Finds the egress broker of this machine. Promises: never throws, asks nothing of the network, and costs one stat() when there is a broker;
+ * one that is gone is told once per process, and asked for again at the next call.
+ */
+
+declare(strict_types=1);
+
+namespace Hearth\Egress;
+
+final class Broker
+{
+    /** Names the broker's socket; the token lies beside it. */
+    public const VARIABLE = 'HEARTH_EGRESS';
+
+    private const OFF = ['', 'off', 'no', 'none', 'false', '0'];
+
+    /** @var array<string, true> sockets whose absence has been told */
+    private static array $told = [];
+
+    private ?string $token = null;
+
+    /** When the token's file was written and which file it was: the broker writes a new one at each start. */
+    private string $version = '';
+
+    /**
+     * @param ?string $socket path of the broker's socket; null or "off": there is none
+     * @param ?\Closure(string): void $notice who is told, once per process, that there is no broker where there should be one; by default PHP's error log
+     */
+    public function __construct(private ?string $socket, private readonly ?\Closure $notice = null)
+    {
+        if ($socket !== null && in_array(strtolower(trim($socket)), self::OFF, true)) {
+            $this->socket = null;
+        }
+    }
+
+    /** The broker that HEARTH_EGRESS names. None where the extension hearth takes care of curl: it does the same, sooner. */
+    public static function fromEnvironment(?\Closure $notice = null): self
+    {
+        if (filter_var(ini_get('hearth.egress'), FILTER_VALIDATE_BOOL)) {
+            return new self(null, $notice);
+        }
+        $socket = $_SERVER[self::VARIABLE] ?? $_ENV[self::VARIABLE] ?? getenv(self::VARIABLE);
+        return new self(is_string($socket) ? $socket : null, $notice);
+    }
+
+    /** Is there meant to be one? */
+    public function configured(): bool
+    {
+        return $this->socket !== null;
+    }
+
+    /** The way in; null: make the call directly. */
+    public function door(): ?Door
+    {
+        if ($this->socket === null) {
+            return null;
+        }
+        $file = dirname($this->socket) . '/egress.token';
+        clearstatcache(true, $file);
+        $stat = @stat($file);
+        $version = $stat === false ? '' : "{$stat['ino']} {$stat['mtime']} {$stat['size']}";
+        if ($this->token === null || $version !== $this->version) {
+            $token = $stat === false ? false : @file_get_contents($file);
+            if ($token === false || trim($token) === '') {
+                $this->gone("{$file} cannot be read");
+                return null;
+            }
+            $this->token = trim($token);
+            $this->version = $version;
+        }
+        return new Door($this->socket, $this->token);
+    }
+
+    /** Says once per process that calls are made directly, and why; forgets the token. */
+    public function gone(string $why): void
+    {
+        $this->token = null;
+        $socket = (string) $this->socket;
+        if (isset(self::$told[$socket])) {
+            return;
+        }
+        self::$told[$socket] = true;
+        $message = "hearth: no egress broker at {$socket} ({$why}); calls are made directly";
+        $this->notice !== null ? ($this->notice)($message) : error_log($message);
+    }
+}

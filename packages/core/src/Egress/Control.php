@@ -1,0 +1,94 @@
+<?php
+
+/** What a call wants of its connection: the keys of Hearth-Control (docs/internals/egress.md). What is null is as the broker has it by default. */
+
+declare(strict_types=1);
+
+namespace Hearth\Egress;
+
+final class Control
+{
+    /**
+     * @param ?string $ca path of a PEM file, as are `cert` and `key`
+     * @param ?string $pin as CURLOPT_PINNEDPUBLICKEY
+     * @param ?string $tlsMin 1.2 or 1.3, as `tlsMax`
+     * @param ?string $http 1.1, or 2: without asking
+     * @param ?int $ip 4 or 6
+     * @param ?string $interface local address
+     * @param ?string $connectTo `host:port`
+     * @param ?int $connectTimeout milliseconds
+     */
+    public function __construct(
+        public readonly bool $verify = true,
+        public readonly ?string $ca = null,
+        public readonly ?string $cert = null,
+        public readonly ?string $key = null,
+        public readonly ?string $pin = null,
+        public readonly ?string $tlsMin = null,
+        public readonly ?string $tlsMax = null,
+        public readonly ?string $http = null,
+        public readonly ?int $ip = null,
+        public readonly ?string $interface = null,
+        public readonly ?string $connectTo = null,
+        public readonly ?string $proxy = null,
+        public readonly ?int $connectTimeout = null,
+        public readonly bool $timing = false,
+    ) {
+    }
+
+    /**
+     * The same with other values.
+     *
+     * @param array<string, mixed> $values by parameter of the constructor
+     */
+    public function with(array $values): self
+    {
+        return new self(...array_replace(get_object_vars($this), $values));
+    }
+
+    /** The dictionary of structured fields; null: some value has characters that it cannot hold. */
+    public function field(string $token): ?string
+    {
+        $members = ['token' => self::string($token)];
+        if (!$this->verify) {
+            $members['verify'] = '?0';
+        }
+        $strings = [
+            'ca' => $this->ca, 'cert' => $this->cert, 'key' => $this->key, 'pin' => $this->pin, 'interface' => $this->interface,
+            'connect-to' => $this->connectTo, 'proxy' => $this->proxy,
+        ];
+        foreach ($strings as $key => $value) {
+            if ($value !== null) {
+                $members[$key] = self::string($value);
+            }
+        }
+        // A decimal has a fraction: 2 would be an integer.
+        foreach (['tls-min' => $this->tlsMin, 'tls-max' => $this->tlsMax, 'http' => $this->http] as $key => $value) {
+            if ($value !== null) {
+                $members[$key] = number_format((float) $value, 1, '.', '');
+            }
+        }
+        foreach (['ip' => $this->ip, 'connect-timeout' => $this->connectTimeout] as $key => $value) {
+            if ($value !== null) {
+                $members[$key] = (string) $value;
+            }
+        }
+        if ($this->timing) {
+            $members['timing'] = '?1';
+        }
+        $field = [];
+        foreach ($members as $key => $value) {
+            if ($value === null) {
+                return null;
+            }
+            $field[] = "{$key}={$value}";
+        }
+        return implode(', ', $field);
+    }
+
+    /** RFC 8941, 3.3.3: printable ASCII only. */
+    private static function string(string $value): ?string
+    {
+        return preg_match('/^[\x20-\x7e]*$/D', $value) === 1 ? '"' . addcslashes($value, '"\\') . '"' : null;
+    }
+}

@@ -1,0 +1,76 @@
+<?php
+
+/** Where a call goes, taken out of its URL: what the broker is told, and what stays on this side. */
+
+declare(strict_types=1);
+
+namespace Hearth\Egress;
+
+final class Target
+{
+    private function __construct(
+        public readonly string $scheme,
+        /** As in the URL: an IPv6 address has brackets. */
+        public readonly string $host,
+        public readonly int $port,
+        /** Path and query. */
+        public readonly string $path,
+        public readonly ?string $user,
+        public readonly ?string $password,
+    ) {
+    }
+
+    /** Null: the broker has nothing to do with such a URL, or might read it otherwise than libcurl. */
+    public static function of(string $url): ?self
+    {
+        // Only what can stand in a request line as it is; about a backslash readers of URLs disagree.
+        if (preg_match('/^[\x21-\x5b\x5d-\x7e]+$/D', $url) !== 1) {
+            return null;
+        }
+        $parts = parse_url($url);
+        if ($parts === false || !isset($parts['scheme'], $parts['host'])) {
+            return null;
+        }
+        $scheme = strtolower($parts['scheme']);
+        $name = preg_match('/^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)$/D', $parts['host']) === 1;
+        if (($scheme !== 'http' && $scheme !== 'https') || !$name || ($parts['port'] ?? 1) === 0) {
+            return null;
+        }
+        $path = $parts['path'] ?? '/';
+        // libcurl takes `.` and `..` out of a path.
+        if (preg_match('#/\.{1,2}(/|$)#D', $path) === 1) {
+            return null;
+        }
+        return new self(
+            $scheme,
+            $parts['host'],
+            $parts['port'] ?? ($scheme === 'https' ? 443 : 80),
+            $path . (isset($parts['query']) ? "?{$parts['query']}" : ''),
+            isset($parts['user']) ? rawurldecode($parts['user']) : null,
+            isset($parts['pass']) ? rawurldecode($parts['pass']) : null,
+        );
+    }
+
+    /** `host:port`, without the port where it is the scheme's own: what Host must say. */
+    public function authority(): string
+    {
+        return $this->port === ($this->scheme === 'https' ? 443 : 80) ? $this->host : "{$this->host}:{$this->port}";
+    }
+
+    /** `host:port` always. */
+    public function place(): string
+    {
+        return "{$this->host}:{$this->port}";
+    }
+
+    public function origin(): string
+    {
+        return "{$this->scheme}://{$this->authority()}";
+    }
+
+    /** In absolute form, for the request line. */
+    public function absolute(): string
+    {
+        return $this->origin() . $this->path;
+    }
+}

@@ -1,0 +1,64 @@
+<?php
+
+/** That the broker gave no answer of the origin's, and why. Declined: nothing has gone out, make the call directly. Failed: it is over. */
+
+declare(strict_types=1);
+
+namespace Hearth\Egress;
+
+final class Verdict
+{
+    public const DECLINED = 'Hearth-Declined';
+    public const FAILED = 'Hearth-Failed';
+
+    /** The reasons for which there was an attempt to connect, which has used up time. */
+    private const CONNECTING = ['connect', 'tls', 'resolve', 'proxy'];
+
+    /** CURLE_OPERATION_TIMEDOUT */
+    private const TIMED_OUT = 28;
+
+    /**
+     * @param string $reason a word of docs/internals/egress.md
+     * @param int $errno the libcurl error that fits, 0: none
+     */
+    public function __construct(
+        public readonly bool $declined,
+        public readonly string $reason,
+        public readonly int $errno,
+        public readonly string $message,
+    ) {
+    }
+
+    /** What a field of an answer says; null: it is another field. */
+    public static function read(string $name, string $value): ?self
+    {
+        $declined = strcasecmp($name, self::DECLINED) === 0;
+        if (!$declined && strcasecmp($name, self::FAILED) !== 0) {
+            return null;
+        }
+        $item = StructuredField::item($value);
+        $reason = (string) ($item[''] ?? 'unsupported');
+        $message = (string) ($item['message'] ?? '');
+        return new self($declined, $reason, (int) ($item['errno'] ?? 0), $message !== '' ? $message : "egress broker: {$reason}");
+    }
+
+    /** The same of a field line as curl gives it. */
+    public static function readLine(string $line): ?self
+    {
+        // Sooner than splitting each line of each answer.
+        if (strncasecmp($line, 'Hearth-', 7) !== 0) {
+            return null;
+        }
+        [$name, $value] = explode(':', $line, 2) + [1 => ''];
+        return self::read(trim($name), trim($value));
+    }
+
+    /**
+     * May the call be made directly? Not after a connection has taken longer than the caller would wait: it has waited, and its own attempt
+     * would take as long again to say the same.
+     */
+    public function direct(): bool
+    {
+        return $this->declined && !($this->errno === self::TIMED_OUT && in_array($this->reason, self::CONNECTING, true));
+    }
+}

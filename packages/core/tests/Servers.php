@@ -1,0 +1,198 @@
+<?php
+
+/**
+ * What the tests talk to: the scripted origin (crates/testkit), and a door: the broker itself or its stand-in. Each is started when it is first
+ * asked for, and ended with the process that started it.
+ */
+
+declare(strict_types=1);
+
+namespace Hearth\Tests;
+
+use Hearth\Egress\Broker;
+
+final class Servers
+{
+    /** @var array<string, resource> */
+    private static array $processes = [];
+
+    /** @var ?array{string, string} */
+    private static ?array $origin = null;
+
+    private static ?string $folder = null;
+
+    /** Of this run, and gone with it. */
+    public static function folder(): string
+    {
+        if (self::$folder === null) {
+            self::$folder = sys_get_temp_dir() . '/hearth-packages-' . bin2hex(random_bytes(4));
+            mkdir(self::$folder, 0700);
+            $owner = getmypid();
+            register_shutdown_function(static function () use ($owner): void {
+                if (getmypid() !== $owner) {
+                    return;
+                }
+                foreach (self::$processes as $process) {
+                    proc_terminate($process, SIGKILL);
+                    proc_close($process);
+                }
+                foreach (glob(self::$folder . '/*') ?: [] as $file) {
+                    is_dir($file) ? array_map('unlink', glob("{$file}/*") ?: []) && rmdir($file) : unlink($file);
+                }
+                @rmdir(self::$folder);
+            });
+        }
+        return self::$folder;
+    }
+
+    public static function plain(string $path = ''): string
+    {
+        return self::origin()[0] . $path;
+    }
+
+    public static function secure(string $path = ''): string
+    {
+        return self::origin()[1] . $path;
+    }
+
+    /** The authority that signed the origin's certificate. */
+    public static function authority(): string
+    {
+        self::origin();
+        return self::folder() . '/authority.pem';
+    }
+
+    /** @return array{string, string} certificate and key of a client */
+    public static function client(): array
+    {
+        self::origin();
+        return [self::folder() . '/client.pem', self::folder() . '/client.key'];
+    }
+
+    /** @return array{string, string} */
+    private static function origin(): array
+    {
+        if (self::$origin === null) {
+            [$plain, $secure] = self::start('origin', [self::program('scripted-origin'), '--folder', self::folder()], 2);
+            self::$origin = [rtrim($plain, '/'), str_replace('127.0.0.1', 'localhost', rtrim($secure, '/'))];
+        }
+        return self::$origin;
+    }
+
+    /** A port where neither TLS nor HTTP is spoken. */
+    public static function babbler(): string
+    {
+        static $name = null;
+        $code = '$l = stream_socket_server("tcp://127.0.0.1:0"); echo stream_socket_get_name($l, false), "\n";
+            while (true) { $c = stream_socket_accept($l, 3600); fread($c, 9999); fwrite($c, "what do you say?\r\n"); fclose($c); }';
+        $name ??= self::start('babbler', [PHP_BINARY, '-n', '-r', $code], 1)[0];
+        return "https://{$name}/";
+    }
+
+    /** A port where nobody listens. */
+    public static function nobody(): string
+    {
+        $socket = stream_socket_server('tcp://127.0.0.1:0');
+        $name = stream_socket_get_name($socket, false);
+        fclose($socket);
+        return "http://{$name}";
+    }
+
+    /** The door of this run: HEARTH_TEST_DOOR is `broker` or `stand-in`. */
+    public static function broker(): Broker
+    {
+        return self::door() === 'broker' ? self::real() : self::standIn();
+    }
+
+    public static function door(): string
+    {
+        $door = getenv('HEARTH_TEST_DOOR');
+        return $door === false ? 'stand-in' : $door;
+    }
+
+    public static function socket(): string
+    {
+        self::broker();
+        return self::folder() . '/' . self::door() . '/egress.sock';
+    }
+
+    public static function token(): string
+    {
+        return (string) file_get_contents(dirname(self::socket()) . '/egress.token');
+    }
+
+    private static function real(): Broker
+    {
+        $folder = self::folder() . '/broker';
+        if (!isset(self::$processes['broker'])) {
+            @mkdir($folder, 0700);
+            self::start('broker', [getenv('HEARTH_BIN') ?: self::program('hearth'), 'egress', '--socket', "{$folder}/egress.sock"], 0);
+            self::wait("{$folder}/egress.sock");
+        }
+        return new Broker("{$folder}/egress.sock");
+    }
+
+    public static function standIn(): Broker
+    {
+        $folder = self::folder() . '/stand-in';
+        if (!isset(self::$processes['stand-in'])) {
+            @mkdir($folder, 0700);
+            touch("{$folder}/calls");
+            self::start('stand-in', [PHP_BINARY, '-n', __DIR__ . '/stand-in.php', $folder], 1);
+        }
+        return new Broker("{$folder}/egress.sock");
+    }
+
+    /**
+     * The calls that the stand-in took since this was last asked.
+     *
+     * @return list<array{method: string, target: string, control: string, fields: array<string, list<string>>}>
+     */
+    public static function calls(): array
+    {
+        $file = self::folder() . '/stand-in/calls';
+        $lines = is_file($file) ? array_filter(explode("\n", (string) file_get_contents($file))) : [];
+        is_file($file) ? file_put_contents($file, '') : null;
+        return array_values(array_map(static fn (string $line): array => json_decode($line, true, 512, JSON_THROW_ON_ERROR), $lines));
+    }
+
+    private static function program(string $name): string
+    {
+        $folder = getenv('HEARTH_WORKER_DIR') ?: (getenv('CARGO_TARGET_DIR') ?: __DIR__ . '/../../../target') . '/debug';
+        is_executable("{$folder}/{$name}") || throw new \RuntimeException("{$folder}/{$name} is missing: cargo build -p testkit -p server");
+        return "{$folder}/{$name}";
+    }
+
+    /**
+     * @param list<string> $command
+     * @return list<string> the first lines that it says
+     */
+    private static function start(string $name, array $command, int $lines): array
+    {
+        $log = self::folder() . "/{$name}.log";
+        // hearth wants to know what a variable of its own is for.
+        $environment = array_filter(getenv(), static fn (string $key): bool => !str_starts_with($key, 'HEARTH_'), ARRAY_FILTER_USE_KEY);
+        $process = proc_open($command, [['file', '/dev/null', 'r'], ['pipe', 'w'], ['file', $log, 'a']], $pipes, null, $environment);
+        $process !== false || throw new \RuntimeException("cannot start {$command[0]}");
+        self::$processes[$name] = $process;
+        $said = [];
+        while (count($said) < $lines) {
+            $line = fgets($pipes[1]);
+            $line !== false || throw new \RuntimeException("{$name} has ended: " . file_get_contents($log));
+            $said[] = trim($line);
+        }
+        return $said;
+    }
+
+    private static function wait(string $socket): void
+    {
+        for ($i = 0; $i < 600; $i++) {
+            if (is_resource($connection = @stream_socket_client("unix://{$socket}"))) {
+                fclose($connection);
+                return;
+            }
+            usleep(50_000);
+        }
+        throw new \RuntimeException("nobody listens on {$socket}: " . @file_get_contents(self::folder() . '/broker.log'));
+    }
+}

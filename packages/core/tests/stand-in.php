@@ -1,0 +1,151 @@
+<?php
+
+/*
+ * A stand-in for the egress broker, for tests of what the packages do with its words: `php stand-in.php FOLDER`.
+ *
+ * Listens on FOLDER/egress.sock, takes the token of FOLDER/egress.token, and writes the control of each call it takes to FOLDER/calls as a line
+ * of JSON. Calls of `REASON-ERRNO.declined.test` and `REASON-ERRNO.failed.test` get that verdict; `killed.test`: the connection ends without a word; `mute.test`: nothing comes.
+ * All other calls are made, on a new connection each.
+ */
+
+declare(strict_types=1);
+
+[, $folder] = $argv;
+file_put_contents("{$folder}/egress.token", $token = bin2hex(random_bytes(32)));
+$listener = stream_socket_server("unix://{$folder}/egress.sock", $errno, $error) ?: exit("{$error}\n");
+pcntl_signal(SIGCHLD, SIG_IGN);
+pcntl_async_signals(true);
+echo "ready\n";
+
+while (true) {
+    $client = @stream_socket_accept($listener, 3600);
+    if ($client !== false && pcntl_fork() === 0) {
+        serve($client, $folder, $token);
+        exit;
+    }
+    // The child's alone: it ends the connection.
+    unset($client);
+}
+
+/** @param resource $client */
+function serve($client, string $folder, string $token): void
+{
+    $read = '';
+    while (($end = strpos($read, "\r\n\r\n")) === false) {
+        $piece = fread($client, 65536);
+        if ($piece === '' || $piece === false) {
+            return;
+        }
+        $read .= $piece;
+    }
+    [$head, $body] = [substr($read, 0, $end), substr($read, $end + 4)];
+    $lines = explode("\r\n", $head);
+    [$method, $target] = explode(' ', array_shift($lines));
+    $fields = [];
+    $kept = [];
+    foreach ($lines as $line) {
+        [$name, $value] = explode(':', $line, 2);
+        $fields[strtolower($name)][] = trim($value);
+        if (!in_array(strtolower($name), ['hearth-control', 'hearth-origin', 'connection', 'host'], true)) {
+            $kept[] = $line;
+        }
+    }
+    if (isset($fields['hearth-origin'])) {
+        $target = $fields['hearth-origin'][0] . $target;
+    }
+    $control = $fields['hearth-control'][0] ?? '';
+    file_put_contents("{$folder}/calls", json_encode(['method' => $method, 'target' => $target, 'control' => $control, 'fields' => $fields]) . "\n", FILE_APPEND | LOCK_EX);
+    $url = parse_url($target);
+    $authority = $url['host'] . (isset($url['port']) ? ":{$url['port']}" : '');
+    if (count($fields['hearth-control'] ?? []) !== 1 || !str_contains($control, "token=\"{$token}\"")) {
+        fwrite($client, "HTTP/1.1 403 Forbidden\r\nHearth-Declined: token; errno=0; message=\"wrong token\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return;
+    }
+    if (!in_array($fields['host'][0] ?? 'hearth', ['hearth', $authority], true)) {
+        $url['host'] = 'host-0.declined.test';
+    }
+    if (preg_match('/^([a-z]+)-([0-9]+)\.(declined|failed)\.test$/', $url['host'], $found) === 1) {
+        $name = ucfirst($found[3]);
+        fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-{$name}: {$found[1]}; errno={$found[2]}; message=\"the \\\"words\\\" of the broker\"\r\nContent-Length: 11\r\nConnection: close\r\n\r\nfor people\n");
+        return;
+    }
+    // PHP's streams do not tell a reset from an end.
+    if (($url['path'] ?? '') === '/reset') {
+        fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-Failed: reset; errno=56; message=\"Connection reset\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return;
+    }
+    if ($url['host'] === 'killed.test') {
+        return;
+    }
+    if ($url['host'] === 'mute.test') {
+        sleep(3600);
+    }
+    $secure = $url['scheme'] === 'https';
+    $tls = ['peer_name' => $url['host'], 'verify_peer' => !str_contains($control, 'verify=?0'), 'verify_peer_name' => !str_contains($control, 'verify=?0')];
+    foreach (['ca' => 'cafile', 'cert' => 'local_cert', 'key' => 'local_pk'] as $key => $option) {
+        if (preg_match("/\\b{$key}=\"([^\"]+)\"/", $control, $found) === 1) {
+            $tls[$option] = $found[1];
+        }
+    }
+    $to = $url['host'] . ':' . ($url['port'] ?? ($secure ? 443 : 80));
+    if (preg_match('/\bconnect-to="([^"]+)"/', $control, $found) === 1) {
+        $to = $found[1];
+    }
+    $origin = @stream_socket_client(($secure ? 'ssl://' : 'tcp://') . $to, $errno, $error, 5, STREAM_CLIENT_CONNECT, stream_context_create(['ssl' => $tls]));
+    if ($origin === false) {
+        fwrite($client, "HTTP/1.1 502 Bad Gateway\r\nHearth-Declined: connect; errno=7; message=\"no connection\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return;
+    }
+    $path = ($url['path'] ?? '/') . (isset($url['query']) ? "?{$url['query']}" : '');
+    fwrite($origin, "{$method} {$path} HTTP/1.1\r\nHost: {$authority}\r\n" . implode("\r\n", $kept) . "\r\nConnection: close\r\n\r\n{$body}");
+    $timing = str_contains($control, 'timing=?1') ? "Hearth-Timing: dns=0, connect=0, tls=0, first-byte=19512, reused=?1, protocol=\"1.1\", address=\"{$to}\"\r\n" : '';
+    relay($client, $origin, $timing);
+}
+
+/**
+ * Both ways until the origin has ended; the final head gets a line more.
+ *
+ * @param resource $client
+ * @param resource $origin
+ */
+function relay($client, $origin, string $timing): void
+{
+    $head = '';
+    $up = true;
+    while (true) {
+        $readable = $up ? [$client, $origin] : [$origin];
+        $none = null;
+        if (stream_select($readable, $none, $none, 60) === 0) {
+            return;
+        }
+        if (in_array($client, $readable, true)) {
+            $piece = fread($client, 65536);
+            $up = $piece !== '' && $piece !== false;
+            $up ? @fwrite($origin, $piece) : null;
+        }
+        if (!in_array($origin, $readable, true)) {
+            continue;
+        }
+        $piece = @fread($origin, 65536);
+        if ($head !== null) {
+            $head .= $piece;
+            $ready = '';
+            while ($head !== null && ($end = strpos($head, "\r\n\r\n")) !== false) {
+                $one = substr($head, 0, $end + 2);
+                $head = substr($head, $end + 4);
+                $interim = preg_match('#^HTTP/1\.1 1#', $one) === 1;
+                $ready .= $one . ($interim ? '' : $timing) . "\r\n";
+                if (!$interim) {
+                    $ready .= $head;
+                    $head = null;
+                }
+            }
+            $sent = $ready === '' ? 0 : @fwrite($client, $ready);
+        } else {
+            $sent = @fwrite($client, (string) $piece);
+        }
+        if ($sent === false || feof($origin)) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+<?php
+
+/**
+ * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: three options set on the finished
+ * handle, for Guzzle 8 refuses them in the option `curl`. Promises: a released handle keeps connections and nothing else of its call.
+ */
+
+declare(strict_types=1);
+
+namespace Hearth\Guzzle;
+
+use GuzzleHttp\Handler\CurlFactoryInterface;
+use GuzzleHttp\Handler\EasyHandle;
+use Hearth\Egress\Door;
+use Psr\Http\Message\RequestInterface;
+
+/** @internal */
+final class Factory implements CurlFactoryInterface
+{
+    /** @param ?\CurlShareHandle|\CurlSharePersistentHandle $share connections of this process, for calls that go directly */
+    public function __construct(private readonly CurlFactoryInterface $inner, private readonly ?object $share = null)
+    {
+    }
+
+    public function create(RequestInterface $request, array $options): EasyHandle
+    {
+        $passage = $options[Passage::OPTION] ?? null;
+        if (!$passage instanceof Passage) {
+            $easy = $this->inner->create($request, $options);
+            if ($this->share !== null && !isset($options['curl'][CURLOPT_SHARE])) {
+                curl_setopt($easy->handle, CURLOPT_SHARE, $this->share);
+            }
+            return $easy;
+        }
+        $easy = $this->inner->create($request->withHeader(Door::CONTROL, $passage->control), $options);
+        // Exceptions and statistics show the request: not with the token in it.
+        $easy->request = $easy->request->withoutHeader(Door::CONTROL);
+        $passage->enter($easy);
+        return $easy;
+    }
+
+    public function release(EasyHandle $easy): void
+    {
+        $passage = $easy->options[Passage::OPTION] ?? null;
+        if ($passage instanceof Passage) {
+            $passage->leave($easy);
+        }
+        // curl_reset() leaves cookies where they are, and the next call may be another user's.
+        curl_setopt($easy->handle, CURLOPT_COOKIELIST, 'ALL');
+        $this->inner->release($easy);
+    }
+}

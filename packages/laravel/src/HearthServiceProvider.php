@@ -1,0 +1,58 @@
+<?php
+
+/** Gives the Http client its handler, and the container the handler and a plain client for everybody else. Wires, and decides nothing. */
+
+declare(strict_types=1);
+
+namespace Hearth\Laravel;
+
+use GuzzleHttp\Client;
+use Hearth\Egress\Broker;
+use Hearth\Guzzle\Handler;
+use Illuminate\Contracts\Foundation\Application;
+use Illuminate\Http\Client\Factory;
+use Illuminate\Support\Facades\Facade;
+use Illuminate\Support\ServiceProvider;
+
+final class HearthServiceProvider extends ServiceProvider
+{
+    /** @var array<string, Handler> one of a kind in a process, by settings: a container may last no longer than a request (Octane) */
+    private static array $handlers = [];
+
+    public function register(): void
+    {
+        $this->mergeConfigFrom(__DIR__ . '/../config/hearth.php', 'hearth');
+        $this->app->singleton(Handler::class, static fn (Application $app): Handler => self::handler((array) $app['config']['hearth.egress']));
+        $this->app->alias(Handler::class, 'hearth.http.handler');
+        // For other packages that take a Guzzle client.
+        $this->app->singleton('hearth.http.client', static fn (Application $app): Client => new Client(['handler' => Handler::stack($app[Handler::class])]));
+        if (!$this->app['config']['hearth.egress.enabled']) {
+            return;
+        }
+        // Laravel 8 makes a new factory for everybody who asks: what is faked for one is then not faked for another.
+        $this->app->singletonIf(Factory::class);
+        $this->app->extend(Factory::class, static function (Factory $factory, Application $app): Factory {
+            // An application's own factory is its own.
+            return $factory::class === Factory::class ? HttpFactory::inPlaceOf($factory, $app[Handler::class]) : $factory;
+        });
+        Facade::clearResolvedInstance(Factory::class);
+    }
+
+    public function boot(): void
+    {
+        if ($this->app->runningInConsole()) {
+            $this->publishes([__DIR__ . '/../config/hearth.php' => $this->app->configPath('hearth.php')], 'hearth-config');
+        }
+    }
+
+    /** @param array<string, mixed> $settings */
+    private static function handler(array $settings): Handler
+    {
+        $socket = $settings['socket'] ?? null;
+        $handles = max(1, (int) ($settings['max_handles'] ?? 50));
+        $direct = array_values(array_map('strval', (array) ($settings['direct'] ?? [])));
+        // false in .env is no path.
+        $broker = is_string($socket) && $socket !== '' ? new Broker($socket) : ($socket === null ? Broker::fromEnvironment() : new Broker(null));
+        return self::$handlers[json_encode([$socket, $handles, $direct])] ??= new Handler($broker, $handles, $direct);
+    }
+}

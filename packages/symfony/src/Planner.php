@@ -1,0 +1,119 @@
+<?php
+
+/**
+ * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on that
+ * way is a reason to go directly.
+ */
+
+declare(strict_types=1);
+
+namespace Hearth\Symfony;
+
+use Hearth\Egress\Broker;
+use Hearth\Egress\Control;
+use Hearth\Egress\CurlOptions;
+use Hearth\Egress\Door;
+use Hearth\Egress\Proxies;
+use Hearth\Egress\Target;
+
+/** @internal */
+final class Planner
+{
+    /** Options of which any value is a reason to go directly. */
+    private const DIRECT = ['bindto', 'auth_ntlm', 'capath', 'ciphers', 'passphrase', 'capture_peer_cert_chain'];
+
+    /** Milliseconds that libcurl gives a connection; the option `timeout` is about silence, and curl keeps it. */
+    private const CONNECT_TIMEOUT = 300_000;
+
+    private const TLS = [STREAM_CRYPTO_METHOD_TLSv1_2_CLIENT => '1.2', STREAM_CRYPTO_METHOD_TLSv1_3_CLIENT => '1.3'];
+    private const OLD_TLS = [STREAM_CRYPTO_METHOD_TLSv1_0_CLIENT, STREAM_CRYPTO_METHOD_TLSv1_1_CLIENT];
+
+    /** @param list<string> $directHosts */
+    public function __construct(private readonly Broker $broker, private readonly array $directHosts)
+    {
+    }
+
+    /**
+     * The door and the value of Hearth-Control; null: go directly.
+     *
+     * @param array<string, mixed> $options prepared
+     * @return ?array{Door, string}
+     */
+    public function plan(Target $target, array $options, ?string $proxy): ?array
+    {
+        $headers = [];
+        foreach ($options['headers'] as $line) {
+            [$name, $value] = explode(':', $line, 2);
+            $headers[strtolower($name)] = trim($value);
+        }
+        $body = $options['body'] ?? '';
+        $again = is_string($body) || (is_resource($body) && stream_get_meta_data($body)['seekable']);
+        $version = (string) ($options['http_version'] ?? '');
+        if (
+            !$again || $this->isDirect($target->host) || $target->user !== null || !in_array($version, ['', '1.1', '2', '2.0'], true)
+            || strcasecmp($headers['host'] ?? $target->authority(), $target->authority()) !== 0
+            || isset($headers['proxy-authorization']) || isset($headers['upgrade'])
+        ) {
+            return null;
+        }
+        foreach (self::DIRECT as $name) {
+            if (!empty($options[$name])) {
+                return null;
+            }
+        }
+        $door = $this->broker->door();
+        $except = $options['no_proxy'] ?? $_SERVER['no_proxy'] ?? $_SERVER['NO_PROXY'] ?? '';
+        $proxy = Proxies::for($target->scheme, $target->host, $proxy, $except);
+        if ($door === null || $proxy === Proxies::UNCERTAIN) {
+            return null;
+        }
+        $address = $options['resolve'][strtolower($target->host)] ?? null;
+        $connectTo = $address === null ? null : (str_contains($address, ':') ? "[{$address}]" : $address) . ":{$target->port}";
+        $limit = (float) ($options['max_connect_duration'] ?? 0);
+        $control = new Control(proxy: $proxy, connectTo: $connectTo, connectTimeout: $limit > 0 ? (int) ceil(1000 * $limit) : self::CONNECT_TIMEOUT, timing: true);
+        if ($target->scheme === 'https') {
+            $control = self::tls($options, $control);
+        }
+        $extra = $options['extra']['curl'] ?? [];
+        $control = $control === null || !is_array($extra) ? null : CurlOptions::read($extra, $control, $target->place());
+        $field = $control === null ? null : $door->control($control);
+        return $field === null ? null : [$door, $field];
+    }
+
+    private function isDirect(string $host): bool
+    {
+        foreach ($this->directHosts as $pattern) {
+            if (strcasecmp($pattern, $host) === 0 || (str_starts_with($pattern, '*.') && str_ends_with(strtolower($host), strtolower(substr($pattern, 1))))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** @param array<string, mixed> $options */
+    private static function tls(array $options, Control $control): ?Control
+    {
+        $curl = [CURLOPT_SSL_VERIFYPEER => (bool) ($options['verify_peer'] ?? true), CURLOPT_SSL_VERIFYHOST => ($options['verify_host'] ?? true) ? 2 : 0];
+        $authorities = $options['cafile'] ?? CurlOptions::authoritiesOfPhp();
+        if ($authorities !== null && $curl[CURLOPT_SSL_VERIFYPEER]) {
+            $curl[CURLOPT_CAINFO] = $authorities;
+        }
+        foreach (['local_cert' => CURLOPT_SSLCERT, 'local_pk' => CURLOPT_SSLKEY] as $name => $option) {
+            if (isset($options[$name])) {
+                $curl[$option] = $options[$name];
+            }
+        }
+        $fingerprints = $options['peer_fingerprint'] ?? null;
+        if ($fingerprints !== null && $fingerprints !== []) {
+            if (array_keys($fingerprints) !== ['pin-sha256']) {
+                return null;
+            }
+            $curl[CURLOPT_PINNEDPUBLICKEY] = 'sha256//' . implode(';sha256//', $fingerprints['pin-sha256']);
+        }
+        $least = $options['crypto_method'] ?? 0;
+        if ($least !== 0 && !isset(self::TLS[$least]) && !in_array($least, self::OLD_TLS, true)) {
+            return null;
+        }
+        return CurlOptions::read($curl, $control->with(['tlsMin' => self::TLS[$least] ?? null]), '');
+    }
+}
