@@ -222,8 +222,8 @@ struct engine {
     uint64_t known_count, known_max;
     struct known_page *known;
     uint32_t born_lock, born_count, dropped_count;
-    uint64_t born_pages; /* of mappings made since, those that are gone again included */
-    struct range born[BORN_MAX];       /* mappings made since, by calls that were seen */
+    uint64_t born_pages;         /* of mappings made since, those that are gone again included */
+    struct range born[BORN_MAX]; /* mappings made since, by calls that were seen */
     struct range dropped[DROPPED_MAX]; /* contents thrown away by madvise() */
     struct slot slots[SLOTS], slots_then[SLOTS];
     bool slots_seen[SLOTS]; /* in use at the snapshot, or handed out since, ever */

@@ -85,10 +85,10 @@ void snapshot_retire_later(const char *why);
 
 struct snapshot_statistics {
     uint64_t restores;
-    uint64_t gated;     /* no fault: nothing scanned */
-    uint64_t hot_scans; /* every fault explained by a page of a hot region */
-    uint64_t wide_scans; /* others: all that was written was asked for */
-    uint64_t full_scans; /* the faults could not tell: everything was looked at */
+    uint64_t gated;          /* no fault: nothing scanned */
+    uint64_t hot_scans;      /* every fault explained by a page of a hot region */
+    uint64_t wide_scans;     /* others: all that was written was asked for */
+    uint64_t full_scans;     /* the faults could not tell: everything was looked at */
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */
     uint64_t hash_misses;    /* pages that needed an exact compare */
