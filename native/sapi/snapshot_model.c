@@ -24,6 +24,20 @@ static bool asked(const char *name) {
     return value != NULL && strcmp(value, "1") == 0;
 }
 
+static const char *setting(const char *name) {
+    const char *value = zend_ini_string(name, strlen(name), 0);
+    return value != NULL ? value : "";
+}
+
+/* `preload`, which is its default: only what opcache.preload names may use it. */
+static bool ffi_may_run(void) {
+    const char *enable = setting("ffi.enable");
+    if (strcmp(enable, "preload") == 0) {
+        return *setting("opcache.preload") != 0;
+    }
+    return *enable != 0 && strcmp(enable, "0") != 0;
+}
+
 /* On the engine's stack, with memory in any state: nothing but a system call. */
 static void say(const char *what) {
     channel_send_log(LOG_NOTICE, what, strlen(what));
@@ -36,7 +50,7 @@ void snapshot_model_prepare(void) {
 
 bool snapshot_model_take(void) {
     struct snapshot_options options = {
-        .strict = zend_ini_long("ffi.enable", sizeof "ffi.enable" - 1, 0) != 0,
+        .strict = ffi_may_run(),
         .exact = asked("HEARTH_SNAPSHOT_EXACT"),
         .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
         .say = say,
@@ -67,11 +81,13 @@ void snapshot_model_say_statistics(void) {
     struct snapshot_statistics s;
     snapshot_statistics(&s);
     fprintf(stderr,
-        "snapshot: %lu pages, %lu restores: %lu without a fault, %lu by hot regions, %lu by all; "
+        "snapshot: %lu pages, %lu restores: %lu without a fault, %lu by hot regions, %lu by what "
+        "was written, "
+        "%lu by all; "
         "%lu faults; %lu pages put back, "
         "%lu hashes missed, %lu pages compared; ns: attributes %u, gate %u, scan %u, copy %u, all "
         "%u\n",
-        s.snapshot_pages, s.restores, s.gated, s.hot_scans, s.full_scans, s.faults, s.known_pages,
-        s.hash_misses, s.oracle_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2], s.phase_ns[3],
-        s.phase_ns[4]);
+        s.snapshot_pages, s.restores, s.gated, s.hot_scans, s.wide_scans, s.full_scans, s.faults,
+        s.known_pages, s.hash_misses, s.oracle_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2],
+        s.phase_ns[3], s.phase_ns[4]);
 }

@@ -43,6 +43,7 @@ enum {
     MAPPINGS_MAX =
         65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
     REGIONS_MAX = 16384,    /* more cannot be taken */
+    STRETCHES_MAX = 64,     /* more neighbours are taken together */
     SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
     BORN_MAX = 64,          /* more: all mappings are compared */
@@ -200,7 +201,7 @@ struct engine {
     uint64_t stack_pointer;
     uint64_t malloc_top; /* from here to brk: inside of malloc's free end, 0 if none */
     uint64_t free_limit; /* pages */
-    uint32_t region_count, hot_count;
+    uint32_t region_count, hot_count, stretch_count;
     uint32_t descriptor_count, gap_count;
     int descriptor_max;
     struct engine_descriptors fds;
@@ -209,6 +210,7 @@ struct engine {
     /* Changing. */
     uint32_t touched;
     bool force_full; /* look at all pages: the faults cannot tell */
+    bool was_wide;   /* the hot regions could not explain the faults last time */
     bool boot_locked;
     uint8_t timers_armed;
     uint64_t touched_signals;
@@ -220,9 +222,11 @@ struct engine {
     uint64_t known_count, known_max;
     struct known_page *known;
     uint32_t born_lock, born_count, dropped_count;
-    struct range born[BORN_MAX];       /* mappings made since, by calls that were seen */
+    uint64_t born_pages;         /* of mappings made since, those that are gone again included */
+    struct range born[BORN_MAX]; /* mappings made since, by calls that were seen */
     struct range dropped[DROPPED_MAX]; /* contents thrown away by madvise() */
     struct slot slots[SLOTS], slots_then[SLOTS];
+    bool slots_seen[SLOTS]; /* in use at the snapshot, or handed out since, ever */
     struct snapshot_statistics statistics;
     uint64_t clock_cycles, clock_ns; /* both clocks at the snapshot */
     uint32_t sample_count;
@@ -238,6 +242,7 @@ struct engine {
     struct range guarded[REGIONS_MAX]; /* private memory that is read-only: neighbours joined */
     struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that nobody had at the snapshot, inclusive */
     struct region regions[REGIONS_MAX];
+    struct range stretches[STRETCHES_MAX]; /* of the address space, with all that is watched */
     uint32_t mapping_count;
     struct mapping mappings[MAPPINGS_MAX];
     struct mapping mappings_now[MAPPINGS_MAX];
@@ -285,8 +290,11 @@ struct usage usage_read(void);
 
 /* pages.c */
 void pages_take(const struct snapshot_range *dead, size_t dead_count);
-/* Looks at the hot regions. Returns how many pages became known, and of these how many have new memory. */
+/* Looks at the hot regions. Returns how many pages became known, and adds to *populated how many of these have new memory. */
 uint64_t pages_scan_hot(uint64_t *populated);
+/* Looks for written pages wherever something is watched, in a few calls. Returns and adds to *populated as above; retires when
+ * read-only memory was written. */
+uint64_t pages_scan_written(uint64_t *populated);
 /* Looks at everything. Returns how many pages of the snapshot were missing (they are there again). */
 uint64_t pages_scan_all(void);
 /* Contents thrown away by calls that were seen. */

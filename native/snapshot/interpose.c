@@ -98,6 +98,7 @@ static void add_born(uint64_t start, uint64_t len) {
     }
     if (e->born_count < BORN_MAX) {
         e->born[e->born_count++] = (struct range){start, PAGE_UP(start + len)};
+        e->born_pages += PAGE_UP(len) / PAGE;
     } else {
         touch(TOUCHED_MAPPINGS);
     }

@@ -17,6 +17,7 @@ enum {
     LARGE = 256 << 10,      /* a region of this size is hot from the start */
     STACK_GROWTH = 8 << 20, /* watched below the stack */
 };
+static const uint64_t STRETCH_GAP = 1ULL << 30; /* nothing for so long: another stretch */
 /* Copies are memory that each worker has for itself: more than this is a mistake of the application. */
 static const uint64_t STORE_MAX = 2ULL << 30;
 
@@ -229,6 +230,34 @@ static void check_guarded(void) {
     }
 }
 
+/* Appends [start, end) or extends the last one; in order of addresses. */
+static void stretch(uint64_t start, uint64_t end) {
+    struct engine *e = engine;
+    struct range *last = e->stretch_count > 0 ? &e->stretches[e->stretch_count - 1] : NULL;
+    if (last != NULL && (start - last->end < STRETCH_GAP || e->stretch_count == STRETCHES_MAX)) {
+        last->end = end > last->end ? end : last->end;
+    } else {
+        e->stretches[e->stretch_count++] = (struct range){start, end};
+    }
+}
+
+static void find_stretches(void) {
+    struct engine *e = engine;
+    uint32_t region = 0;
+    uint32_t guarded = 0;
+    e->stretch_count = 0;
+    while (region < e->region_count || guarded < e->guarded_count) {
+        if (guarded == e->guarded_count ||
+            (region < e->region_count && e->regions[region].start < e->guarded[guarded].start)) {
+            stretch(e->regions[region].start, e->regions[region].end);
+            region++;
+        } else {
+            stretch(e->guarded[guarded].start, e->guarded[guarded].end);
+            guarded++;
+        }
+    }
+}
+
 void pages_take(const struct snapshot_range *dead, size_t dead_count) {
     struct engine *e = engine;
     e->mapping_count = maps_read(e->mappings, MAPPINGS_MAX, e->regions, &e->region_count);
@@ -254,6 +283,7 @@ void pages_take(const struct snapshot_range *dead, size_t dead_count) {
         }
     }
     guard_read_only();
+    find_stretches();
     reserve_work();
     uint64_t saved = 0;
     for (uint32_t i = 0; i < watched; i++) {
@@ -278,7 +308,8 @@ void pages_take(const struct snapshot_range *dead, size_t dead_count) {
 static uint64_t know_span(
     struct region *region, const struct pagemap_span *span, uint64_t *populated) {
     uint64_t found = 0;
-    if (span->categories & CATEGORY_PFNZERO) {
+    /* Read, not written: a write to it is still a fault. (Of files' pages a full scan tells.) */
+    if (span->categories & (CATEGORY_PFNZERO | CATEGORY_FILE)) {
         return 0;
     }
     for (uint64_t at = span->start; at < span->end; at += PAGE) {
@@ -296,24 +327,71 @@ static uint64_t know_span(
     return found;
 }
 
+/* A span may reach over neighbours, and over memory that is watched because nobody should write to it. */
+static uint64_t know_across(struct pagemap_span span, uint64_t *populated) {
+    uint64_t found = 0;
+    uint64_t end = span.end;
+    while (span.start < end) {
+        struct region *region = pages_region(span.start);
+        if (region == NULL) {
+            retire("the request wrote to read-only memory");
+        }
+        span.end = region->end < end ? region->end : end;
+        found += know_span(region, &span, populated);
+        span.start = span.end;
+    }
+    return found;
+}
+
+static uint64_t scan_written(uint64_t start, uint64_t end, uint64_t *populated) {
+    struct engine *e = engine;
+    uint64_t found = 0;
+    while (start < end) {
+        uint32_t count = e->tracker->scan(&start, end, true, e->spans, SPANS_MAX);
+        for (uint32_t s = 0; s < count; s++) {
+            found += know_across(e->spans[s], populated);
+        }
+    }
+    return found;
+}
+
+/* Leaves out slots of the arena that nobody ever had: walking over what is not there takes the kernel time, too. */
+static uint64_t scan_but_free_slots(uint64_t start, uint64_t end, uint64_t *populated) {
+    struct engine *e = engine;
+    uint64_t arena = (uint64_t)e->arena;
+    uint64_t found = 0;
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        uint64_t slot = arena + (uint64_t)s * SLOT;
+        if (!e->slots_seen[s] && slot >= start && slot + SLOT <= end) {
+            found += scan_written(start, slot, populated);
+            start = slot + SLOT;
+        }
+    }
+    return found + scan_written(start, end, populated);
+}
+
 uint64_t pages_scan_hot(uint64_t *populated) {
     struct engine *e = engine;
     uint64_t found = 0;
-    *populated = 0;
     for (uint32_t i = 0; i < e->hot_count; i++) {
         struct region *region = &e->regions[e->hot[i]];
-        for (uint64_t at = region->start; at < region->end;) {
-            uint32_t count = e->tracker->scan(&at, region->end, true, e->spans, SPANS_MAX);
-            for (uint32_t s = 0; s < count; s++) {
-                found += know_span(region, &e->spans[s], populated);
-            }
-        }
+        found += scan_but_free_slots(region->start, region->end, populated);
+    }
+    return found;
+}
+
+uint64_t pages_scan_written(uint64_t *populated) {
+    struct engine *e = engine;
+    uint64_t found = 0;
+    for (uint32_t i = 0; i < e->stretch_count; i++) {
+        found += scan_but_free_slots(e->stretches[i].start, e->stretches[i].end, populated);
     }
     return found;
 }
 
 /* Pages [start, end) are not there. Those that the snapshot holds are written anew. */
 static uint64_t bring_back(struct region *region, uint64_t start, uint64_t end) {
+    struct engine *e = engine;
     uint64_t missing = 0;
     for (uint64_t at = start; at < end; at += PAGE) {
         uint8_t *kind = kind_of(region, at);
@@ -326,6 +404,9 @@ static uint64_t bring_back(struct region *region, uint64_t start, uint64_t end) 
         if (!region->file || memcmp((const char *)at, copy, PAGE) != 0) {
             memcpy((char *)at, copy, PAGE);
             missing++;
+        } else if (e->tracker->protect != NULL && !(*kind & KIND_KNOWN)) {
+            e->tracker->protect(at, at + PAGE);
+            continue;
         }
         if (!(*kind & KIND_KNOWN)) {
             know(region, at);

@@ -91,7 +91,7 @@ void snapshot_retire_later(const char *why) {
 
 bool snapshot_wants_check(void) {
     return engine != NULL && engine->taken && engine->since_check != 0 &&
-           engine->since_check >= engine->check_every / 4;
+           engine->since_check >= engine->check_every - engine->check_every / 4;
 }
 
 #endif

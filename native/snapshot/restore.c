@@ -2,7 +2,8 @@
  *
  * The gate: a page that is neither known nor dead is protected, so writing to it, from wherever in this process, is a fault that the
  * kernel counts. No fault since the last restore: the known pages are all there is to put back. Faults that are all explained by pages
- * found in the hot regions: the same. Otherwise, or when something happened that the count cannot show: every page is looked at.
+ * found in the hot regions: the same. When the request has made mappings of its own, the kernel is asked for all that was written, and as
+ * many faults may be left as those have pages. Otherwise, or when something happened that the count cannot show: every page is looked at.
  */
 #include "snapshot/engine.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "snapshot/switch.h"
+#include "snapshot/tracker.h"
 
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
@@ -40,7 +42,33 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
         maps_put_back();
         *full = true;
     }
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        e->slots_seen[s] = e->slots_seen[s] || e->slots[s].used;
+    }
     memcpy(e->slots, e->slots_then, sizeof e->slots);
+}
+
+/* Makes the written pages known ones by the number of faults. Returns false when that cannot explain them all. *wide: the hot regions
+ * were not enough. */
+static bool find_by_faults(uint64_t faults, uint64_t *populated, bool *wide) {
+    struct engine *e = engine;
+    /* Faults in the request's own mappings: at most so many. */
+    uint64_t own = e->strict || e->tracker->protect == NULL ? 0 : e->born_pages;
+    uint64_t found = 0;
+    if (!e->was_wide || own == 0) {
+        found = pages_scan_hot(populated);
+        if (found == faults) {
+            e->was_wide = false;
+            return true;
+        }
+    }
+    if (own == 0) {
+        return false;
+    }
+    found += pages_scan_written(populated);
+    *wide = true;
+    e->was_wide = found != faults;
+    return found <= faults && faults - found <= own;
 }
 
 /* Makes every page that may have been written a known one. Returns whether anything was looked at. */
@@ -55,10 +83,11 @@ static bool find_written(bool full, const struct usage *usage) {
     e->statistics.faults += faults;
     uint64_t populated = 0;
     bool hot = false;
+    bool wide = false;
     if (!full && faults != 0) {
-        hot = true;
         /* Where the count of resident pages is an estimate, contents that were thrown away could hide among faults. */
-        full = !e->resident_exact || pages_scan_hot(&populated) != faults;
+        full = !e->resident_exact || !find_by_faults(faults, &populated, &wide);
+        hot = !full;
     }
     bool missed = !full && e->resident_exact && usage->resident != e->usage.resident + populated;
     if (full || missed || (e->strict && !e->resident_exact)) {
@@ -68,7 +97,9 @@ static bool find_written(bool full, const struct usage *usage) {
         e->statistics.full_scans++;
         return true;
     }
-    if (hot) {
+    if (wide) {
+        e->statistics.wide_scans++;
+    } else if (hot) {
         e->statistics.hot_scans++;
     } else {
         e->statistics.gated++;
@@ -130,6 +161,7 @@ void restore(bool complete) {
     }
     e->touched = 0;
     e->force_full = false;
+    e->born_pages = 0;
     if (complete) {
         e->since_check = 0;
     }

@@ -1,8 +1,8 @@
 /* Page-level snapshot and restore of the process that calls it. Knows no Zend, no HTTP, no frames, no databases.
  *
  * Promises
- * - After a restore every byte of private writable memory is what it was at the snapshot, except kept memory (snapshot_keep()), the
- *   ranges that the caller called dead, and what lies below the stack pointer. So are mappings, brk, descriptors, file offsets, signal
+ * - After a restore every byte of private writable memory is what it was at the snapshot, except kept memory (snapshot_keep()) and dead
+ *   memory: the ranges that the caller named, malloc's free end, and what lies below the stack pointer. So are mappings, brk, descriptors, file offsets, signal
  *   dispositions and mask, timers, current directory and umask. Children that ended are reaped.
  * - What cannot be put back ends the process with SNAPSHOT_EXIT_RETIRED: never a restore that is almost right.
  * - The restore itself calls neither malloc nor libc: it runs on a stack of its own with raw system calls.
@@ -85,9 +85,10 @@ void snapshot_retire_later(const char *why);
 
 struct snapshot_statistics {
     uint64_t restores;
-    uint64_t gated;     /* no fault: nothing scanned */
-    uint64_t hot_scans; /* every fault explained by a page of a hot region */
-    uint64_t full_scans;
+    uint64_t gated;          /* no fault: nothing scanned */
+    uint64_t hot_scans;      /* every fault explained by a page of a hot region */
+    uint64_t wide_scans;     /* others: all that was written was asked for */
+    uint64_t full_scans;     /* the faults could not tell: everything was looked at */
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */
     uint64_t hash_misses;    /* pages that needed an exact compare */

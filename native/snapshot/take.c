@@ -107,6 +107,7 @@ static void take(void) {
     }
     for (int s = 0; s < SLOTS; s++) {
         e->slots[s].used = e->slots[s].begin != e->slots[s].end;
+        e->slots_seen[s] = e->slots[s].used;
     }
     memcpy(e->slots_then, e->slots, sizeof e->slots);
     e->brk = (uint64_t)raw(SYS_brk, 0);
@@ -118,6 +119,7 @@ static void take(void) {
     e->touched_signals = 0;
     e->timers_armed = 0;
     e->born_count = e->dropped_count = 0;
+    e->born_pages = 0;
     e->taken = true;
     e->usage = usage_read();
     e->child_faults = faults_of(RUSAGE_CHILDREN);
@@ -161,6 +163,7 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->taken = false;
     e->retire = NULL;
     e->force_full = true; /* the first restore looks at everything: a margin that costs nothing */
+    e->was_wide = false;
     e->since_check = e->bulky = e->sample_count = 0;
     e->hot_count = e->region_count = 0;
     e->known_count = 0;

@@ -34,12 +34,13 @@ static bool watch(uint64_t start, uint64_t end) {
 /* Asking for pages that are present or swapped out keeps the kernel off the path that reports holes as written. */
 static uint32_t scan(
     uint64_t *from, uint64_t end, bool written, struct pagemap_span *spans, uint32_t max) {
+    uint64_t pages = (end - *from) / PAGE;
     struct pagemap_scan scan = {
         .size = sizeof scan,
         .start = *from,
         .end = end,
         .spans = (uint64_t)spans,
-        .spans_len = max,
+        .spans_len = pages < max ? pages : max, /* the kernel allocates as many */
         .category_mask = written ? CATEGORY_WPALLOWED | CATEGORY_WRITTEN : 0,
         .category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED,
         .return_mask = CATEGORY_WRITTEN | CATEGORY_PFNZERO |

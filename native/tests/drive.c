@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-
 int failures, checks;
 const char *scripts;
 char program_path[4096];
@@ -292,4 +291,3 @@ void end_zygote(struct zygote *zygote) {
     check(waitpid(zygote->pid, &status, 0) == zygote->pid && status == 0,
         "the zygote exits with 0 when its socket closes");
 }
-

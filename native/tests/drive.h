@@ -27,10 +27,10 @@ struct worker {
 };
 
 extern int failures, checks;
-extern const char *scripts;      /* the folder of PHP scripts */
-extern char program_path[4096];  /* of the worker program */
-extern struct frame frame;       /* the frame that was read last */
-extern char body[BODY_MAX + 1];  /* the body that was read last */
+extern const char *scripts;     /* the folder of PHP scripts */
+extern char program_path[4096]; /* of the worker program */
+extern struct frame frame;      /* the frame that was read last */
+extern char body[BODY_MAX + 1]; /* the body that was read last */
 
 void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void give_up(const char *what);

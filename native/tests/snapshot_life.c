@@ -54,8 +54,9 @@ static void verify_gated(void) {
     struct snapshot_statistics s;
     snapshot_statistics(&s);
     check(s.restores == 2000, "%lu restores", s.restores);
-    check(s.gated + s.hot_scans + s.full_scans == s.restores,
-        "every restore is of one kind: %lu, %lu, %lu", s.gated, s.hot_scans, s.full_scans);
+    check(s.gated + s.hot_scans + s.wide_scans + s.full_scans == s.restores,
+        "every restore is of one kind: %lu, %lu, %lu, %lu", s.gated, s.hot_scans, s.wide_scans,
+        s.full_scans);
     const char *why;
     if (snapshot_probe(&why) == SNAPSHOT_TRACKER_USERFAULTFD) {
         check(s.gated >= 1900, "only %lu of 2000 gated (hot %lu, full %lu, faults %lu)", s.gated,
@@ -70,6 +71,27 @@ static void verify_gated(void) {
             s.phase_ns[4]);
     }
     check(s.phase_ns[4] > 100 && s.phase_ns[4] < 50000000, "a restore takes %u ns", s.phase_ns[4]);
+}
+
+/* Faults in memory of the request's own, and one in a region that nobody looks at first. */
+static void elsewhere(unsigned n) {
+    ordinary(n);
+    char *own = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    own[0] = own[5 * PAGE] = (char)n;
+    munmap(own, 8 * PAGE);
+    if (n % 100 == 50) {
+        boot_bss[n / 100 % GLOBAL_PAGES * PAGE] ^= 1;
+    }
+}
+static void verify_wide(void) {
+    struct snapshot_statistics s;
+    snapshot_statistics(&s);
+    const char *why;
+    if (board->turn == 2000 && is_default() &&
+        snapshot_probe(&why) == SNAPSHOT_TRACKER_USERFAULTFD) {
+        check(s.wide_scans >= 1200 && s.full_scans < 100,
+            "only %lu of 2000 by what was written (full %lu)", s.wide_scans, s.full_scans);
+    }
 }
 
 static void verify_oracle_counts(void) {
@@ -134,6 +156,11 @@ static const struct test_case cases[] = {
         .request = ordinary,
         .flags = ALONE | SELDOM | STEADY,
         .verify = verify_gated,
+        .turns = 2000},
+    {.name = "faults in the request's own memory cost no full scan",
+        .request = elsewhere,
+        .flags = ALONE | SELDOM | STEADY,
+        .verify = verify_wide,
         .turns = 2000},
     {.name = "statistics", .request = ordinary, .flags = ALONE, .verify = verify_oracle_counts},
     {.name = "a check is wanted now and then",

@@ -1,5 +1,7 @@
 <?php
 // Hearth's router for `php -S`: believes nobody but Hearth, puts the request's variables in place, and runs the script they name.
+declare(strict_types=1);
+
 (static function (): void {
     $given = $_SERVER['HTTP_HEARTH_VARIABLES'] ?? '';
     if (!hash_equals('{{secret}}', substr($given, 0, 32))) {
