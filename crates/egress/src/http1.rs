@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use crate::connect::{Birth, Connected};
 use crate::errors::code;
 use crate::origin::Origin;
+use crate::relay::Relay;
 use crate::repeat::Progress;
 use crate::stream::{Stream, Traffic};
 use crate::upload::{Upload, Watch};
@@ -49,6 +50,7 @@ pub(crate) struct Http1 {
     connection: Option<Connection<TokioIo<Stream>, Upload>>,
     traffic: Arc<Traffic>,
     interims: Interims,
+    relay: Arc<Relay>,
     birth: Birth,
     born: Instant,
     kept_for: Option<Duration>,
@@ -82,6 +84,7 @@ impl Http1 {
             connection: Some(connection),
             traffic,
             interims: Interims::default(),
+            relay: Arc::new(Relay::new()),
             birth: connected.birth,
             born: Instant::now(),
             kept_for: None,
@@ -121,6 +124,7 @@ impl Http1 {
 
     /// Its origin has it again.
     pub(crate) fn come_home(&mut self) -> Option<Arc<Origin>> {
+        self.relay.forget();
         self.home.take()
     }
 
@@ -170,22 +174,21 @@ impl Http1 {
         });
 
         let mut answer = pin!(self.send.try_send_request(request));
+        let relay = Arc::clone(&self.relay);
         let answered = std::future::poll_fn(|cx| {
-            if let Some(connection) = &mut self.connection
-                && Pin::new(connection).poll(cx).is_ready()
-            {
-                self.connection = None;
-            }
-            for (status, headers) in
-                self.interims.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
-            {
-                interim((status, &headers));
-            }
-            match answer.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                Poll::Pending if self.connection.is_none() => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            }
+            relay.poll(cx, |cx| {
+                self.drive(cx);
+                for (status, headers) in
+                    self.interims.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+                {
+                    interim((status, &headers));
+                }
+                match answer.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                    Poll::Pending if self.connection.is_none() => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
         });
         match answered.await {
             Some(Ok(response)) => {
@@ -374,13 +377,21 @@ impl Body for Http1Body {
     ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
         let this = self.get_mut();
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        let mut polled = Pin::new(&mut *incoming).poll_frame(cx);
-        if polled.is_pending()
-            && let Some(connection) = &mut this.connection
-        {
-            connection.drive(cx);
-            polled = Pin::new(&mut *incoming).poll_frame(cx);
-        }
+        let polled = match &mut this.connection {
+            None => Pin::new(incoming).poll_frame(cx),
+            Some(connection) => {
+                let relay = Arc::clone(&connection.relay);
+                relay.poll(cx, |cx| {
+                    // Being polled it says that it wants more: that is what the connection waits for.
+                    let polled = Pin::new(&mut *incoming).poll_frame(cx);
+                    if polled.is_ready() {
+                        return polled;
+                    }
+                    connection.drive(cx);
+                    Pin::new(&mut *incoming).poll_frame(cx)
+                })
+            }
+        };
         match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(frame))) => {
