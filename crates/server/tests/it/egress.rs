@@ -220,9 +220,8 @@ fn interim_answers_and_trailers_pass() {
 
 #[test]
 fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
-    let posts = |origin: &Origin| {
-        origin.requests().iter().filter(|seen| seen.method == "POST").count()
-    };
+    let posts =
+        |origin: &Origin| origin.requests().iter().filter(|seen| seen.method == "POST").count();
     let stale = || Origin::plain(routes);
 
     let origin = stale();
@@ -240,7 +239,10 @@ fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
     let answer = broker.curl(&["--data", "order=1"], &origin.url("/headers"));
     assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
     let failed = answer.field("hearth-failed").unwrap();
-    assert!(failed.starts_with("empty; errno=52; message=") || failed.starts_with("reset; errno=56"), "{failed}");
+    assert!(
+        failed.starts_with("empty; errno=52; message=") || failed.starts_with("reset; errno=56"),
+        "{failed}"
+    );
     assert_eq!(posts(&origin), 1, "{:?}", origin.requests());
 
     // What may be repeated is: nobody notices.
@@ -269,9 +271,15 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
 
     let nobody = Origin::plain(routes).url("/");
     let refused = broker.curl(&[], &nobody);
-    assert!(refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"), "{refused:?}");
+    assert!(
+        refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"),
+        "{refused:?}"
+    );
     let unknown = broker.curl(&[], "http://no-such-name.invalid/");
-    assert!(unknown.field("hearth-declined").unwrap().starts_with("resolve; errno=6"), "{unknown:?}");
+    assert!(
+        unknown.field("hearth-declined").unwrap().starts_with("resolve; errno=6"),
+        "{unknown:?}"
+    );
     let all = certificates();
     for certificate in [&all.expired, &all.other_host, &all.stranger] {
         let origin = Origin::setup().tls(certificate).script(routes).start();
@@ -284,7 +292,10 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
     let line = broker.process.log().wait_for("no-such-name.invalid");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["message"], "outgoing call declined");
-    assert_eq!((&line["reason"], &line["origin"]), (&"resolve".into(), &"http://no-such-name.invalid".into()));
+    assert_eq!(
+        (&line["reason"], &line["origin"]),
+        (&"resolve".into(), &"http://no-such-name.invalid".into())
+    );
 }
 
 #[test]
@@ -313,7 +324,10 @@ fn nobody_switches_verification_off_without_the_token() {
     assert!(!answer.text().to_lowercase().contains("hearth-control"), "{}", answer.text());
     // And those who verify do not get the connection of those who do not.
     let verifying = broker.curl(&[], &url);
-    assert!(verifying.field("hearth-declined").unwrap().starts_with("certificate;"), "{verifying:?}");
+    assert!(
+        verifying.field("hearth-declined").unwrap().starts_with("certificate;"),
+        "{verifying:?}"
+    );
 }
 
 #[test]
@@ -323,9 +337,24 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
     let url = origin.url("/headers");
     let host = "Host: hearth\r\n";
     for (request, reason) in [
-        (format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), "request"),
-        (format!("POST {url} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"), "request"),
-        (format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde"), "request"),
+        (
+            format!(
+                "POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            ),
+            "request",
+        ),
+        (
+            format!(
+                "POST {url} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"
+            ),
+            "request",
+        ),
+        (
+            format!(
+                "POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde"
+            ),
+            "request",
+        ),
         (format!("GET {url} HTTP/1.1\r\n{host}X: a\r\n b\r\n\r\n"), "request"),
         (format!("GET {url} HTTP/1.1\r\n{host}X: a\rY: b\r\n\r\n"), "request"),
         (format!("GET {url} HTTP/1.1\r\n{host}X: a\nY: b\r\n\r\n"), "request"),
@@ -336,7 +365,12 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
         (format!("GET {url} HTTP/1.1\r\n{host}Hearth-Origin: http://other.test\r\n\r\n"), "target"),
         (format!("GET / HTTP/1.1\r\n{host}\r\n"), "target"),
         (format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n{host}\r\n", origin.port()), "target"),
-        (format!("GET {url} HTTP/1.1\r\n{host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"), "unsupported"),
+        (
+            format!(
+                "GET {url} HTTP/1.1\r\n{host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            ),
+            "unsupported",
+        ),
     ] {
         let mut stream = UnixStream::connect(broker.socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
