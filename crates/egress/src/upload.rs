@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
@@ -56,9 +57,13 @@ impl Watch {
         let _was = self.gate.compare_exchange(HELD, OPEN, Relaxed, Relaxed);
     }
 
-    /// The origin has answered without it: what was held back stays here.
-    pub(crate) fn shut(&self) {
-        let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
+    /// The origin has answered before it: one that refuses does not want it, any other reads it still, as libcurl has it.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if status.is_client_error() || status.is_server_error() {
+            let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
+        } else {
+            self.open();
+        }
     }
 }
 
@@ -265,7 +270,7 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(1001), upload.frame()).await.is_ok());
 
         let (mut upload, watch) = Upload::new(body("body"), true);
-        watch.shut();
+        watch.answered(StatusCode::EXPECTATION_FAILED);
         assert!(tokio::time::timeout(Duration::from_mins(1), upload.frame()).await.is_err());
         assert!(!watch.begun());
     }
