@@ -21,7 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::connect::{Birth, Connected};
@@ -192,10 +192,11 @@ impl Http1 {
         });
         match answered.await {
             Some(Ok(response)) => {
-                if let Some(watch) = watch {
+                let under_way = watch.is_some_and(|watch| {
                     watch.answered(response.status());
-                }
-                self.answered(response)
+                    watch.under_way()
+                });
+                self.answered(response, under_way)
             }
             failed => {
                 let written = self.traffic.sent() != sent;
@@ -221,6 +222,7 @@ impl Http1 {
     fn answered(
         mut self: Box<Self>,
         response: Response<Incoming>,
+        under_way: bool,
     ) -> Result<Response<Http1Body>, Broken> {
         let weird = |message: &str| {
             Err(Broken { error: CallError::weird(message), progress: Progress::Answered })
@@ -234,7 +236,13 @@ impl Http1 {
         }
         self.kept_for = kept_for(headers);
         let failed = response.status().as_u16() >= 400;
-        Ok(response.map(|incoming| Http1Body::new(incoming, self, failed)))
+        Ok(response.map(|incoming| {
+            let mut body = Http1Body::new(incoming, self, failed);
+            if under_way {
+                body.drive_elsewhere();
+            }
+            body
+        }))
     }
 
     fn without_head(&self, error: &hyper::Error, came: bool) -> CallError {
@@ -307,7 +315,10 @@ fn io_error(error: &hyper::Error) -> Option<&io::Error> {
 #[derive(Debug)]
 pub(crate) struct Http1Body {
     incoming: Option<Incoming>,
+    /// `None`: it is back, gone, or driven elsewhere.
     connection: Option<Box<Http1>>,
+    /// Where the connection is driven elsewhere: the answer is over. Dropped before: nobody wants it.
+    elsewhere: Option<oneshot::Sender<()>>,
     length: Option<u64>,
     received: u64,
     /// The origin has answered with an error: it does not want the rest of a body.
@@ -320,6 +331,7 @@ impl Http1Body {
         let mut body = Self {
             incoming: Some(incoming),
             connection: Some(connection),
+            elsewhere: None,
             length,
             received: 0,
             failed,
@@ -328,10 +340,43 @@ impl Http1Body {
         body
     }
 
+    /// The request's body is still on its way: a task sends it, however slowly its answer is read.
+    fn drive_elsewhere(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        let Some(home) = connection.home.clone() else { return };
+        let (tell, told) = oneshot::channel();
+        self.elsewhere = Some(tell);
+        home.spawn(async move {
+            {
+                let mut over = pin!(std::future::poll_fn(|cx| {
+                    connection.drive(cx);
+                    let over = connection.connection.is_none() || connection.ready();
+                    if over { Poll::Ready(()) } else { Poll::Pending }
+                }));
+                tokio::select! {
+                    () = &mut over => {}
+                    told = told => {
+                        if told.is_err() || tokio::time::timeout(REST_TIME, over).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+            if connection.ready() {
+                connection.put_back();
+            }
+        });
+    }
+
     /// Gives the connection back if the answer is over.
     fn settle(&mut self) {
         if !self.incoming.as_ref().is_none_or(Body::is_end_stream) {
             return;
+        }
+        if let Some(elsewhere) = self.elsewhere.take()
+            && !self.failed
+        {
+            let _nobody_listens = elsewhere.send(()).is_err();
         }
         let Some(mut connection) = self.connection.take() else { return };
         if !connection.ready() {
@@ -347,6 +392,7 @@ impl Http1Body {
 
     fn broken(&mut self, error: &hyper::Error) -> CallError {
         self.connection = None;
+        self.elsewhere = None;
         match io_error(error) {
             Some(io) => match io.kind() {
                 io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CallError::broken(io),
