@@ -135,7 +135,9 @@ fn the_origin_sees_the_request_as_the_caller_wrote_it_and_nothing_of_the_door() 
         "User-Agent: test",
     ];
     let mut arguments = vec!["--data-binary", "body"];
-    fields.iter().for_each(|field| arguments.extend(["--header", *field]));
+    for field in fields {
+        arguments.extend(["--header", field]);
+    }
     let answer = broker.curl(&arguments, &origin.url("/cookies?a=b"));
     assert_eq!(answer.status, 0, "{answer:?}");
     let seen = &origin.requests()[0];
@@ -309,7 +311,7 @@ fn nobody_switches_verification_off_without_the_token() {
     for control in [
         "Hearth-Control: verify=?0".to_owned(),
         format!("Hearth-Control: token=\"{wrong}\", verify=?0"),
-        format!("Hearth-Control: token=\"\", verify=?0"),
+        "Hearth-Control: token=\"\", verify=?0".to_owned(),
     ] {
         let answer = broker.curl(&["--header", &control], &url);
         assert!(answer.heads.starts_with("HTTP/1.1 403 "), "{control}: {answer:?}");
@@ -599,7 +601,7 @@ fn origins_of_the_last_run_are_connected_at_the_start() {
 }
 
 /// A script that makes calls with ext-curl through the broker that the environment names: what each said, as JSON.
-const CALLS: &str = r#"<?php
+const CALLS: &str = r"<?php
 $call = function (string $url, array $options = []): array {
     $fields = [];
     $curl = curl_init('http://hearth' . parse_url($url, PHP_URL_PATH));
@@ -616,7 +618,7 @@ $call = function (string $url, array $options = []): array {
     return ['errno' => curl_errno($curl), 'status' => curl_getinfo($curl, CURLINFO_RESPONSE_CODE),
         'fields' => $fields, 'body' => $body];
 };
-"#;
+";
 
 #[test]
 fn php_in_every_model_calls_through_the_servers_broker() {
