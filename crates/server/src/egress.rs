@@ -242,9 +242,10 @@ struct Unanswered {
     calls: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Origin {
-    origin: String,
+    #[serde(rename = "origin")]
+    url: String,
     calls: u64,
     reused: u64,
     connects: u64,
@@ -271,7 +272,7 @@ impl Watch {
         let mut origins: Vec<Origin> = self.engine.report().into_iter().map(Origin::of).collect();
         origins.sort_by_key(|origin| std::cmp::Reverse(origin.calls));
         if origins.len() > ORIGINS {
-            let mut others = Origin { origin: "others".to_owned(), ..Origin::default() };
+            let mut others = Origin { url: "others".to_owned(), ..Origin::default() };
             origins.drain(ORIGINS..).for_each(|origin| others.add(&origin));
             origins.push(others);
         }
@@ -286,27 +287,11 @@ impl Watch {
     }
 }
 
-impl Default for Origin {
-    fn default() -> Self {
-        Self {
-            origin: String::new(),
-            calls: 0,
-            reused: 0,
-            connects: 0,
-            handshakes: 0,
-            handshakes_saved: 0,
-            repeated: 0,
-            waiting: 0,
-            connections: 0,
-        }
-    }
-}
-
 impl Origin {
     fn of(report: OriginReport) -> Self {
         let stats = report.stats;
         Self {
-            origin: url(report.scheme, &report.host, report.port),
+            url: url(report.scheme, &report.host, report.port),
             calls: stats.calls,
             reused: stats.reused,
             connects: stats.connects,
@@ -391,7 +376,7 @@ pub(crate) fn set_metrics(watch: &Watch) {
         }
     }
     for origin in status.origins {
-        let name = origin.origin;
+        let name = origin.url;
         let counter = |metric: &'static str, value| {
             metrics::counter!(metric, "origin" => name.clone()).absolute(value);
         };
