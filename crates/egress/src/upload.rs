@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
@@ -32,6 +33,7 @@ pub(crate) struct Watch {
     gate: AtomicU8,
     begun: AtomicBool,
     broken: AtomicBool,
+    over: AtomicBool,
     back: Mutex<Option<Whole>>,
 }
 
@@ -51,14 +53,23 @@ impl Watch {
         self.broken.load(Relaxed)
     }
 
+    /// More of it is to be sent.
+    pub(crate) fn under_way(&self) -> bool {
+        !self.over.load(Relaxed) && self.gate.load(Relaxed) != SHUT
+    }
+
     /// The origin wants it (100).
     pub(crate) fn open(&self) {
         let _was = self.gate.compare_exchange(HELD, OPEN, Relaxed, Relaxed);
     }
 
-    /// The origin has answered without it: what was held back stays here.
-    pub(crate) fn shut(&self) {
-        let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
+    /// The origin has answered before it: one that refuses does not want it, any other reads it still, as libcurl has it.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if status.is_client_error() || status.is_server_error() {
+            let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
+        } else {
+            self.open();
+        }
     }
 }
 
@@ -126,6 +137,7 @@ impl Upload {
             gate: AtomicU8::new(if expectant { HELD } else { OPEN }),
             begun: AtomicBool::new(!body.sent.is_empty()),
             broken: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             back: Mutex::default(),
         });
         let patience = expectant.then(|| Box::pin(tokio::time::sleep(EXPECTANT)));
@@ -208,6 +220,7 @@ impl Body for Upload {
 
 impl Drop for Sending {
     fn drop(&mut self) {
+        self.watch.over.store(true, Relaxed);
         let (Some(mut body), Some(mut sent)) = (self.body.take(), self.kept.take()) else { return };
         if self.watch.broken() {
             return;
@@ -231,8 +244,9 @@ mod tests {
     #[tokio::test]
     async fn a_small_body_can_be_had_again_however_far_it_was() {
         let (upload, watch) = Upload::new(body("body"), false);
+        assert!(watch.under_way());
         drop(upload);
-        assert!(!watch.begun());
+        assert!(!watch.begun() && !watch.under_way());
         let (mut upload, watch) = Upload::new(watch.take().expect("it is whole"), false);
         assert!(upload.frame().await.is_some());
         assert!(watch.begun());
@@ -265,7 +279,8 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(1001), upload.frame()).await.is_ok());
 
         let (mut upload, watch) = Upload::new(body("body"), true);
-        watch.shut();
+        watch.answered(StatusCode::EXPECTATION_FAILED);
+        assert!(!watch.under_way());
         assert!(tokio::time::timeout(Duration::from_mins(1), upload.frame()).await.is_err());
         assert!(!watch.begun());
     }

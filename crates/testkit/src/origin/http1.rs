@@ -155,7 +155,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         if !reply.early && !echo {
             while self.piece(incoming, number, shared).await?.is_some() {}
         }
-        // Asked for nothing, tokio's timer would still wait for its next millisecond.
         if !reply.delay.is_zero() {
             tokio::time::sleep(reply.delay).await;
         }

@@ -109,7 +109,6 @@ async fn answer(
     if !reply.early && !echo {
         while piece(incoming, number, shared).await?.is_some() {}
     }
-    // Asked for nothing, tokio's timer would still wait for its next millisecond.
     if !reply.delay.is_zero() {
         tokio::time::sleep(reply.delay).await;
     }
