@@ -36,10 +36,10 @@ final class Servers
                     proc_terminate($process, SIGKILL);
                     proc_close($process);
                 }
-                foreach (glob(self::$folder . '/*') ?: [] as $file) {
-                    is_dir($file) ? array_map('unlink', glob("{$file}/*") ?: []) && rmdir($file) : unlink($file);
+                foreach (glob(self::$folder . '/{*/*,*}', GLOB_BRACE) ?: [] as $file) {
+                    is_dir($file) && !is_link($file) ? rmdir($file) : unlink($file);
                 }
-                @rmdir(self::$folder);
+                rmdir(self::$folder);
             });
         }
         return self::$folder;
@@ -74,7 +74,8 @@ final class Servers
     {
         if (self::$origin === null) {
             [$plain, $secure] = self::start('origin', [self::program('scripted-origin'), '--folder', self::folder()], 2);
-            self::$origin = [rtrim($plain, '/'), str_replace('127.0.0.1', 'localhost', rtrim($secure, '/'))];
+            // A name asks for a file of hosts, which small Debians lack.
+            self::$origin = [rtrim($plain, '/'), str_replace('localhost', '127.0.0.1', rtrim($secure, '/'))];
         }
         return self::$origin;
     }

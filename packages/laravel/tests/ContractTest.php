@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Hearth\Tests\Laravel;
 
 use GuzzleHttp\Exception\ConnectException;
+use GuzzleHttp\Exception\NetworkException;
 use GuzzleHttp\Exception\RequestException;
 use GuzzleHttp\Exception\TransferException;
 use Hearth\Egress\Broker;
@@ -67,8 +68,10 @@ final class ContractTest extends GuzzleContract
     protected function errorFor(int $errno): string
     {
         $theirs = parent::errorFor($errno);
-        if (str_starts_with($theirs, ConnectException::class)) {
-            return ConnectionException::class . " {$errno} " . ConnectException::class;
+        foreach ([ConnectException::class, NetworkException::class] as $class) {
+            if (str_starts_with($theirs, "{$class} ")) {
+                return ConnectionException::class . " {$errno} {$class}";
+            }
         }
         return $theirs;
     }
