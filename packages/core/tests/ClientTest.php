@@ -66,7 +66,7 @@ final class ClientTest extends ContractTestCase
     public function testWhatIsNoRequestIsRefused(): void
     {
         $factory = new HttpFactory();
-        $request = $this->createMock(\Psr\Http\Message\RequestInterface::class);
+        $request = $this->createStub(\Psr\Http\Message\RequestInterface::class);
         $request->method('getMethod')->willReturn("GET / HTTP/1.1\r\nX: y");
         $request->method('getUri')->willReturn($factory->createUri(Servers::plain()));
         $request->method('getHeaders')->willReturn([]);

@@ -216,7 +216,7 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
             // As it says it is no timeout.
         }
         // The request had not begun to go out: it was the broker's socket that was not there.
-        if (!$journey->answered && !$context->getInfo('canceled') && (float) $context->getInfo('pretransfer_time') === 0.0) {
+        if (!$journey->answered && !$context->getInfo('canceled') && (int) $context->getInfo('request_size') === 0) {
             $this->broker->gone('its socket cannot be connected to');
             $this->direct($context, $journey);
             return;
