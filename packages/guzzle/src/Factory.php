@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: three options set on the finished
+ * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: options set on the finished
  * handle, for Guzzle 8 refuses them in the option `curl`. Promises: a released handle keeps connections and nothing else of its call.
  */
 
