@@ -40,6 +40,12 @@ abstract class ContractTestCase extends TestCase
         Servers::calls();
     }
 
+    /** Nothing that we ask of the broker is more than it understands. */
+    protected function tearDown(): void
+    {
+        $this->assertDoesNotMatchRegularExpression('/"reason":"(control|host|target|unsupported|token|user|request)"/', Servers::log('broker'));
+    }
+
     /** @return iterable<string, array{string}> */
     public static function methods(): iterable
     {

@@ -157,6 +157,12 @@ final class Servers
         return array_values(array_map(static fn (string $line): array => json_decode($line, true, 512, JSON_THROW_ON_ERROR), $lines));
     }
 
+    /** What a server has said to people. */
+    public static function log(string $name): string
+    {
+        return (string) @file_get_contents(self::folder() . "/{$name}.log");
+    }
+
     private static function program(string $name): string
     {
         $folder = getenv('HEARTH_WORKER_DIR') ?: (getenv('CARGO_TARGET_DIR') ?: __DIR__ . '/../../../target') . '/debug';

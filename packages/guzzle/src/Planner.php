@@ -50,7 +50,8 @@ final class Planner
             return null;
         }
         $target = Target::of((string) $request->getUri()->withFragment(''));
-        if ($target === null || !in_array($request->getProtocolVersion(), ['1.1', '2', '2.0'], true) || $target->isOneOf($this->directHosts)) {
+        $version = in_array($request->getProtocolVersion(), ['1.1', '2', '2.0'], true);
+        if ($target === null || !$version || $target->isOneOf($this->directHosts)) {
             return null;
         }
         $host = $request->getHeaderLine('Host');
