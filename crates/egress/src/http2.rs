@@ -323,10 +323,8 @@ enum Guard {
 impl Http2Body {
     /// The request's body is still on its way: a task sends it, however slowly its answer is read.
     fn pump_elsewhere(&mut self) {
-        let (Some(mut pump), Some(Guard::Own(guard))) = (self.pump.take(), self.guard.take())
-        else {
-            return;
-        };
+        let Some(mut pump) = self.pump.take() else { return };
+        let Some(Guard::Own(guard)) = self.guard.take() else { return };
         let (tell, told) = oneshot::channel();
         let home = Arc::clone(guard.home());
         let guard = Arc::new(guard);

@@ -325,6 +325,7 @@ async fn a_body_is_sent_however_slowly_its_answer_is_read() {
         let answer = whole(answer).await.expect("a body");
         assert!(matches!(answer.body.len(), 9 | 819_200), "{}", answer.body.len());
         // And who breaks off the answer stops it.
+        let engine = crate::support::engine();
         let (mut sender, body) = channel();
         let request = call(&key, Request::post(url(&key, "/")), body);
         let answer = within(engine.call(request, |_| {})).await.expect("a head");

@@ -144,8 +144,10 @@ async fn a_bare_lf_ends_a_line_and_nothing_else() {
 async fn what_comes_unasked_is_nobodys_answer() {
     let origin = Origin::plain(|seen| match seen.number {
         0 => Turn::Steps(vec![
-            Step::send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"),
-            Step::send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"),
+            Step::send(
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst\
+                 HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled",
+            ),
             Step::Hold,
         ]),
         _ => Reply::text("second").into(),
