@@ -1,6 +1,8 @@
 //! The egress broker alone: the real program, real curl, an origin that follows a script.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -694,4 +696,53 @@ fn a_server_without_a_broker_tells_php_of_none() {
         .start();
     assert_eq!(hearth.get("/").json(), serde_json::json!(false));
     assert!(hearth.status()["egress"].is_null());
+}
+
+#[test]
+fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
+    /// The system's `nobody`, and its group.
+    const NOBODY: &str = "65534";
+    if !rustix::process::geteuid().is_root() {
+        // Only root can become somebody else.
+        return;
+    }
+    let origin = Origin::plain(routes);
+    let call = |broker: &Broker, control: &str| -> String {
+        let output = Command::new("setpriv")
+            .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "curl", "--silent"])
+            .args(["--include", "--max-time", "30", "--unix-socket"])
+            .arg(broker.socket())
+            .args(["--header", "Host: hearth", "--header", control, "--request-target"])
+            .args([&origin.url("/bytes/3"), "http://hearth/"])
+            .output()
+            .unwrap();
+        format!("{:?} {}", output.status.code(), String::from_utf8_lossy(&output.stdout))
+    };
+    let open_folder = || {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        folder
+    };
+    let group = ("HEARTH_EGRESS_GROUP", NOBODY);
+
+    let stranger = Broker::launch(open_folder(), &[], &[]);
+    assert!(call(&stranger, "X: 1").starts_with("Some(7)"), "the socket's mode keeps it out");
+    let in_the_group = Broker::launch(open_folder(), &[group], &[]);
+    let refused = call(&in_the_group, "X: 1");
+    assert!(
+        refused.contains("HTTP/1.1 403 ") && refused.contains("hearth-declined: user;"),
+        "{refused}"
+    );
+    assert!(origin.connections().is_empty());
+
+    let allowed = [group, ("HEARTH_EGRESS_ALLOW_USERS", NOBODY)];
+    let broker = Broker::launch(open_folder(), &allowed, &[]);
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
+    assert!(call(&broker, "X: 1").starts_with("Some(0) HTTP/1.1 200 "));
+    assert_eq!(origin.connections().len(), 2, "no connection is shared between users");
+    // The broker reads no file for it, whether or not it could read it itself.
+    let ca = broker.folder.path().join("authority.pem");
+    let control = format!("Hearth-Control: token=\"{}\", ca=\"{}\"", broker.token(), ca.display());
+    let refused = call(&broker, &control);
+    assert!(refused.contains("hearth-declined: control;"), "{refused}");
 }
