@@ -240,6 +240,21 @@ abstract class ContractTestCase extends TestCase
         $this->assertCount(1, $told);
     }
 
+    public function testABrokerThatIsKilledIsDoneWithoutAndOneThatIsStartedAnewIsFound(): void
+    {
+        $broker = Servers::mortal();
+        $call = fn (): string => $this->call(Servers::plain('/echo'), new Wish('POST', body: 'on and on'), $broker)->body;
+        $this->assertSame('on and on', $call());
+        $this->assertCount(1, Servers::calls('mortal'));
+        Servers::end('mortal');
+        $this->assertSame('on and on', $call());
+        $this->assertCount(0, Servers::calls('mortal'));
+        Servers::mortal();
+        $this->assertSame('on and on', $call());
+        $this->assertCount(1, Servers::calls('mortal'));
+        Servers::end('mortal');
+    }
+
     public function testAWrongTokenMeansDirectly(): void
     {
         Servers::standIn();

@@ -144,14 +144,31 @@ final class Servers
         return new Broker("{$folder}/egress.sock");
     }
 
+    /** A stand-in of its own for a test that ends it; started again it has another token. */
+    public static function mortal(): Broker
+    {
+        $folder = self::folder() . '/mortal';
+        @mkdir($folder, 0700);
+        @unlink("{$folder}/egress.sock");
+        self::start('mortal', [PHP_BINARY, '-n', __DIR__ . '/stand-in.php', $folder], 1);
+        return new Broker("{$folder}/egress.sock", static fn () => null);
+    }
+
+    public static function end(string $name): void
+    {
+        proc_terminate(self::$processes[$name], SIGKILL);
+        proc_close(self::$processes[$name]);
+        unset(self::$processes[$name]);
+    }
+
     /**
      * The calls that the stand-in took since this was last asked.
      *
      * @return list<array{method: string, target: string, control: string, fields: array<string, list<string>>}>
      */
-    public static function calls(): array
+    public static function calls(string $door = 'stand-in'): array
     {
-        $file = self::folder() . '/stand-in/calls';
+        $file = self::folder() . "/{$door}/calls";
         $lines = is_file($file) ? array_filter(explode("\n", (string) file_get_contents($file))) : [];
         is_file($file) ? file_put_contents($file, '') : null;
         return array_values(array_map(static fn (string $line): array => json_decode($line, true, 512, JSON_THROW_ON_ERROR), $lines));
