@@ -53,6 +53,9 @@ impl Broker {
     pub(crate) fn bind(settings: &Settings, socket: &Path) -> Result<Self, Failure> {
         let egress = &settings.egress;
         let socket = egress.socket.0.as_deref().unwrap_or(socket);
+        if let Some(ca) = &egress.ca.0 {
+            check_authorities(ca)?;
+        }
         let options = egress::Options {
             http1_connections: egress.connections.get(),
             http2_connections: egress.http2_connections.get(),
@@ -113,6 +116,19 @@ impl Broker {
         }
         self.engine.close().await;
     }
+}
+
+/// Said at the start, not by each call that cannot be verified.
+fn check_authorities(path: &Path) -> Result<(), Failure> {
+    const BEGINNING: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    let hint = "correct `egress.ca` (`--ca`), or leave it out for the system's authorities";
+    let text = std::fs::read(path).map_err(|error| {
+        Failure::caused_by(format!("cannot read {}", path.display()), &error, hint)
+    })?;
+    if text.windows(BEGINNING.len()).any(|window| window == BEGINNING) {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{} holds no certificate in PEM form", path.display()), hint))
 }
 
 /// A call of our own user's, that wants nothing in particular.

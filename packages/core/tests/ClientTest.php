@@ -10,6 +10,7 @@ use Hearth\Egress\Broker;
 use Hearth\Egress\Client;
 use Hearth\Egress\NetworkFailed;
 use Hearth\Egress\RequestRefused;
+use Hearth\Egress\SharedConnections;
 
 final class ClientTest extends ContractTestCase
 {
@@ -66,7 +67,7 @@ final class ClientTest extends ContractTestCase
     public function testWhatIsNoRequestIsRefused(): void
     {
         $factory = new HttpFactory();
-        $request = $this->createMock(\Psr\Http\Message\RequestInterface::class);
+        $request = $this->createStub(\Psr\Http\Message\RequestInterface::class);
         $request->method('getMethod')->willReturn("GET / HTTP/1.1\r\nX: y");
         $request->method('getUri')->willReturn($factory->createUri(Servers::plain()));
         $request->method('getHeaders')->willReturn([]);
@@ -93,5 +94,18 @@ final class ClientTest extends ContractTestCase
         pcntl_waitpid($child, $status);
         $this->assertNotSame($first, (int) fgets($ours));
         $this->assertSame($first, $connection());
+    }
+
+    public function testFromPhp85OnConnectionsBelongToTheProcess(): void
+    {
+        $this->assertSame(PHP_VERSION_ID >= 80500, SharedConnections::get() !== null);
+        $factory = new HttpFactory();
+        $connections = [];
+        for ($i = 0; $i < 2; $i++) {
+            $client = new Client($factory, $factory, new Broker(null));
+            $answer = $client->sendRequest(new Request('GET', Servers::plain('/headers')));
+            $connections[] = json_decode((string) $answer->getBody(), true)['connection'];
+        }
+        $this->assertSame(PHP_VERSION_ID >= 80500, $connections[0] === $connections[1]);
     }
 }

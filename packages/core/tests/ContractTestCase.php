@@ -40,6 +40,12 @@ abstract class ContractTestCase extends TestCase
         Servers::calls();
     }
 
+    /** Nothing that we ask of the broker is more than it understands. */
+    protected function tearDown(): void
+    {
+        $this->assertDoesNotMatchRegularExpression('/"reason":"(control|host|target|unsupported|token|user|request)"/', Servers::log('broker'));
+    }
+
     /** @return iterable<string, array{string}> */
     public static function methods(): iterable
     {
@@ -229,8 +235,24 @@ abstract class ContractTestCase extends TestCase
         $broker = new Broker("{$folder}/egress.sock", static function (string $message) use (&$told): void {
             $told[] = $message;
         });
-        $this->assertSame('again', $this->call(Servers::plain('/echo'), new Wish('POST', body: 'again'), $broker)->body);
+        $reply = $this->call(Servers::plain('/echo'), new Wish('POST', body: 'again'), $broker);
+        $this->assertSame('again', $reply->body, $reply->message);
         $this->assertCount(1, $told);
+    }
+
+    public function testABrokerThatIsKilledIsDoneWithoutAndOneThatIsStartedAnewIsFound(): void
+    {
+        $broker = Servers::mortal();
+        $call = fn (): string => $this->call(Servers::plain('/echo'), new Wish('POST', body: 'on and on'), $broker)->body;
+        $this->assertSame('on and on', $call());
+        $this->assertCount(1, Servers::calls('mortal'));
+        Servers::end('mortal');
+        $this->assertSame('on and on', $call());
+        $this->assertCount(0, Servers::calls('mortal'));
+        Servers::mortal();
+        $this->assertSame('on and on', $call());
+        $this->assertCount(1, Servers::calls('mortal'));
+        Servers::end('mortal');
     }
 
     public function testAWrongTokenMeansDirectly(): void
@@ -263,7 +285,7 @@ abstract class ContractTestCase extends TestCase
         yield 'refused' => [static fn () => Servers::nobody(), new Wish()];
         yield 'no such name' => [static fn () => 'http://no-such-name.invalid/', new Wish()];
         yield 'certificate of an unknown authority' => [static fn () => Servers::secure('/headers'), new Wish()];
-        yield 'certificate of another host' => [static fn () => str_replace('localhost', 'other.example', Servers::secure('/headers')), new Wish(ca: 'authority', resolve: ['other.example' => '127.0.0.1'])];
+        yield 'certificate of another host' => [static fn () => str_replace('127.0.0.1', 'other.example', Servers::secure('/headers')), new Wish(ca: 'authority', resolve: ['other.example' => '127.0.0.1'])];
         yield 'no TLS there' => [static fn () => Servers::babbler(), new Wish(verify: false)];
         yield 'a handshake that stalls' => [static fn () => str_replace('http://', 'https://', Servers::plain('/headers')), new Wish(timeout: 1.5, verify: false)];
         yield 'closed without an answer' => [static fn () => Servers::plain('/empty'), new Wish()];

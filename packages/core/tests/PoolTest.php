@@ -77,6 +77,25 @@ final class PoolTest extends TestCase
         $this->assertLessThanOrEqual(4, $most);
     }
 
+    public function testManyAtOnceShareFewConnections(): void
+    {
+        // The stand-in's backlog is short.
+        [$calls, $concurrency] = Servers::door() === 'broker' ? [500, 200] : [50, 20];
+        $pool = new Pool(Servers::broker(), $concurrency);
+        for ($i = 0; $i < $calls; $i++) {
+            $pool->send(Servers::plain('/headers'));
+        }
+        $connections = [];
+        foreach ($pool as $answer) {
+            $connections[] = json_decode($answer->orFail()->body(), true)['connection'];
+        }
+        $this->assertCount($calls, $connections);
+        if (Servers::door() === 'broker') {
+            // egress.connections
+            $this->assertLessThanOrEqual(20, count(array_unique($connections)));
+        }
+    }
+
     public function testCallsMayBeAddedWhileResultsAreRead(): void
     {
         $pool = new Pool(Servers::broker());

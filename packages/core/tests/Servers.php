@@ -36,10 +36,10 @@ final class Servers
                     proc_terminate($process, SIGKILL);
                     proc_close($process);
                 }
-                foreach (glob(self::$folder . '/*') ?: [] as $file) {
-                    is_dir($file) ? array_map('unlink', glob("{$file}/*") ?: []) && rmdir($file) : unlink($file);
+                foreach (glob(self::$folder . '/{*/*,*}', GLOB_BRACE) ?: [] as $file) {
+                    is_dir($file) && !is_link($file) ? rmdir($file) : unlink($file);
                 }
-                @rmdir(self::$folder);
+                rmdir(self::$folder);
             });
         }
         return self::$folder;
@@ -74,7 +74,8 @@ final class Servers
     {
         if (self::$origin === null) {
             [$plain, $secure] = self::start('origin', [self::program('scripted-origin'), '--folder', self::folder()], 2);
-            self::$origin = [rtrim($plain, '/'), str_replace('127.0.0.1', 'localhost', rtrim($secure, '/'))];
+            // A name asks for a file of hosts, which small Debians lack.
+            self::$origin = [rtrim($plain, '/'), str_replace('localhost', '127.0.0.1', rtrim($secure, '/'))];
         }
         return self::$origin;
     }
@@ -143,17 +144,40 @@ final class Servers
         return new Broker("{$folder}/egress.sock");
     }
 
+    /** A stand-in of its own for a test that ends it; started again it has another token. */
+    public static function mortal(): Broker
+    {
+        $folder = self::folder() . '/mortal';
+        @mkdir($folder, 0700);
+        @unlink("{$folder}/egress.sock");
+        self::start('mortal', [PHP_BINARY, '-n', __DIR__ . '/stand-in.php', $folder], 1);
+        return new Broker("{$folder}/egress.sock", static fn () => null);
+    }
+
+    public static function end(string $name): void
+    {
+        proc_terminate(self::$processes[$name], SIGKILL);
+        proc_close(self::$processes[$name]);
+        unset(self::$processes[$name]);
+    }
+
     /**
      * The calls that the stand-in took since this was last asked.
      *
      * @return list<array{method: string, target: string, control: string, fields: array<string, list<string>>}>
      */
-    public static function calls(): array
+    public static function calls(string $door = 'stand-in'): array
     {
-        $file = self::folder() . '/stand-in/calls';
+        $file = self::folder() . "/{$door}/calls";
         $lines = is_file($file) ? array_filter(explode("\n", (string) file_get_contents($file))) : [];
         is_file($file) ? file_put_contents($file, '') : null;
         return array_values(array_map(static fn (string $line): array => json_decode($line, true, 512, JSON_THROW_ON_ERROR), $lines));
+    }
+
+    /** What a server has said to people. */
+    public static function log(string $name): string
+    {
+        return (string) @file_get_contents(self::folder() . "/{$name}.log");
     }
 
     private static function program(string $name): string

@@ -117,6 +117,14 @@ final class WordsTest extends TestCase
         $this->assertSame($absolute, Target::of($url)?->absolute());
     }
 
+    public function testHostsAreNamedAloneOrWithAllBelow(): void
+    {
+        $target = Target::of('https://api.Example.test/');
+        foreach (['API.example.test' => true, '*.example.test' => true, 'example.test' => false, '*.api.example.test' => false, '*ample.test' => false] as $pattern => $is) {
+            $this->assertSame($is, $target->isOneOf([$pattern]), $pattern);
+        }
+    }
+
     public function testUserInformationStaysHere(): void
     {
         $target = Target::of('http://us%3Aer:p%40ss@a.test/');

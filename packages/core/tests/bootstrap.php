@@ -35,10 +35,14 @@ spl_autoload_register(static function (string $class): void {
     }
     $libraries = getenv('HEARTH_LIBRARIES') ?: '/usr/share/php';
     $path = str_replace('\\', '/', $class);
-    // Debian keeps what Composer would find in vendor/ by other names.
-    $path = preg_replace(['#^Illuminate/Support/(Arr|Collection|Enumerable|HigherOrder\w+|ItemNotFoundException|LazyCollection|MultipleItemsFoundException|Traits/EnumeratesValues|Traits/Conditionable|HigherOrderWhenProxy)$#',
-        '#^Illuminate/Support/Traits/Macroable$#', '#^Ramsey/Uuid/#', '#^Dflydev/#'], ['Illuminate/Collections/$1', 'Illuminate/Macroable/Traits/Macroable', 'Ramsey/Uuid/', 'Dflydev/'], $path);
-    foreach (["{$libraries}/{$path}.php", "{$libraries}/" . str_replace('Illuminate/Collections/', 'Illuminate/Support/', $path) . '.php'] as $file) {
+    $files = ["{$libraries}/{$path}.php"];
+    if (str_starts_with($path, 'Illuminate/Support/')) {
+        // Laravel's smaller packages are of one namespace, and Debian gives each a folder.
+        foreach (['Collections', 'Macroable', 'Conditionable', 'Reflection'] as $part) {
+            $files[] = "{$libraries}/Illuminate/{$part}/" . substr($path, strlen('Illuminate/Support/')) . '.php';
+        }
+    }
+    foreach ($files as $file) {
         if (is_file($file)) {
             require $file;
             return;
@@ -46,9 +50,13 @@ spl_autoload_register(static function (string $class): void {
     }
 });
 
-foreach (['Illuminate/Collections/helpers.php', 'Illuminate/Support/helpers.php', 'Illuminate/Collections/functions.php', 'Illuminate/Support/functions.php', 'Symfony/Contracts/Deprecation/function.php', 'GuzzleHttp/functions_include.php', 'GuzzleHttp/Promise/functions_include.php', 'GuzzleHttp/Psr7/functions_include.php'] as $functions) {
-    $file = (getenv('HEARTH_LIBRARIES') ?: '/usr/share/php') . "/{$functions}";
-    if (is_file($file)) {
-        require_once $file;
-    }
+// Functions, which no autoloader finds.
+$libraries = getenv('HEARTH_LIBRARIES') ?: '/usr/share/php';
+$functions = [
+    ...glob("{$libraries}/Illuminate/{Collections,Events,Filesystem,Log,Reflection,Support}/{functions,helpers}.php", GLOB_BRACE) ?: [],
+    ...glob("{$libraries}/Symfony/Contracts/Deprecation/function.php") ?: [],
+    ...glob("{$libraries}/GuzzleHttp/{,Promise/,Psr7/}functions_include.php", GLOB_BRACE) ?: [],
+];
+foreach ($functions as $file) {
+    require_once $file;
 }

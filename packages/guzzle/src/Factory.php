@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: three options set on the finished
+ * Guzzle's curl handles, led through the broker's door where the handler has found that they may go there: options set on the finished
  * handle, for Guzzle 8 refuses them in the option `curl`. Promises: a released handle keeps connections and nothing else of its call.
  */
 
@@ -9,6 +9,7 @@ declare(strict_types=1);
 
 namespace Hearth\Guzzle;
 
+use GuzzleHttp\Exception\GuzzleException;
 use GuzzleHttp\Handler\CurlFactoryInterface;
 use GuzzleHttp\Handler\EasyHandle;
 use Hearth\Egress\Door;
@@ -27,12 +28,19 @@ final class Factory implements CurlFactoryInterface
         $passage = $options[Passage::OPTION] ?? null;
         if (!$passage instanceof Passage) {
             $easy = $this->inner->create($request, $options);
-            if ($this->share !== null && !isset($options['curl'][CURLOPT_SHARE])) {
+            // Behind a proxy Guzzle 8 takes care itself who may use whose connection.
+            $proxied = !empty($options['proxy']) || (property_exists($easy, 'effectiveProxy') && $easy->effectiveProxy !== null);
+            if ($this->share !== null && !$proxied && !isset($options['curl'][CURLOPT_SHARE])) {
                 curl_setopt($easy->handle, CURLOPT_SHARE, $this->share);
             }
             return $easy;
         }
-        $easy = $this->inner->create($request->withHeader(Door::CONTROL, $passage->control), $options);
+        try {
+            $easy = $this->inner->create($request->withHeader(Door::CONTROL, $passage->control), $options);
+        } catch (GuzzleException) {
+            // The exception shows the request: once more, for one without the token.
+            return $this->inner->create($request, $options);
+        }
         // Exceptions and statistics show the request: not with the token in it.
         $easy->request = $easy->request->withoutHeader(Door::CONTROL);
         $passage->enter($easy);

@@ -78,7 +78,9 @@ final class Handler
         $passage = $this->planner->plan($request, $options);
         unset($options['hearth']);
         if ($streamed) {
-            return $passage === null ? (new StreamHandler())($request, $options) : (new SocketHandler($this->broker))($request, $options, $passage);
+            return $passage === null
+                ? (new StreamHandler())($request, $options)
+                : (new SocketHandler($this->broker))($request, $options, $passage);
         }
         return $passage === null ? $this->curl($request, $options) : $this->through($request, $options, $passage);
     }
@@ -121,10 +123,9 @@ final class Handler
     /** @param array<string, mixed> $options */
     private function direct(RequestInterface $request, array $options, Passage $passage): PromiseInterface
     {
-        if ($passage->unreachable) {
-            $this->broker->gone('its socket cannot be connected to');
-        } elseif ($passage->verdict?->reason === 'token') {
-            $this->broker->gone('it refuses the token');
+        $trouble = $passage->unreachable ? 'its socket cannot be connected to' : $passage->verdict?->trouble();
+        if ($trouble !== null) {
+            $this->broker->gone($trouble);
         }
         return $this->curl($request, self::later($options, microtime(true) - $passage->begin));
     }

@@ -105,7 +105,8 @@ final class Passage
                 $this->verdict = Verdict::read($name, $response->getHeaderLine($name));
                 if ($this->easy !== null) {
                     // What the broker says to people is not for the caller's sink.
-                    curl_setopt($this->easy->handle, CURLOPT_WRITEFUNCTION, static fn (\CurlHandle $handle, string $piece): int => strlen($piece));
+                    $drop = static fn (\CurlHandle $handle, string $piece): int => strlen($piece);
+                    curl_setopt($this->easy->handle, CURLOPT_WRITEFUNCTION, $drop);
                 }
                 return null;
             }

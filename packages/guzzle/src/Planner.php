@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on that
- * way is a reason to go directly.
+ * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on
+ * that way is a reason to go directly.
  */
 
 declare(strict_types=1);
@@ -50,11 +50,13 @@ final class Planner
             return null;
         }
         $target = Target::of((string) $request->getUri()->withFragment(''));
-        if ($target === null || !in_array($request->getProtocolVersion(), ['1.1', '2', '2.0'], true) || $this->isDirect($target->host)) {
+        $version = in_array($request->getProtocolVersion(), ['1.1', '2', '2.0'], true);
+        if ($target === null || !$version || $target->isOneOf($this->directHosts)) {
             return null;
         }
         $host = $request->getHeaderLine('Host');
-        if (($host !== '' && strcasecmp($host, $target->authority()) !== 0) || $request->hasHeader('Proxy-Authorization') || $request->hasHeader('Upgrade')) {
+        $other = $host !== '' && strcasecmp($host, $target->authority()) !== 0;
+        if ($other || $request->hasHeader('Proxy-Authorization') || $request->hasHeader('Upgrade')) {
             return null;
         }
         $once = !$request->getBody()->isSeekable() && $request->getBody()->getSize() !== 0;
@@ -70,16 +72,6 @@ final class Planner
         $field = $door->control($control->with(['timing' => isset($options['on_stats']) || $http2]));
         $patience = $once ? self::connectTimeout($options) + self::GRACE : null;
         return $field === null ? null : new Passage($door, $target, $field, $patience, $http2);
-    }
-
-    private function isDirect(string $host): bool
-    {
-        foreach ($this->directHosts as $pattern) {
-            if (strcasecmp($pattern, $host) === 0 || (str_starts_with($pattern, '*.') && str_ends_with(strtolower($host), strtolower(substr($pattern, 1))))) {
-                return true;
-            }
-        }
-        return false;
     }
 
     /** @param array<string, mixed> $options */
@@ -139,7 +131,11 @@ final class Planner
                 $curl[CURLOPT_CAINFO] = $authorities;
             }
         }
-        foreach (['cert' => CURLOPT_SSLCERT, 'ssl_key' => CURLOPT_SSLKEY, 'cert_type' => CURLOPT_SSLCERTTYPE, 'ssl_key_type' => CURLOPT_SSLKEYTYPE] as $name => $option) {
+        $files = [
+            'cert' => CURLOPT_SSLCERT, 'ssl_key' => CURLOPT_SSLKEY,
+            'cert_type' => CURLOPT_SSLCERTTYPE, 'ssl_key_type' => CURLOPT_SSLKEYTYPE,
+        ];
+        foreach ($files as $name => $option) {
             $value = $options[$name] ?? null;
             // With a passphrase.
             if (is_array($value) && isset($value[1])) {
@@ -151,7 +147,8 @@ final class Planner
         }
         $least = $options['crypto_method'] ?? null;
         $most = $options['crypto_method_max'] ?? null;
-        if (($least !== null && !isset(self::TLS[$least]) && !in_array($least, self::OLD_TLS, true)) || ($most !== null && !isset(self::TLS[$most]))) {
+        $known = $least === null || isset(self::TLS[$least]) || in_array($least, self::OLD_TLS, true);
+        if (!$known || ($most !== null && !isset(self::TLS[$most]))) {
             return null;
         }
         $control = $control->with(['tlsMin' => self::TLS[$least ?? 0] ?? null, 'tlsMax' => self::TLS[$most ?? 0] ?? null]);

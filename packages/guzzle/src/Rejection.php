@@ -44,7 +44,8 @@ final class Rejection
                 default => new RequestException($message, $request),
             };
         }
-        $context = ['errno' => $verdict->errno, 'error' => $verdict->message] + $info + [CurlFactory::CURL_VERSION_STR => curl_version()['version']];
+        $context = ['errno' => $verdict->errno, 'error' => $verdict->message] + $info;
+        $context[CurlFactory::CURL_VERSION_STR] = curl_version()['version'];
         return in_array($verdict->errno, self::CONNECT_7, true)
             ? new ConnectException($message, $request, null, $context)
             : new RequestException($message, $request, null, null, $context);

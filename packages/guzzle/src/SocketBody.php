@@ -31,8 +31,13 @@ final class SocketBody implements StreamInterface
      * @param ?int $length of the body; null: by chunks, or until the connection ends
      * @param \Closure(int): void $watch hears how much has come
      */
-    public function __construct(private $socket, private string $read, ?int $length, private readonly bool $chunked, private readonly \Closure $watch)
-    {
+    public function __construct(
+        private $socket,
+        private string $read,
+        ?int $length,
+        private readonly bool $chunked,
+        private readonly \Closure $watch,
+    ) {
         $this->left = $chunked ? null : $length;
         $this->ended = $length === 0;
     }

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Calls with `stream => true`, whose body is read while it comes: Guzzle makes them without curl, so this speaks with the broker's socket itself.
+ * Calls with `stream => true`, whose body is read while it comes: Guzzle makes them without curl, so this speaks with the broker itself.
  * Promises: what Guzzle's StreamHandler does with an option is done here, too; where the broker declines, the StreamHandler makes the call.
  */
 
@@ -63,10 +63,12 @@ final class SocketHandler
         }
         $verdict = $passage->verdict;
         if ($verdict !== null) {
-            if ($verdict->reason === 'token') {
-                $this->broker->gone('it refuses the token');
+            if ($verdict->trouble() !== null) {
+                $this->broker->gone($verdict->trouble());
             }
-            return $verdict->direct() ? $this->direct($request, $options, $passage) : $this->fail($verdict->message, $request, $options, $passage);
+            return $verdict->direct()
+                ? $this->direct($request, $options, $passage)
+                : $this->fail($verdict->message, $request, $options, $passage);
         }
         if ($response === null) {
             return $this->fail('the connection ended before there was an answer', $request, $options, $passage);
@@ -103,7 +105,7 @@ final class SocketHandler
     }
 
     /**
-     * Sends all of it while listening, for an answer may come first; returns the final head and what was read beyond it, or null for the head.
+     * Sends all of it while listening, for an answer may come first; returns the final head, or null, and what was read beyond it.
      * What an origin answers while it reads is kept in memory until all is sent.
      *
      * @param resource $socket
@@ -165,8 +167,14 @@ final class SocketHandler
      * @param resource $socket
      * @param array<string, mixed> $options
      */
-    private function deliver($socket, string $rest, ResponseInterface $response, RequestInterface $request, array $options, Passage $passage): PromiseInterface
-    {
+    private function deliver(
+        $socket,
+        string $rest,
+        ResponseInterface $response,
+        RequestInterface $request,
+        array $options,
+        Passage $passage
+    ): PromiseInterface {
         stream_set_blocking($socket, true);
         $timeout = (float) ($options['read_timeout'] ?? ini_get('default_socket_timeout'));
         stream_set_timeout($socket, (int) $timeout, (int) (1e6 * ($timeout - (int) $timeout)));
@@ -184,7 +192,8 @@ final class SocketHandler
         $encoding = strtolower($response->getHeaderLine('Content-Encoding'));
         if (!empty($options['decode_content']) && in_array($encoding, ['gzip', 'deflate'], true) && !$noBody) {
             $body = new InflateStream($body);
-            $response = $response->withoutHeader('Content-Encoding')->withoutHeader('Content-Length')->withHeader('x-encoded-content-encoding', $encoding);
+            $response = $response->withoutHeader('Content-Encoding')->withoutHeader('Content-Length');
+            $response = $response->withHeader('x-encoded-content-encoding', $encoding);
             $response = $length === '' ? $response : $response->withHeader('x-encoded-content-length', $length);
         }
         $response = $response->withBody($body);
@@ -200,19 +209,31 @@ final class SocketHandler
     }
 
     /** @param array<string, mixed> $options */
-    private function fail(string $message, RequestInterface $request, array $options, Passage $passage, ?\Throwable $cause = null): PromiseInterface
-    {
+    private function fail(
+        string $message,
+        RequestInterface $request,
+        array $options,
+        Passage $passage,
+        ?\Throwable $cause = null
+    ): PromiseInterface {
         $uri = (string) $request->getUri()->withUserInfo('');
         $message = "{$message} for URI {$uri}";
         // What the StreamHandlers of both make of a call without an answer.
-        $e = ClientInterface::MAJOR_VERSION >= 8 ? new RequestException($message, $request, 0, $cause) : new ConnectException($message, $request, $cause);
+        $e = ClientInterface::MAJOR_VERSION >= 8
+            ? new RequestException($message, $request, 0, $cause)
+            : new ConnectException($message, $request, $cause);
         $this->tell($options, $request, $passage, null, $e);
         return Create::rejectionFor($e);
     }
 
     /** @param array<string, mixed> $options */
-    private function tell(array $options, RequestInterface $request, Passage $passage, ?ResponseInterface $response, ?\Throwable $error): void
-    {
+    private function tell(
+        array $options,
+        RequestInterface $request,
+        Passage $passage,
+        ?ResponseInterface $response,
+        ?\Throwable $error
+    ): void {
         if (is_callable($options['on_stats'] ?? null)) {
             $info = $passage->timing === null ? [] : Timing::amend([], (string) $request->getUri()->withFragment(''), $passage->timing);
             ($options['on_stats'])(new TransferStats($request, $response, microtime(true) - $passage->begin, $error, $info));

@@ -186,6 +186,20 @@ final class HandlerTest extends TestCase
         $this->assertStringNotContainsString('proxy=', Servers::calls()[0]['control']);
     }
 
+    /** Whatever an exception is shown to. */
+    public function testNoExceptionHoldsTheToken(): void
+    {
+        foreach ([Servers::plain('/empty') => [], Servers::plain('/never') => ['timeout' => 0.2], Servers::plain('/cut') => []] as $url => $options) {
+            try {
+                $this->client->post($url, $options);
+                $this->fail('there was an answer');
+            } catch (TransferException $e) {
+                $this->assertSame([], preg_grep('/^hearth-/i', array_keys($e->getRequest()->getHeaders())));
+                $this->assertStringNotContainsString(Servers::token(), print_r(method_exists($e, 'getHandlerContext') ? $e->getHandlerContext() : [], true));
+            }
+        }
+    }
+
     public function testMissingFilesAreGuzzlesErrors(): void
     {
         $this->expectException(\InvalidArgumentException::class);

@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 return [
     'egress' => [
-        // Path of the broker's socket. Without one, or with "off", calls are made directly; connections are kept in the process all the same.
+        // Path of the broker's socket. Without one, or with "off", calls are made directly; a process keeps its connections all the same.
         'socket' => env('HEARTH_EGRESS'),
 
         // false: the Http client stays as Laravel has it.

@@ -22,10 +22,14 @@ final class HearthServiceProvider extends ServiceProvider
     public function register(): void
     {
         $this->mergeConfigFrom(__DIR__ . '/../config/hearth.php', 'hearth');
-        $this->app->singleton(Handler::class, static fn (Application $app): Handler => self::handler((array) $app['config']['hearth.egress']));
+        $this->app->singleton(Handler::class, static function (Application $app): Handler {
+            return self::handler((array) $app['config']['hearth.egress']);
+        });
         $this->app->alias(Handler::class, 'hearth.http.handler');
         // For other packages that take a Guzzle client.
-        $this->app->singleton('hearth.http.client', static fn (Application $app): Client => new Client(['handler' => Handler::stack($app[Handler::class])]));
+        $this->app->singleton('hearth.http.client', static function (Application $app): Client {
+            return new Client(['handler' => Handler::stack($app[Handler::class])]);
+        });
         if (!$this->app['config']['hearth.egress.enabled']) {
             return;
         }
@@ -52,7 +56,7 @@ final class HearthServiceProvider extends ServiceProvider
         $handles = max(1, (int) ($settings['max_handles'] ?? 50));
         $direct = array_values(array_map('strval', (array) ($settings['direct'] ?? [])));
         // false in .env is no path.
-        $broker = is_string($socket) && $socket !== '' ? new Broker($socket) : ($socket === null ? Broker::fromEnvironment() : new Broker(null));
+        $broker = $socket === null ? Broker::fromEnvironment() : new Broker(is_string($socket) ? $socket : null);
         return self::$handlers[json_encode([$socket, $handles, $direct])] ??= new Handler($broker, $handles, $direct);
     }
 }

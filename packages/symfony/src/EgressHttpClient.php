@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Symfony's transport, whose calls go through the egress broker where they may, and directly where they may not or where the broker declines.
+ * Symfony's transport, whose calls go through the egress broker where they may, directly where they may not or where the broker declines.
  *
  * Promises
  * - A call goes out at most once: directly only when nothing of it has reached the origin.
@@ -47,8 +47,12 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
      * @param array<string, mixed> $defaultOptions what the client beneath was given as its default options, and no more knows for itself
      * @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one
      */
-    public function __construct(private readonly HttpClientInterface $client, private readonly Broker $broker, array $defaultOptions = [], array $directHosts = [])
-    {
+    public function __construct(
+        private readonly HttpClientInterface $client,
+        private readonly Broker $broker,
+        array $defaultOptions = [],
+        array $directHosts = []
+    ) {
         // Only it has a way to a unix socket.
         $this->planner = new Planner($client instanceof CurlHttpClient ? $broker : new Broker(null), $directHosts);
         $this->defaultOptions = self::mergeDefaultOptions($defaultOptions, self::OPTIONS_DEFAULTS + ['auth_ntlm' => null], true);
@@ -60,19 +64,26 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
      * @param array<string, mixed> $defaultOptions
      * @param list<string> $directHosts
      */
-    public static function create(HttpClientInterface $client, ?string $socket, array $defaultOptions, array $directHosts, ?LoggerInterface $logger = null): self
-    {
+    public static function create(
+        HttpClientInterface $client,
+        ?string $socket,
+        array $defaultOptions,
+        array $directHosts,
+        ?LoggerInterface $logger = null
+    ): self {
         $notice = $logger === null ? null : static function (string $message) use ($logger): void {
             $logger->notice($message);
         };
-        return new self($client, $socket === null || $socket === '' ? Broker::fromEnvironment($notice) : new Broker($socket, $notice), $defaultOptions, $directHosts);
+        $broker = $socket === null || $socket === '' ? Broker::fromEnvironment($notice) : new Broker($socket, $notice);
+        return new self($client, $broker, $defaultOptions, $directHosts);
     }
 
     public function request(string $method, string $url, array $options = []): ResponseInterface
     {
         [$parts, $options] = self::prepareRequest($method, $url, $options, $this->defaultOptions, true);
         unset($options['query'], $options['base_uri']);
-        $options['headers'] = array_values(array_filter($options['headers'], static fn (string $line): bool => !Door::reserves(explode(':', $line, 2)[0])));
+        $foreign = static fn (string $line): bool => !Door::reserves(explode(':', $line, 2)[0]);
+        $options['headers'] = array_values(array_filter($options['headers'], $foreign));
         $journey = new Journey($method, implode('', $parts), $options);
         [$url, $through] = $this->leg($journey, $options);
         if ($journey->doorUrl === null) {
@@ -121,7 +132,8 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         $journey->answered = false;
         $journey->timing = null;
         $target = Target::of($journey->url);
-        $plan = $target === null ? null : $this->planner->plan($target, $options, self::getProxyUrl($options['proxy'] ?? null, self::parseUrl($journey->url)));
+        $proxy = self::getProxyUrl($options['proxy'] ?? null, self::parseUrl($journey->url));
+        $plan = $target === null ? null : $this->planner->plan($target, $options, $proxy);
         if ($plan === null) {
             return [$journey->url, $options];
         }
@@ -129,7 +141,8 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         $journey->enter($target);
         $options['headers'][] = Door::ORIGIN . ": {$target->origin()}";
         $options['headers'][] = Door::CONTROL . ": {$control}";
-        $ours = ['bindto' => $door->socket, 'proxy' => '', 'no_proxy' => '*', 'http_version' => '1.1', 'max_redirects' => 0, 'resolve' => []];
+        $ours = ['bindto' => $door->socket, 'proxy' => '', 'no_proxy' => '*', 'http_version' => '1.1'];
+        $ours += ['max_redirects' => 0, 'resolve' => []];
         // A unix socket is of neither family.
         unset($options['extra']['curl'][CURLOPT_IPRESOLVE]);
         if (is_callable($progress = $options['on_progress'] ?? null)) {
@@ -178,8 +191,8 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
 
     private function judge(Verdict $verdict, AsyncContext $context, Journey $journey): void
     {
-        if ($verdict->reason === 'token') {
-            $this->broker->gone('it refuses the token');
+        if ($verdict->trouble() !== null) {
+            $this->broker->gone($verdict->trouble());
         }
         if (!$verdict->direct()) {
             $journey->failed = true;
@@ -216,7 +229,7 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
             // As it says it is no timeout.
         }
         // The request had not begun to go out: it was the broker's socket that was not there.
-        if (!$journey->answered && !$context->getInfo('canceled') && (float) $context->getInfo('pretransfer_time') === 0.0) {
+        if (!$journey->answered && !$context->getInfo('canceled') && (int) $context->getInfo('request_size') === 0) {
             $this->broker->gone('its socket cannot be connected to');
             $this->direct($context, $journey);
             return;
@@ -253,7 +266,8 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
             array_push($drop, 'content-length', 'content-type', 'transfer-encoding');
         }
         $kept = $journey->options['headers'];
-        $kept = array_values(array_filter($kept, static fn (string $line): bool => !in_array(strtolower(explode(':', $line, 2)[0]), $drop, true)));
+        $stays = static fn (string $line): bool => !in_array(strtolower(explode(':', $line, 2)[0]), $drop, true);
+        $kept = array_values(array_filter($kept, $stays));
         $journey->options['headers'] = $kept;
         $journey->url = $next;
         ++$journey->redirects;
@@ -262,7 +276,7 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         // What is secret is for the host that was called first; what a redirect has set goes where it says.
         $options = $journey->options;
         if (strcasecmp((string) parse_url($next, PHP_URL_HOST), $journey->host) !== 0) {
-            $options['headers'] = array_values(array_filter($kept, static fn (string $line): bool => preg_match('/^(authorization|cookie):/i', $line) !== 1));
+            $options['headers'] = array_values(preg_grep('/^(authorization|cookie):/i', $kept, PREG_GREP_INVERT));
         }
         if (null !== $cookies = $journey->cookies->for($next)) {
             $options['headers'][] = "Cookie: {$cookies}";

@@ -83,7 +83,8 @@ final class EgressResponse implements ResponseInterface, StreamableInterface
         $inner = [];
         foreach ($responses as $response) {
             if (!$response instanceof self) {
-                throw new \TypeError(sprintf('"%s::stream()" expects parameter 1 to be an iterable of its own responses, "%s" given.', EgressHttpClient::class, get_debug_type($response)));
+                $given = get_debug_type($response);
+                throw new \TypeError(EgressHttpClient::class . "::stream() expects its own responses, \"{$given}\" given.");
             }
             $outer[$response->response] = $response;
             $inner[] = $response->response;

@@ -68,7 +68,7 @@ final class Journey
                 $info['http_code'] = 0;
             }
             // Who decides about repeating a call takes an empty one for: nothing has been sent.
-            if ($info['primary_ip'] === '' && ($info['pretransfer_time'] ?? 0) > 0 && ($info['error'] ?? null) !== null) {
+            if ($info['primary_ip'] === '' && ($info['request_size'] ?? 0) > 0 && ($info['error'] ?? null) !== null) {
                 $info['primary_ip'] = 'unknown';
             }
         }

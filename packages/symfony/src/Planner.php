@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on that
- * way is a reason to go directly.
+ * Decides whether a call may go through the broker, and what it wants there. Anything that is not known for certain to mean the same on
+ * that way is a reason to go directly.
  */
 
 declare(strict_types=1);
@@ -50,7 +50,8 @@ final class Planner
         $again = is_string($body) || (is_resource($body) && stream_get_meta_data($body)['seekable']);
         $version = (string) ($options['http_version'] ?? '');
         if (
-            !$again || $this->isDirect($target->host) || $target->user !== null || !in_array($version, ['', '1.1', '2', '2.0'], true)
+            !$again || $target->isOneOf($this->directHosts) || $target->user !== null
+            || !in_array($version, ['', '1.1', '2', '2.0'], true)
             || strcasecmp($headers['host'] ?? $target->authority(), $target->authority()) !== 0
             || isset($headers['proxy-authorization']) || isset($headers['upgrade'])
         ) {
@@ -70,7 +71,8 @@ final class Planner
         $address = $options['resolve'][strtolower($target->host)] ?? null;
         $connectTo = $address === null ? null : (str_contains($address, ':') ? "[{$address}]" : $address) . ":{$target->port}";
         $limit = (float) ($options['max_connect_duration'] ?? 0);
-        $control = new Control(proxy: $proxy, connectTo: $connectTo, connectTimeout: $limit > 0 ? (int) ceil(1000 * $limit) : self::CONNECT_TIMEOUT, timing: true);
+        $limit = $limit > 0 ? (int) ceil(1000 * $limit) : self::CONNECT_TIMEOUT;
+        $control = new Control(proxy: $proxy, connectTo: $connectTo, connectTimeout: $limit, timing: true);
         if ($target->scheme === 'https') {
             $control = self::tls($options, $control);
         }
@@ -80,20 +82,13 @@ final class Planner
         return $field === null ? null : [$door, $field];
     }
 
-    private function isDirect(string $host): bool
-    {
-        foreach ($this->directHosts as $pattern) {
-            if (strcasecmp($pattern, $host) === 0 || (str_starts_with($pattern, '*.') && str_ends_with(strtolower($host), strtolower(substr($pattern, 1))))) {
-                return true;
-            }
-        }
-        return false;
-    }
-
     /** @param array<string, mixed> $options */
     private static function tls(array $options, Control $control): ?Control
     {
-        $curl = [CURLOPT_SSL_VERIFYPEER => (bool) ($options['verify_peer'] ?? true), CURLOPT_SSL_VERIFYHOST => ($options['verify_host'] ?? true) ? 2 : 0];
+        $curl = [
+            CURLOPT_SSL_VERIFYPEER => (bool) ($options['verify_peer'] ?? true),
+            CURLOPT_SSL_VERIFYHOST => ($options['verify_host'] ?? true) ? 2 : 0,
+        ];
         $authorities = $options['cafile'] ?? CurlOptions::authoritiesOfPhp();
         if ($authorities !== null && $curl[CURLOPT_SSL_VERIFYPEER]) {
             $curl[CURLOPT_CAINFO] = $authorities;

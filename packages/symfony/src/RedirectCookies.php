@@ -68,7 +68,7 @@ final class RedirectCookies
         $pairs = [];
         foreach ($this->cookies as $cookie) {
             $forHost = $host === $cookie['domain'] || (!$cookie['whole'] && str_ends_with($host, ".{$cookie['domain']}"));
-            $forPath = "{$path}/" === $cookie['path'] || $path === $cookie['path'] || str_starts_with($path, rtrim($cookie['path'], '/') . '/');
+            $forPath = $path === $cookie['path'] || str_starts_with("{$path}/", rtrim($cookie['path'], '/') . '/');
             if ($forHost && $forPath && ($secure || !$cookie['secure'])) {
                 $pairs[] = "{$cookie['name']}={$cookie['value']}";
             }

@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Finds the egress broker of this machine. Promises: never throws, asks nothing of the network, and costs one stat() when there is a broker;
+ * Finds the egress broker of this machine. Promises: never throws, asks nothing of the network, costs one stat() when there is a broker;
  * one that is gone is told once per process, and asked for again at the next call.
  */
 
@@ -26,7 +26,8 @@ final class Broker
 
     /**
      * @param ?string $socket path of the broker's socket; null or "off": there is none
-     * @param ?\Closure(string): void $notice who is told, once per process, that there is no broker where there should be one; by default PHP's error log
+     * @param ?\Closure(string): void $notice who is told, once per process, that there is no broker where there should be one; by default
+     *   PHP's error log
      */
     public function __construct(private ?string $socket, private readonly ?\Closure $notice = null)
     {

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * A PSR-18 client over curl and the egress broker. Promises: bodies are not decoded and redirects not followed, as PSR-18 has it; a handle and
- * its connections are kept, its cookies are not, and a forked process starts afresh.
+ * A PSR-18 client over curl and the egress broker. Promises: bodies are not decoded and redirects not followed, as PSR-18 has it; a handle
+ * and its connections are kept, its cookies are not, and a forked process starts afresh.
  */
 
 declare(strict_types=1);
@@ -75,7 +75,7 @@ final class Client implements ClientInterface
         }
     }
 
-    /** @return string|resource a stream is copied, in memory or in a temporary file: there is no taking it out of a PSR-7 body and leaving it there */
+    /** @return string|resource a copy, in memory or in a temporary file: what is taken out of a PSR-7 body is no longer in it */
     private function body(\Psr\Http\Message\StreamInterface $body): mixed
     {
         $piece = $body->eof() ? '' : $body->read(1_000_000);

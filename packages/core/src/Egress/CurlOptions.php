@@ -13,11 +13,12 @@ final class CurlOptions
 {
     /** Options that work on the way to the broker as on the way to the origin, by name: a libcurl may lack some. */
     private const SAME = [
-        'ACCEPT_ENCODING', 'ENCODING', 'BUFFERSIZE', 'UPLOAD_BUFFERSIZE', 'COOKIE', 'CUSTOMREQUEST', 'DNS_CACHE_TIMEOUT', 'EXPECT_100_TIMEOUT_MS', 'FAILONERROR',
-        'HTTPGET', 'HTTP_CONTENT_DECODING', 'LOW_SPEED_LIMIT', 'LOW_SPEED_TIME', 'MAXFILESIZE', 'MAXFILESIZE_LARGE', 'MAX_RECV_SPEED_LARGE',
-        'MAX_SEND_SPEED_LARGE', 'NOBODY', 'NOPROGRESS', 'NOSIGNAL', 'POST', 'POSTFIELDS', 'PRIVATE', 'PROGRESSFUNCTION', 'XFERINFOFUNCTION', 'RANGE',
-        'READFUNCTION', 'REFERER', 'TCP_KEEPALIVE', 'TCP_KEEPIDLE', 'TCP_KEEPINTVL', 'TCP_NODELAY', 'TIMEOUT', 'TIMEOUT_MS', 'USERAGENT', 'PIPEWAIT',
-        'DNS_SHUFFLE_ADDRESSES', 'HAPPY_EYEBALLS_TIMEOUT_MS', 'SSL_SESSIONID_CACHE', 'TCP_FASTOPEN', 'PROTOCOLS', 'PROTOCOLS_STR',
+        'ACCEPT_ENCODING', 'ENCODING', 'BUFFERSIZE', 'UPLOAD_BUFFERSIZE', 'COOKIE', 'CUSTOMREQUEST', 'DNS_CACHE_TIMEOUT',
+        'DNS_SHUFFLE_ADDRESSES', 'EXPECT_100_TIMEOUT_MS', 'FAILONERROR', 'HAPPY_EYEBALLS_TIMEOUT_MS', 'HTTPGET', 'HTTP_CONTENT_DECODING',
+        'LOW_SPEED_LIMIT', 'LOW_SPEED_TIME', 'MAXFILESIZE', 'MAXFILESIZE_LARGE', 'MAX_RECV_SPEED_LARGE', 'MAX_SEND_SPEED_LARGE', 'NOBODY',
+        'NOPROGRESS', 'NOSIGNAL', 'PIPEWAIT', 'POST', 'POSTFIELDS', 'PRIVATE', 'PROGRESSFUNCTION', 'PROTOCOLS', 'PROTOCOLS_STR', 'RANGE',
+        'READFUNCTION', 'REFERER', 'SSL_SESSIONID_CACHE', 'TCP_FASTOPEN', 'TCP_KEEPALIVE', 'TCP_KEEPIDLE', 'TCP_KEEPINTVL', 'TCP_NODELAY',
+        'TIMEOUT', 'TIMEOUT_MS', 'USERAGENT', 'XFERINFOFUNCTION',
     ];
 
     /** @var ?array<int, true> the values of SAME */
@@ -41,7 +42,7 @@ final class CurlOptions
             $read = match ($option) {
                 CURLOPT_CONNECTTIMEOUT => ['connectTimeout' => $value > 0 ? 1000 * (int) $value : null],
                 CURLOPT_CONNECTTIMEOUT_MS => ['connectTimeout' => $value > 0 ? (int) $value : null],
-                CURLOPT_IPRESOLVE => [CURL_IPRESOLVE_WHATEVER => ['ip' => null], CURL_IPRESOLVE_V4 => ['ip' => 4], CURL_IPRESOLVE_V6 => ['ip' => 6]][$value] ?? null,
+                CURLOPT_IPRESOLVE => self::family($value),
                 CURLOPT_HTTP_VERSION => self::version($value),
                 CURLOPT_SSLVERSION => self::tls((int) $value),
                 CURLOPT_SSL_VERIFYPEER, CURLOPT_SSL_VERIFYHOST => self::verification($options),
@@ -84,6 +85,17 @@ final class CurlOptions
             }
         }
         return $values;
+    }
+
+    /** @return ?array<string, ?int> */
+    private static function family(mixed $value): ?array
+    {
+        return match ($value) {
+            CURL_IPRESOLVE_WHATEVER => ['ip' => null],
+            CURL_IPRESOLVE_V4 => ['ip' => 4],
+            CURL_IPRESOLVE_V6 => ['ip' => 6],
+            default => null,
+        };
     }
 
     /** @return ?array<string, string> */

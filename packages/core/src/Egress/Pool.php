@@ -12,7 +12,7 @@
  *     }
  *
  * Promises: no more than `concurrency` calls are under way; a call that fails stops no other; calls may be added while results are read;
- * whoever stops reading ends what is under way. The broker carries those to one origin over few connections (HTTP/2 where the origin has it).
+ * whoever stops reading ends what is under way. The broker carries those to one origin over few connections (HTTP/2 where it has that).
  */
 
 declare(strict_types=1);
@@ -50,11 +50,15 @@ final class Pool implements \IteratorAggregate, \Countable
 
     /**
      * @param int $concurrency how many calls may be under way at once
-     * @param ?\Closure(int, int, int): void $progress hears how many calls have ended, how many there are, and how many bytes of bodies came
+     * @param ?\Closure(int, int, int): void $progress hears how many calls have ended, how many there are, how many bytes have come
      * @param array<int, mixed> $curl options of curl for each call that is given by its URL alone
      */
-    public function __construct(?Broker $broker = null, private readonly int $concurrency = 100, private readonly ?\Closure $progress = null, private readonly array $curl = [])
-    {
+    public function __construct(
+        ?Broker $broker = null,
+        private readonly int $concurrency = 100,
+        private readonly ?\Closure $progress = null,
+        private readonly array $curl = [],
+    ) {
         $concurrency >= 1 || throw new InvalidCall('A pool needs room for one call at least.');
         $this->broker = $broker ?? Broker::fromEnvironment();
     }

@@ -38,11 +38,11 @@ final class StructuredField
     /** @return ?array<string, string|int|float|bool> */
     private static function pairs(string $text, string $separator): ?array
     {
+        $value = '"(?:[^"\\\\]|\\\\["\\\\])*"|\?[01]|-?[0-9]+(?:\.[0-9]+)?|[A-Za-z*][^\s;,"]*';
         $pairs = [];
         $rest = trim($text, " \t");
         while ($rest !== '') {
-            $matched = preg_match('/^([a-z*][a-z0-9_.*-]*)(?:=("(?:[^"\\\\]|\\\\["\\\\])*"|\?[01]|-?[0-9]+(?:\.[0-9]+)?|[A-Za-z*][^\s;,"]*))?[ \t]*/', $rest, $found);
-            if ($matched !== 1) {
+            if (preg_match("/^([a-z*][a-z0-9_.*-]*)(?:=({$value}))?[ \t]*/", $rest, $found) !== 1) {
                 return null;
             }
             $pairs[$found[1]] = self::value($found[2] ?? '?1');

@@ -51,6 +51,23 @@ final class Target
         );
     }
 
+    /**
+     * Is the host one of these? `*.example.com` means all below one.
+     *
+     * @param list<string> $patterns
+     */
+    public function isOneOf(array $patterns): bool
+    {
+        $host = strtolower($this->host);
+        foreach ($patterns as $pattern) {
+            $pattern = strtolower($pattern);
+            if ($pattern === $host || (str_starts_with($pattern, '*.') && str_ends_with($host, substr($pattern, 1)))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     /** `host:port`, without the port where it is the scheme's own: what Host must say. */
     public function authority(): string
     {

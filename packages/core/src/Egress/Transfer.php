@@ -1,7 +1,7 @@
 <?php
 
 /**
- * One call on its curl handle: through the broker where it may, then directly where the broker declines. Promises: it goes out at most once.
+ * One call on its curl handle: through the broker where it may, directly where the broker declines. Promises: it goes out at most once.
  */
 
 declare(strict_types=1);
@@ -84,7 +84,10 @@ final class Transfer
                 CURLOPT_IPRESOLVE => CURL_IPRESOLVE_WHATEVER,
                 CURLOPT_FRESH_CONNECT => true,
                 CURLOPT_FORBID_REUSE => true,
-            ] + ($target->user === null ? [] : [CURLOPT_USERNAME => $target->user, CURLOPT_PASSWORD => (string) $target->password]) + $options;
+            ] + $options;
+            if ($target->user !== null) {
+                $options += [CURLOPT_USERNAME => $target->user, CURLOPT_PASSWORD => (string) $target->password];
+            }
             $this->call->has('Host') || $lines[] = "Host: {$target->authority()}";
         } else {
             $options[CURLOPT_URL] = $this->call->url;
@@ -110,8 +113,9 @@ final class Transfer
     {
         $unreachable = $this->through && $errno === self::NOT_CONNECTED && $this->head === [];
         if ($unreachable || ($this->through && $this->verdict?->direct() === true)) {
-            if ($unreachable || $this->verdict?->reason === 'token') {
-                $this->broker->gone($unreachable ? 'its socket cannot be connected to' : 'it refuses the token');
+            $trouble = $unreachable ? 'its socket cannot be connected to' : $this->verdict?->trouble();
+            if ($trouble !== null) {
+                $this->broker->gone($trouble);
             }
             $this->verdict ??= new Verdict(true, 'unsupported', 0, '');
             return false;
@@ -133,7 +137,8 @@ final class Transfer
         rewind($this->sink);
         $info = $this->through ? Timing::amend($info, $this->call->url, $this->timing) : $info;
         $version = $this->through && $this->timing?->protocol === '2' ? '2' : (explode('/', $first[0])[1] ?? '1.1');
-        $this->answer = new Answer($this->call, (int) ($first[1] ?? 0), $first[2] ?? '', $version, $fields, $this->sink, $this->timing, $info, $error);
+        $status = (int) ($first[1] ?? 0);
+        $this->answer = new Answer($this->call, $status, $first[2] ?? '', $version, $fields, $this->sink, $this->timing, $info, $error);
         return true;
     }
 
@@ -145,7 +150,8 @@ final class Transfer
         }
         foreach ($this->call->fields as [$name, $value]) {
             $name = strtolower($name);
-            if (($name === 'host' && strcasecmp(trim($value), $target->authority()) !== 0) || $name === 'proxy-authorization' || $name === 'upgrade') {
+            $other = $name === 'host' && strcasecmp(trim($value), $target->authority()) !== 0;
+            if ($other || $name === 'proxy-authorization' || $name === 'upgrade') {
                 return null;
             }
         }
@@ -160,7 +166,8 @@ final class Transfer
             $authorities = CurlOptions::authoritiesOfPhp();
             $curl += $authorities === null || ($curl[CURLOPT_SSL_VERIFYPEER] ?? true) == false ? [] : [CURLOPT_CAINFO => $authorities];
         } else {
-            $curl = array_diff_key($curl, array_flip([CURLOPT_CAINFO, CURLOPT_CAPATH, CURLOPT_SSLCERT, CURLOPT_SSLKEY, CURLOPT_SSL_VERIFYPEER, CURLOPT_SSL_VERIFYHOST]));
+            $tls = [CURLOPT_CAINFO, CURLOPT_CAPATH, CURLOPT_SSLCERT, CURLOPT_SSLKEY, CURLOPT_SSL_VERIFYPEER, CURLOPT_SSL_VERIFYHOST];
+            $curl = array_diff_key($curl, array_flip($tls));
         }
         $control = CurlOptions::read($curl, $control, $target->place());
         $this->door = $control === null ? null : $this->broker->door();
@@ -182,7 +189,8 @@ final class Transfer
         } elseif (is_resource($body)) {
             fseek($body, $this->start);
             $size = fstat($body)['size'] ?? -1;
-            $options += [CURLOPT_UPLOAD => true, CURLOPT_READFUNCTION => static fn ($handle, $file, int $length): string => (string) fread($body, $length)];
+            $read = static fn (\CurlHandle $handle, mixed $file, int $length): string => (string) fread($body, $length);
+            $options += [CURLOPT_UPLOAD => true, CURLOPT_READFUNCTION => $read];
             $options += stream_get_meta_data($body)['seekable'] && $size >= 0 ? [CURLOPT_INFILESIZE => $size - $this->start] : [];
         } elseif ($body !== '' || in_array($this->call->method, ['POST', 'PUT', 'PATCH'], true)) {
             $options[CURLOPT_POSTFIELDS] = $body;

@@ -53,6 +53,12 @@ final class Verdict
         return self::read(trim($name), trim($value));
     }
 
+    /** What is wrong between this process and the broker, and will be at the next call; null: nothing. */
+    public function trouble(): ?string
+    {
+        return ['token' => 'it refuses the token', 'user' => 'it does not serve this user'][$this->reason] ?? null;
+    }
+
     /**
      * May the call be made directly? Not after a connection has taken longer than the caller would wait: it has waited, and its own attempt
      * would take as long again to say the same.

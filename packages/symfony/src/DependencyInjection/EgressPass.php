@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Decorates the transport of HttpClient: `http_client.transport`, or `http_client` where that is one and the same (Symfony 5.4), innermost of
- * all decorators. The default options of `framework.http_client` go with it: the decorator prepares the calls.
+ * Decorates the transport of HttpClient: `http_client.transport`, or `http_client` where that is one and the same (Symfony 5.4), innermost
+ * of all decorators. The default options of `framework.http_client` go with it: the decorator prepares the calls.
  */
 
 declare(strict_types=1);
