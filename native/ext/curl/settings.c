@@ -52,7 +52,8 @@ PHP_INI_END()
 
 static bool is_off(const char *value) {
     /* the ini parser makes `off` an empty string */
-    return value == NULL || *value == '\0' || strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0;
+    return value == NULL || *value == '\0' || strcasecmp(value, "off") == 0 ||
+           strcmp(value, "0") == 0;
 }
 
 const char *settings_socket(void) {
@@ -63,7 +64,8 @@ const char *settings_socket(void) {
     if (strcasecmp(path, "auto") == 0) {
         path = from_environment;
     }
-    if (is_off(path) || path[0] != '/' || strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) {
+    if (is_off(path) || path[0] != '/' ||
+        strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) {
         return NULL;
     }
     return path;
@@ -85,7 +87,8 @@ static void read_token(const char *path) {
     }
     ssize_t len = read(fd, token, TOKEN_LEN);
     close(fd);
-    token[len == TOKEN_LEN && strspn(token, "0123456789abcdefABCDEF") >= TOKEN_LEN ? TOKEN_LEN : 0] = '\0';
+    token[len == TOKEN_LEN && strspn(token, "0123456789abcdefABCDEF") >= TOKEN_LEN ? TOKEN_LEN
+                                                                                   : 0] = '\0';
 }
 
 /* A broker that starts anew writes a new one: the file is looked at before each call, which costs a microsecond. */
