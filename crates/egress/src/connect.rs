@@ -53,6 +53,12 @@ impl Ways {
         http: HttpVersions,
         resolving: &AtomicBool,
     ) -> Result<Connected, CallError> {
+        if let Some(proxy) = &key.proxy
+            && (proxy.kind, key.scheme, http)
+                == (ProxyKind::Http, Scheme::Http, HttpVersions::Http2)
+        {
+            return Err(CallError::unsupported("The proxy would have to speak HTTP/2"));
+        }
         let (host, port) = match (&key.proxy, &key.connect_to) {
             (Some(proxy), _) => (&proxy.host, proxy.port),
             (None, Some((host, port))) => (host, *port),

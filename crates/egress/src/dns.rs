@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Look-ups at the same time. More wait.
@@ -33,6 +34,7 @@ pub(crate) struct Dns {
     believed: Duration,
     threads: Arc<Semaphore>,
     tasks: TaskTracker,
+    closing: CancellationToken,
     names: Arc<Mutex<HashMap<Arc<str>, Name>>>,
 }
 
@@ -42,13 +44,18 @@ enum Name {
 }
 
 impl Dns {
-    pub(crate) fn new(believed: Duration, tasks: TaskTracker) -> Self {
-        Self::asking(Arc::new(getaddrinfo), believed, tasks)
+    pub(crate) fn new(believed: Duration, tasks: TaskTracker, closing: CancellationToken) -> Self {
+        Self::asking(Arc::new(getaddrinfo), believed, tasks, closing)
     }
 
-    fn asking(ask: Ask, believed: Duration, tasks: TaskTracker) -> Self {
+    fn asking(
+        ask: Ask,
+        believed: Duration,
+        tasks: TaskTracker,
+        closing: CancellationToken,
+    ) -> Self {
         let threads = Arc::new(Semaphore::new(LOOKUPS));
-        Self { ask, believed, threads, tasks, names: Arc::default() }
+        Self { ask, believed, threads, tasks, closing, names: Arc::default() }
     }
 
     /// The addresses of a name, in the order in which they are to be tried; `None`: it has none. Addresses are their own.
@@ -97,10 +104,14 @@ impl Dns {
         let threads = Arc::clone(&self.threads);
         let names = Arc::clone(&self.names);
         let believed = self.believed;
+        let closing = self.closing.clone();
         self.tasks.spawn(async move {
-            let _thread = threads.acquire_owned().await.expect("it is never closed");
             let name = Arc::clone(&host);
-            let answer = tokio::task::spawn_blocking(move || ask(&name)).await;
+            let asked = async {
+                let _thread = threads.acquire_owned().await.expect("it is never closed");
+                tokio::task::spawn_blocking(move || ask(&name)).await
+            };
+            let Some(answer) = closing.run_until_cancelled(asked).await else { return };
             let addresses: Option<Arc<[IpAddr]>> =
                 answer.ok().and_then(Result::ok).filter(|all| !all.is_empty()).map(Arc::from);
             {
@@ -150,7 +161,7 @@ mod tests {
         believed: Duration,
         ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Dns {
-        Dns::asking(Arc::new(ask), believed, TaskTracker::new())
+        Dns::asking(Arc::new(ask), believed, TaskTracker::new(), CancellationToken::new())
     }
 
     #[tokio::test]

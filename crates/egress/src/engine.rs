@@ -9,6 +9,7 @@ use http_body::Body as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::{Birth, Ways};
@@ -19,7 +20,7 @@ use crate::repeat::{Progress, Tries};
 use crate::request::Head;
 use crate::stats::Counters;
 use crate::tls::Tls;
-use crate::upload::{Upload, Watch};
+use crate::upload::{Upload, Watch, Whole};
 use crate::{
     Answer, Call, CallBody, CallError, Fate, Interim, Key, Options, OriginReport, Scheme, Timing,
     memory,
@@ -27,6 +28,12 @@ use crate::{
 
 /// How often the engine looks for what is past its time.
 const SWEEP: Duration = Duration::from_secs(1);
+/// Without connections and calls for so long an origin is forgotten.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+/// Where there are more than so many origins,
+const CROWD: usize = 1024;
+/// sooner.
+const FORGOTTEN_IN_A_CROWD: Duration = Duration::from_secs(5);
 /// Origins whose numbers are kept. Those of more are not counted.
 const COUNTED: usize = 4096;
 
@@ -62,6 +69,8 @@ pub(crate) struct Common {
     permits: Arc<Semaphore>,
     wanted: AtomicUsize,
     sweeping: AtomicBool,
+    /// The engine takes no more calls.
+    pub(crate) closing: CancellationToken,
 }
 
 impl Common {
@@ -97,7 +106,7 @@ impl Common {
         let origin = Arc::clone(origins.entry(key).or_insert_with_key(new));
         drop(origins);
         if !self.sweeping.swap(true, Relaxed) {
-            self.tasks.spawn(sweep(Arc::downgrade(self)));
+            self.tasks.spawn(sweep(Arc::downgrade(self), self.closing.clone()));
         }
         origin
     }
@@ -112,6 +121,7 @@ impl Common {
     }
 
     fn close(&self) {
+        self.closing.cancel();
         let origins = {
             let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *origins)
@@ -138,18 +148,18 @@ impl Drop for Wanting<'_> {
 }
 
 /// Lets go what is past its time, as long as there is an engine.
-async fn sweep(common: Weak<Common>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
+async fn sweep(common: Weak<Common>, closing: CancellationToken) {
+    while closing.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
         let Some(common) = common.upgrade() else { return };
         let now = Instant::now();
         let origins: Vec<_> = common.origins().values().cloned().collect();
-        let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now)).collect();
+        let after = if origins.len() > CROWD { FORGOTTEN_IN_A_CROWD } else { FORGOTTEN };
+        let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now, after)).collect();
         if !forgotten.is_empty() {
             let mut origins = common.origins.write().unwrap_or_else(PoisonError::into_inner);
             for origin in forgotten {
                 // A call may have come for it in the meantime.
-                if origin.sweep(now) {
+                if origin.sweep(now, after) {
                     origins.remove(origin.key());
                 }
             }
@@ -161,8 +171,9 @@ impl Engine {
     /// Opens nothing yet.
     pub fn new(options: Options) -> Self {
         let tasks = TaskTracker::new();
+        let closing = CancellationToken::new();
         let ways = Ways {
-            dns: Dns::new(options.dns, tasks.clone()),
+            dns: Dns::new(options.dns, tasks.clone(), closing.clone()),
             tls: Tls::new(options.ca.clone()),
             deny: options.deny.clone(),
         };
@@ -176,6 +187,7 @@ impl Engine {
             permits,
             wanted: AtomicUsize::new(0),
             sweeping: AtomicBool::new(false),
+            closing,
         };
         Self { held: Arc::new(Held { common: Arc::new(common) }) }
     }
@@ -191,6 +203,9 @@ impl Engine {
     ) -> Result<Answer, CallError> {
         let begin = Instant::now();
         let limits = call.limits;
+        if self.held.common.closing.is_cancelled() {
+            return Err(CallError::closing());
+        }
         let origin = self.held.common.origin(call.key);
         origin.counters.called();
         let result = match Head::new(call.request) {
@@ -272,11 +287,12 @@ async fn attempt(
 ) -> Result<Answer, CallError> {
     let mut tries = Tries::default();
     let mut head = Some(head);
-    let mut body = if body.is_end_stream() { None } else { Some(body) };
+    let mut body = if body.is_end_stream() { None } else { Some(Whole::from(body)) };
     let bodiless = body.is_none();
+    let mut begun = false;
     loop {
         let lease = origin.acquire(limits).await;
-        let lease = lease.map_err(|error| error.final_if(tries.sent()))?;
+        let lease = lease.map_err(|error| error.final_if(begun || tries.sent()))?;
         let (kept, birth) = (lease.kept(), lease.birth());
         let current = head.take().expect("it is put back before the next try");
         let method = current.method.clone();
@@ -298,11 +314,11 @@ async fn attempt(
         if watch.as_ref().is_some_and(|watch| watch.broken()) {
             return Err(CallError::abandoned());
         }
+        begun |= watch.as_ref().is_some_and(|watch| watch.begun());
         body = watch.and_then(|watch| watch.take());
         let intact = again.is_some() && (bodiless || body.is_some());
         if !tries.again(progress, &method, kept, intact) {
-            let untouched = !tries.sent() && (bodiless || body.is_some());
-            let fate = if untouched { Fate::Declined } else { Fate::Failed };
+            let fate = if begun || tries.sent() { Fate::Failed } else { Fate::Declined };
             return Err(CallError { fate, ..error });
         }
         origin.counters.repeated();

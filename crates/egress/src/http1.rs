@@ -190,7 +190,7 @@ impl Http1 {
         match answered.await {
             Some(Ok(response)) => {
                 if let Some(watch) = watch {
-                    watch.shut();
+                    watch.answered(response.status());
                 }
                 self.answered(response)
             }

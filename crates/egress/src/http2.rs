@@ -141,7 +141,7 @@ impl Http2 {
         match answered.await {
             Ok(response) => {
                 if let Some(watch) = watch {
-                    watch.shut();
+                    watch.answered(response.status());
                 }
                 let length = if head { Some(0) } else { length(response.headers()) };
                 Ok(response.map(|stream| {

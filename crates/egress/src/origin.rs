@@ -25,8 +25,6 @@ use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 
 /// How long one attempt to connect may take, however long its callers would wait: then another is made.
 const ATTEMPT: Duration = Duration::from_secs(30);
-/// An origin without connections and calls is forgotten.
-const FORGOTTEN: Duration = Duration::from_mins(10);
 
 impl Idle for Box<Http1> {
     fn alive(&mut self) -> bool {
@@ -298,11 +296,12 @@ impl Origin {
         self.connect(usize::from(wanted));
     }
 
-    /// Lets go what is past its time. True: nothing is left, and nobody has asked for long.
-    pub(crate) fn sweep(&self, now: Instant) -> bool {
-        let mut state = self.state();
-        state.plan.sweep(now);
-        state.plan.empty() && state.used + FORGOTTEN <= now
+    /// Lets go what is past its time, and tries again what had to wait. True: nothing is left, and nobody has asked for so long.
+    pub(crate) fn sweep(self: &Arc<Self>, now: Instant, forgotten: Duration) -> bool {
+        self.after(|state| {
+            state.plan.sweep(now);
+            state.plan.empty() && state.waiters.is_empty() && state.used + forgotten <= now
+        })
     }
 
     /// Gives up one connection that carries no call.
@@ -332,13 +331,11 @@ impl Origin {
 
     /// Opens one connection and gives it to the plan.
     async fn attempt(self: Arc<Self>) {
-        let made = match tokio::time::timeout(ATTEMPT, self.made()).await {
-            Ok(made) => made,
+        let made = tokio::time::timeout(ATTEMPT, self.made());
+        let Some(Ok(made)) = self.common.closing.run_until_cancelled(made).await else {
             // Whoever still waits came later: for them another is made.
-            Err(_late) => {
-                self.after(|state| state.plan.failed(Instant::now()));
-                return;
-            }
+            self.after(|state| state.plan.failed(Instant::now()));
+            return;
         };
         match made {
             Ok(Made::Http1(connection)) => self.after(|state| {

@@ -31,7 +31,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// Decides after a failure. `kept`: the connection had been there before the call. `intact`: the body was not begun.
+    /// Decides after a failure. `kept`: the connection had been there before the call. `intact`: the whole body can be sent again.
     pub(crate) fn again(
         &mut self,
         progress: Progress,
@@ -87,7 +87,7 @@ mod tests {
             (Unwritten, &Method::POST, true, true, true),
             (Unwritten, &Method::POST, false, true, true),
             (Unwritten, &Method::GET, true, true, true),
-            // A body that was begun cannot be had again.
+            // A body that is gone cannot be had again.
             (Unwritten, &Method::POST, true, false, false),
             (Unprocessed, &Method::POST, true, false, false),
             (Written, &Method::PUT, true, false, false),

@@ -37,6 +37,9 @@ impl Head {
         let uri = parts.uri.into_parts();
         let authority =
             uri.authority.ok_or_else(|| CallError::unsupported("The target has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(CallError::unsupported("The target names a user"));
+        }
         let path = uri.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
         let head = Self {
             method: parts.method,
@@ -160,6 +163,7 @@ mod tests {
             post().header("content-length", "3").header("content-length", "4"),
             post().header("upgrade", "websocket"),
             Request::get("/path"),
+            Request::get("http://user@a.test/"),
         ] {
             let error = head(request).expect_err("declined");
             assert_eq!(

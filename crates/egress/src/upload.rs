@@ -1,5 +1,9 @@
-//! The body of a call on its way out: held back until it is wanted, and had back when it was not begun.
+//! The body of a call on its way out: held back until it is wanted, and had back for another try where it can be.
+//!
+//! Invariants
+//! - At most [`KEPT`] bytes of a body are kept for another try; what is kept is shared, not copied.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -8,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
@@ -15,6 +20,8 @@ use crate::CallBody;
 
 /// How long a body with `Expect: 100-continue` waits for the origin's word (RFC 9110, 10.1.1; libcurl's default).
 const EXPECTANT: Duration = Duration::from_secs(1);
+/// So much of a body is kept while it is sent.
+const KEPT: usize = 64 << 10;
 
 const HELD: u8 = 0;
 const OPEN: u8 = 1;
@@ -26,13 +33,18 @@ pub(crate) struct Watch {
     gate: AtomicU8,
     begun: AtomicBool,
     broken: AtomicBool,
-    back: Mutex<Option<CallBody>>,
+    back: Mutex<Option<Whole>>,
 }
 
 impl Watch {
     /// The body, once nobody sends it any more; `None`: some of it is gone.
-    pub(crate) fn take(&self) -> Option<CallBody> {
+    pub(crate) fn take(&self) -> Option<Whole> {
         self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Something was taken from whoever gives the body.
+    pub(crate) fn begun(&self) -> bool {
+        self.begun.load(Relaxed)
     }
 
     /// Whoever gives the body has broken off.
@@ -45,13 +57,54 @@ impl Watch {
         let _was = self.gate.compare_exchange(HELD, OPEN, Relaxed, Relaxed);
     }
 
-    /// The origin has answered without it: what was held back stays here.
-    pub(crate) fn shut(&self) {
-        let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
+    /// The origin has answered before it: one that refuses does not want it, any other reads it still, as libcurl has it.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if status.is_client_error() || status.is_server_error() {
+            let _was = self.gate.compare_exchange(HELD, SHUT, Relaxed, Relaxed);
+        } else {
+            self.open();
+        }
     }
 }
 
-/// A body that is being sent. Dropped before it was begun, it can be had from its [`Watch`] again.
+/// A body from its beginning: what was sent in vain, and the rest.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    sent: VecDeque<Bytes>,
+    rest: CallBody,
+}
+
+impl From<CallBody> for Whole {
+    fn from(rest: CallBody) -> Self {
+        Self { sent: VecDeque::new(), rest }
+    }
+}
+
+impl Whole {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.sent.pop_front() {
+            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.sent.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let sent = self.sent.iter().map(|data| data.len() as u64).sum::<u64>();
+        let rest = self.rest.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + sent);
+        }
+        hint.set_lower(rest.lower() + sent);
+        hint
+    }
+}
+
+/// A body that is being sent. Dropped, it can be had from its [`Watch`] again, unless too much of it is gone.
 #[derive(Debug)]
 pub(crate) enum Upload {
     /// There is none.
@@ -62,22 +115,32 @@ pub(crate) enum Upload {
 
 #[derive(Debug)]
 pub(crate) struct Sending {
-    body: Option<CallBody>,
+    /// `None`: it was given back.
+    body: Option<Whole>,
+    /// What was sent; `None`: too much to be kept.
+    kept: Option<VecDeque<Bytes>>,
+    kept_bytes: usize,
     watch: Arc<Watch>,
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Upload {
     /// `expectant`: with `Expect: 100-continue`.
-    pub(crate) fn new(body: CallBody, expectant: bool) -> (Self, Arc<Watch>) {
+    pub(crate) fn new(body: Whole, expectant: bool) -> (Self, Arc<Watch>) {
         let watch = Arc::new(Watch {
             gate: AtomicU8::new(if expectant { HELD } else { OPEN }),
-            begun: AtomicBool::new(false),
+            begun: AtomicBool::new(!body.sent.is_empty()),
             broken: AtomicBool::new(false),
             back: Mutex::default(),
         });
         let patience = expectant.then(|| Box::pin(tokio::time::sleep(EXPECTANT)));
-        let sending = Sending { body: Some(body), watch: Arc::clone(&watch), patience };
+        let sending = Sending {
+            body: Some(body),
+            kept: Some(VecDeque::new()),
+            kept_bytes: 0,
+            watch: Arc::clone(&watch),
+            patience,
+        };
         (Self::Body(sending), watch)
     }
 }
@@ -92,6 +155,19 @@ impl Sending {
                 Some(patience) => patience.as_mut().poll(cx).map(|()| self.watch.open()),
                 None => Poll::Ready(()),
             },
+        }
+    }
+
+    fn keep(&mut self, frame: &Frame<Bytes>) {
+        let Some(data) = frame.data_ref() else {
+            // Trailers would be the second ones.
+            self.kept = None;
+            return;
+        };
+        self.kept_bytes += data.len();
+        match &mut self.kept {
+            Some(kept) if self.kept_bytes <= KEPT => kept.push_back(data.clone()),
+            _ => self.kept = None,
         }
     }
 }
@@ -109,38 +185,41 @@ impl Body for Upload {
             return Poll::Pending;
         }
         let Some(body) = &mut sending.body else { return Poll::Ready(None) };
-        let polled = Pin::new(body).poll_frame(cx);
+        let polled = body.poll_frame(cx);
         match &polled {
-            Poll::Pending => {}
-            Poll::Ready(Some(Err(_))) => {
-                sending.watch.begun.store(true, Relaxed);
-                sending.watch.broken.store(true, Relaxed);
-            }
-            Poll::Ready(_) => sending.watch.begun.store(true, Relaxed),
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Some(Ok(frame))) => sending.keep(frame),
+            Poll::Ready(Some(Err(_))) => sending.watch.broken.store(true, Relaxed),
+            Poll::Ready(None) => {}
         }
+        sending.watch.begun.store(true, Relaxed);
         polled
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Body(sending) => sending.body.as_ref().is_none_or(Body::is_end_stream),
+            Self::Body(sending) => sending.body.as_ref().is_none_or(Whole::is_end_stream),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Body(sending) => sending.body.as_ref().map(Body::size_hint).unwrap_or_default(),
+            Self::Body(sending) => sending.body.as_ref().map(Whole::size_hint).unwrap_or_default(),
         }
     }
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        if !self.watch.begun.load(Relaxed) {
-            *self.watch.back.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
+        let (Some(mut body), Some(mut sent)) = (self.body.take(), self.kept.take()) else { return };
+        if self.watch.broken() {
+            return;
         }
+        sent.append(&mut body.sent);
+        body.sent = sent;
+        *self.watch.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
     }
 }
 
@@ -150,34 +229,49 @@ mod tests {
 
     use super::*;
 
-    fn body() -> CallBody {
-        Full::new(Bytes::from_static(b"body")).map_err(|never| match never {}).boxed_unsync()
+    fn body(bytes: impl Into<Bytes>) -> Whole {
+        Whole::from(Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync())
     }
 
     #[tokio::test]
-    async fn a_body_that_was_not_begun_can_be_had_again() {
-        let (upload, watch) = Upload::new(body(), false);
+    async fn a_small_body_can_be_had_again_however_far_it_was() {
+        let (upload, watch) = Upload::new(body("body"), false);
+        drop(upload);
+        assert!(!watch.begun());
+        let (mut upload, watch) = Upload::new(watch.take().expect("it is whole"), false);
+        assert!(upload.frame().await.is_some());
+        assert!(watch.begun());
         drop(upload);
         let (upload, watch) = Upload::new(watch.take().expect("it is whole"), false);
+        assert_eq!((upload.size_hint().exact(), watch.begun()), (Some(4), true));
         assert_eq!(upload.collect().await.expect("it does not fail").to_bytes(), "body");
+        assert_eq!(watch.take().expect("it is whole").size_hint().exact(), Some(4));
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_not_kept_once_it_was_begun() {
+        let (upload, watch) = Upload::new(body(vec![0; KEPT + 1]), false);
+        drop(upload);
+        let (mut upload, watch) = Upload::new(watch.take().expect("it is whole"), false);
+        assert!(upload.frame().await.is_some());
+        drop(upload);
         assert!(watch.take().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_expectant_body_waits_for_the_word_or_a_second() {
-        let (mut upload, watch) = Upload::new(body(), true);
+        let (mut upload, watch) = Upload::new(body("body"), true);
         let early = tokio::time::timeout(Duration::from_millis(999), upload.frame());
         assert!(early.await.is_err());
         watch.open();
         assert!(upload.frame().await.is_some());
 
-        let (mut upload, _watch) = Upload::new(body(), true);
+        let (mut upload, _watch) = Upload::new(body("body"), true);
         assert!(tokio::time::timeout(Duration::from_millis(1001), upload.frame()).await.is_ok());
 
-        let (mut upload, watch) = Upload::new(body(), true);
-        watch.shut();
+        let (mut upload, watch) = Upload::new(body("body"), true);
+        watch.answered(StatusCode::EXPECTATION_FAILED);
         assert!(tokio::time::timeout(Duration::from_mins(1), upload.frame()).await.is_err());
-        drop(upload);
-        assert!(watch.take().is_some());
+        assert!(!watch.begun());
     }
 }

@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use egress::{
-    DoorOptions, DoorWatch, Engine, HttpDoor, HttpVersions, IpFamily, Key, OriginReport, Scheme,
-    SocketError, TlsVersion, Trust,
-};
+use egress::{DoorOptions, DoorWatch, Engine, HttpDoor, Key, OriginReport, Scheme, SocketError};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +26,8 @@ pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
 const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.
 const SOCKET_NAME: &str = "egress.sock";
+/// Beside it: the origins of the last run.
+const MEMORY_NAME: &str = "egress.origins";
 /// Origins with metrics of their own, the most called ones; the others are one. Their names come from callers.
 const ORIGINS: usize = 100;
 
@@ -38,6 +37,7 @@ pub(crate) struct Broker {
     door: HttpDoor,
     engine: Engine,
     prewarm: Vec<Key>,
+    memory: PathBuf,
 }
 
 /// Tells what a broker does.
@@ -72,8 +72,18 @@ impl Broker {
             queue: egress.queue_timeout,
         })
         .map_err(|error| Failure::caused(&error, hint(&error)))?;
-        let prewarm = egress.prewarm.iter().map(key).collect();
-        Ok(Self { door, engine: Engine::new(options), prewarm })
+        let memory = door.path().with_file_name(MEMORY_NAME);
+        let mut prewarm: Vec<Key> = egress.prewarm.iter().map(key).collect();
+        match egress::recall(&memory) {
+            Ok(remembered) => {
+                let new = remembered.into_iter().filter(|key| !prewarm.contains(key));
+                prewarm.extend(new.collect::<Vec<_>>());
+            }
+            Err(error) => {
+                tracing::warn!(path = %memory.display(), %error, "origins of the last run not read");
+            }
+        }
+        Ok(Self { door, engine: Engine::new(options), prewarm, memory })
     }
 
     /// The path of the socket, absolute.
@@ -94,28 +104,21 @@ impl Broker {
     pub(crate) async fn serve(self, drain: CancellationToken) {
         self.engine.prewarm(self.prewarm);
         self.door.serve(self.engine.clone(), drain).await;
+        let origins = self.engine.remembered();
+        if !origins.is_empty()
+            && let Err(error) = egress::remember(&self.memory, &origins)
+        {
+            // The next start makes its first handshakes itself: nothing is lost.
+            tracing::warn!(path = %self.memory.display(), %error, "origins not remembered");
+        }
         self.engine.close().await;
     }
 }
 
 /// A call of our own user's, that wants nothing in particular.
 fn key(origin: &OriginUrl) -> Key {
-    Key {
-        uid: rustix::process::geteuid().as_raw(),
-        scheme: origin.scheme,
-        host: origin.host.as_str().into(),
-        port: origin.port,
-        connect_to: None,
-        interface: None,
-        family: IpFamily::Both,
-        trust: Trust::System,
-        pins: Arc::from([]),
-        certificate: None,
-        tls_min: TlsVersion::V1_2,
-        tls_max: TlsVersion::V1_3,
-        http: HttpVersions::Negotiate,
-        proxy: None,
-    }
+    let uid = rustix::process::geteuid().as_raw();
+    Key::plain(uid, origin.scheme, origin.host.as_str(), origin.port)
 }
 
 fn hint(error: &SocketError) -> String {
@@ -126,6 +129,15 @@ fn hint(error: &SocketError) -> String {
         SocketError::NotOurs { .. } => "remove it, or choose another path with `egress.socket`".into(),
         _ => "choose a path of at most 100 bytes in a folder that exists and may be written, with `egress.socket`".into(),
     }
+}
+
+/// The socket of a broker that lives, where one is to be expected by the settings.
+pub(crate) fn expected_socket(settings: &Settings) -> Option<PathBuf> {
+    let named = settings.egress.socket.0.clone();
+    let of_server = settings.server.run_dir.0.as_deref().map(socket_in);
+    let candidates = [named, of_server, Some(PathBuf::from(SOCKET))];
+    let lives = |path: &PathBuf| std::os::unix::net::UnixStream::connect(path).is_ok();
+    candidates.into_iter().flatten().find(lives).filter(|_| settings.egress.enabled)
 }
 
 /// `egress.sock` in the private folder of a server.
@@ -230,9 +242,10 @@ struct Unanswered {
     calls: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Origin {
-    origin: String,
+    #[serde(rename = "origin")]
+    url: String,
     calls: u64,
     reused: u64,
     connects: u64,
@@ -259,7 +272,7 @@ impl Watch {
         let mut origins: Vec<Origin> = self.engine.report().into_iter().map(Origin::of).collect();
         origins.sort_by_key(|origin| std::cmp::Reverse(origin.calls));
         if origins.len() > ORIGINS {
-            let mut others = Origin { origin: "others".to_owned(), ..Origin::default() };
+            let mut others = Origin { url: "others".to_owned(), ..Origin::default() };
             origins.drain(ORIGINS..).for_each(|origin| others.add(&origin));
             origins.push(others);
         }
@@ -274,27 +287,11 @@ impl Watch {
     }
 }
 
-impl Default for Origin {
-    fn default() -> Self {
-        Self {
-            origin: String::new(),
-            calls: 0,
-            reused: 0,
-            connects: 0,
-            handshakes: 0,
-            handshakes_saved: 0,
-            repeated: 0,
-            waiting: 0,
-            connections: 0,
-        }
-    }
-}
-
 impl Origin {
     fn of(report: OriginReport) -> Self {
         let stats = report.stats;
         Self {
-            origin: url(report.scheme, &report.host, report.port),
+            url: url(report.scheme, &report.host, report.port),
             calls: stats.calls,
             reused: stats.reused,
             connects: stats.connects,
@@ -379,7 +376,7 @@ pub(crate) fn set_metrics(watch: &Watch) {
         }
     }
     for origin in status.origins {
-        let name = origin.origin;
+        let name = origin.url;
         let counter = |metric: &'static str, value| {
             metrics::counter!(metric, "origin" => name.clone()).absolute(value);
         };

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use pool::Model;
 
 use crate::config::{Environment, PhpVersion, Settings};
+use crate::egress;
 use crate::failure::Failure;
 use crate::fallback::Probe;
 
@@ -264,7 +265,13 @@ pub(crate) fn become_cli(
         Err(failure) => return failure,
     };
     let mut command = Command::new(&program);
-    command.args(arguments).envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
+    command.args(arguments);
+    if environment.variable(egress::VARIABLE).is_none()
+        && let Some(socket) = egress::expected_socket(settings)
+    {
+        command.env(egress::VARIABLE, socket);
+    }
+    command.envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
     let error = command.exec();
     Failure::caused_by(
         format!("cannot run {}", program.display()),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRAILER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -423,6 +423,10 @@ fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Re
         head.headers.insert(TIMING, timing(&answer.timing));
     }
     head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    if head.headers.contains_key(TRAILER) && !body.is_end_stream() {
+        // HTTP/2 may have a length and trailers; HTTP/1.1 has trailers after chunks only.
+        head.headers.remove(CONTENT_LENGTH);
+    }
     let chunked = !head.headers.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
     Response::from_parts(head, Outgoing::answer(body, slipped, chunked))
 }

@@ -304,6 +304,8 @@ impl Body for Outgoing {
             OutgoingBody::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
+            // hyper would make a length of it, and a body with a length has no trailers.
+            OutgoingBody::Answer(_) if self.chunked => SizeHint::default(),
             OutgoingBody::Answer(body) => body.size_hint(),
         }
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// Streams on one connection that make a burst.
 pub(super) const BURST: usize = 8;
-/// After a failed attempt none is made for so long, while there are other connections.
+/// After a failed attempt none is made for so long, while there are other connections or attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What [`Plan`] must know of [`crate::Options`].
@@ -207,7 +207,8 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
 
     /// How many connections are to be opened now, with so many calls waiting. They count as being opened from here on.
     pub(super) fn wanted(&mut self, now: Instant, waiting: usize) -> usize {
-        let paused = self.paused_until.is_some_and(|until| now < until) && self.open() > 0;
+        // Unless there is nothing else to wait for.
+        let paused = self.paused_until.is_some_and(|until| now < until) && !self.empty();
         let wanted = match self.protocol {
             _ if paused => 0,
             None => usize::from(self.connecting == 0 && waiting > 0),
@@ -265,11 +266,11 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         id
     }
 
-    /// No connection could be opened. True: whoever waits is to be told, for there is no other to wait for.
+    /// A connection could not be opened. True: whoever waits is to be told, for there is no other to wait for.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         self.connecting -= 1;
         self.paused_until = Some(now + PAUSE);
-        self.open() == 0
+        self.empty()
     }
 
     /// An HTTP/1.1 connection carries no call any more and can carry another. Given back: it is to be closed.

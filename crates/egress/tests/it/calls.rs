@@ -270,3 +270,36 @@ async fn a_body_is_asked_for_only_when_there_is_a_connection() {
     assert_eq!(error.expect_err("nobody is there").fate, Fate::Declined);
     assert_eq!(sender.capacity(), sender.max_capacity());
 }
+
+#[tokio::test]
+async fn an_answer_without_a_length_ends_with_its_connection() {
+    for version in ["1.0", "1.1"] {
+        let head = format!("HTTP/{version} 200 Fine\r\nX-One: 1\r\n\r\n");
+        let turn = Turn::Steps(vec![
+            Step::send(&head),
+            Step::send("until "),
+            Step::send("the end"),
+            Step::Close,
+        ]);
+        for origin in everywhere(move |_| turn.clone()).iter().take(2) {
+            let engine = engine();
+            let answer = made(&engine, get(&key(origin), "/")).await.expect("an answer");
+            assert_eq!(answer.text(), "until the end");
+            assert_eq!(stats(&engine).connections, 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_may_have_many_and_large_fields() {
+    for origin in everywhere(|_| {
+        (0..200)
+            .fold(Reply::text("many"), |reply, number| {
+                reply.field(&format!("X-{number}"), &"x".repeat(1000))
+            })
+            .into()
+    }) {
+        let answer = made(&engine(), get(&key(&origin), "/")).await.expect("an answer");
+        assert_eq!((answer.headers.len(), answer.text()), (202, "many"));
+    }
+}

@@ -1,1 +1,167 @@
-//! later
+//! What only HTTP/2 has: streams side by side, refusals, GOAWAY, more connections for a burst.
+
+use std::time::Duration;
+
+use egress::{Engine, Fate, HttpVersions, Key, Options, Reason, Scheme};
+use testkit::{Greeting, Origin, Reply, Turn, certificates, routes};
+use tokio::task::JoinSet;
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_stream_that_is_given_up_leaves_its_connection_to_the_others() {
+    let origin = Origin::tls(routes);
+    let engine = engine();
+    let key = key(&origin);
+    let given_up = made(&engine, get(&key, "/never"));
+    assert!(tokio::time::timeout(Duration::from_millis(100), given_up).await.is_err());
+    // And an answer whose rest nobody wants: its window is the connection's again.
+    for _ in 0..20 {
+        let answer = within(engine.call(get(&key, "/bytes/3000000"), |_| {})).await;
+        drop(answer.expect("a head"));
+    }
+    let answer = made(&engine, get(&key, "/bytes/3000000")).await.expect("an answer");
+    assert_eq!(answer.body.len(), 3_000_000);
+    assert!(answer.timing.reused);
+    assert_eq!(origin.connections().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_stream_is_sent_again_whatever_the_method() {
+    for body in ["", "a body"] {
+        let origin = Origin::tls(|seen| match seen.number {
+            0 => Turn::ResetStream(7),
+            _ => Reply::facts().into(),
+        });
+        let engine = engine();
+        let answer = made(&engine, post(&key(&origin), "/", body)).await.expect("an answer");
+        assert_eq!(answer.status, 200);
+        let seen = origin.requests();
+        assert_eq!((seen.len(), seen[1].text().as_str()), (2, body));
+        assert_eq!(stats(&engine).repeated, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_refuses_for_ever_is_left_alone() {
+    let origin = Origin::tls(|_| Turn::ResetStream(7));
+    let error = made(&engine(), get(&key(&origin), "/")).await.expect_err("it is refused");
+    // It has done nothing: somebody else may make the call.
+    assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Stream, 92));
+    assert_eq!(error.message, "HTTP/2 stream 5 was not closed cleanly: REFUSED_STREAM (err 7)");
+    assert_eq!(origin.requests().len(), 3);
+    // A body that was taken cannot be made by somebody else.
+    let error = made(&engine(), post(&key(&origin), "/", "body")).await.expect_err("it is refused");
+    assert_eq!(error.fate, Fate::Failed);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_has_failed() {
+    let origin = Origin::tls(|_| Turn::ResetStream(2));
+    let error = made(&engine(), get(&key(&origin), "/")).await.expect_err("it is reset");
+    assert_eq!((error.fate, error.reason, error.curl), (Fate::Failed, Reason::Stream, 92));
+    assert_eq!(error.message, "HTTP/2 stream 1 was not closed cleanly: INTERNAL_ERROR (err 2)");
+    assert_eq!(origin.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn what_goaway_says_was_not_processed_is_sent_again() {
+    for body in ["", "a body"] {
+        let origin = Origin::setup()
+            .tls(&certificates().origin)
+            .script(routes)
+            .greet(|number| if number == 0 { Greeting::GoAwayUnprocessed } else { Greeting::Serve })
+            .start();
+        let engine = engine();
+        let answer = made(&engine, post(&key(&origin), "/echo", body)).await.expect("an answer");
+        assert_eq!(answer.text(), body);
+        let connections = origin.connections();
+        assert_eq!(connections.len(), 2);
+        assert_eq!((connections[0].requests, connections[1].requests), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_wants_http1_gets_it() {
+    let origin = Origin::tls(|seen| match seen.version {
+        2 => Turn::ResetStream(13),
+        _ => Reply::text("over HTTP/1.1").into(),
+    });
+    let engine = engine();
+    for _ in 0..2 {
+        let answer = made(&engine, post(&key(&origin), "/", "body")).await.expect("an answer");
+        assert_eq!((answer.text(), answer.timing.http2), ("over HTTP/1.1", false));
+    }
+    assert_eq!(origin.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_takes_its_streams_with_it() {
+    let origin = Origin::tls(routes);
+    let engine = engine();
+    let key = key(&origin);
+    made(&engine, get(&key, "/")).await.expect("an answer");
+    let never = post(&key, "/never", "");
+    let ended = async {
+        eventually("it is there", || origin.requests().len() == 2).await;
+        drop(origin);
+    };
+    let (answer, ()) = tokio::join!(made(&engine, never), ended);
+    let error = answer.expect_err("the origin is gone");
+    assert_eq!(error.fate, Fate::Failed);
+    assert!(matches!(error.reason, Reason::Empty | Reason::Reset), "{error:?}");
+}
+
+#[tokio::test]
+async fn http2_without_tls_by_prior_knowledge() {
+    let origin = Origin::plain(routes);
+    let key = Key { http: HttpVersions::Http2, ..key(&origin) };
+    let answer = made(&engine(), get(&key, "/")).await.expect("an answer");
+    assert!(answer.timing.http2);
+    assert_eq!(origin.requests()[0].version, 2);
+}
+
+#[tokio::test]
+async fn a_burst_on_a_connection_gone_cold_brings_more_connections() {
+    let origin = Origin::tls(routes);
+    let cold = Duration::from_millis(20);
+    let engine = Engine::new(Options { cold, ..Options::default() });
+    let key = key(&origin);
+    let burst = async || {
+        let mut calls = JoinSet::new();
+        for _ in 0..100 {
+            let (engine, call) = (engine.clone(), get(&key, "/bytes/1000"));
+            calls.spawn(async move { made(&engine, call).await });
+        }
+        while let Some(answer) = calls.join_next().await {
+            answer.expect("no panic").expect("an answer");
+        }
+    };
+    burst().await;
+    assert_eq!(origin.connections().len(), 1, "one is the best there is for a cold start");
+    tokio::time::sleep(2 * cold).await;
+    burst().await;
+    eventually("more are there", || stats(&engine).connections == 8).await;
+    tokio::time::sleep(2 * cold).await;
+    burst().await;
+    let connections = origin.connections();
+    assert_eq!(connections.len(), 8);
+    assert!(connections.iter().all(|connection| connection.requests > 0), "{connections:?}");
+}
+
+#[tokio::test]
+async fn an_origin_that_does_not_answer_pings_is_left() {
+    // A proxy between us that stops passing on would look like this: the origin is there and says nothing.
+    let origin = Origin::setup().script(routes).greet(|_| Greeting::Silence).start();
+    let options = Options {
+        ping: Duration::from_millis(20),
+        pong: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let key = Key {
+        http: HttpVersions::Http2,
+        ..Key::plain(0, Scheme::Http, "127.0.0.1", origin.port())
+    };
+    let error = made(&Engine::new(options), post(&key, "/", "")).await.expect_err("it is dead");
+    assert_eq!(error.fate, Fate::Failed);
+}

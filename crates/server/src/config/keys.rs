@@ -254,7 +254,9 @@ settings! {
         allow_users: Vec<Account> = "", flag "allow-user";
         /// Networks that are never called, judged after names are resolved. Who may go there goes directly.
         deny: Vec<Network> = "169.254.0.0/16, fe80::/10";
-        /// Origins that a connection is opened to at start, beside those remembered from the last run: `https://api.example.com`.
+        /// Origins that a connection is opened to at start, such as `https://api.example.com`.
+        ///
+        /// Those of the last run are remembered in `egress.origins` beside the socket.
         prewarm: Vec<OriginUrl> = "";
         /// Calls at once; a further one is declined, and goes out directly.
         callers: NonZeroUsize = "4096";

@@ -1,6 +1,8 @@
 //! The egress broker alone: the real program, real curl, an origin that follows a script.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +15,7 @@ use testkit::{
     Client, Origin, ProcessFacts, Reply, Running, Turn, certificates, eventually, routes,
 };
 
-use crate::hearth::{LIMIT, command};
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, signal};
 
 /// A broker in a folder of its own.
 #[derive(Debug)]
@@ -135,7 +137,9 @@ fn the_origin_sees_the_request_as_the_caller_wrote_it_and_nothing_of_the_door() 
         "User-Agent: test",
     ];
     let mut arguments = vec!["--data-binary", "body"];
-    fields.iter().for_each(|field| arguments.extend(["--header", *field]));
+    for field in fields {
+        arguments.extend(["--header", field]);
+    }
     let answer = broker.curl(&arguments, &origin.url("/cookies?a=b"));
     assert_eq!(answer.status, 0, "{answer:?}");
     let seen = &origin.requests()[0];
@@ -220,9 +224,8 @@ fn interim_answers_and_trailers_pass() {
 
 #[test]
 fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
-    let posts = |origin: &Origin| {
-        origin.requests().iter().filter(|seen| seen.method == "POST").count()
-    };
+    let posts =
+        |origin: &Origin| origin.requests().iter().filter(|seen| seen.method == "POST").count();
     let stale = || Origin::plain(routes);
 
     let origin = stale();
@@ -240,7 +243,10 @@ fn a_stale_connection_costs_no_second_post_where_stock_curl_sends_one() {
     let answer = broker.curl(&["--data", "order=1"], &origin.url("/headers"));
     assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
     let failed = answer.field("hearth-failed").unwrap();
-    assert!(failed.starts_with("empty; errno=52; message=") || failed.starts_with("reset; errno=56"), "{failed}");
+    assert!(
+        failed.starts_with("empty; errno=52; message=") || failed.starts_with("reset; errno=56"),
+        "{failed}"
+    );
     assert_eq!(posts(&origin), 1, "{:?}", origin.requests());
 
     // What may be repeated is: nobody notices.
@@ -269,9 +275,15 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
 
     let nobody = Origin::plain(routes).url("/");
     let refused = broker.curl(&[], &nobody);
-    assert!(refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"), "{refused:?}");
+    assert!(
+        refused.field("hearth-declined").unwrap().starts_with("connect; errno=7"),
+        "{refused:?}"
+    );
     let unknown = broker.curl(&[], "http://no-such-name.invalid/");
-    assert!(unknown.field("hearth-declined").unwrap().starts_with("resolve; errno=6"), "{unknown:?}");
+    assert!(
+        unknown.field("hearth-declined").unwrap().starts_with("resolve; errno=6"),
+        "{unknown:?}"
+    );
     let all = certificates();
     for certificate in [&all.expired, &all.other_host, &all.stranger] {
         let origin = Origin::setup().tls(certificate).script(routes).start();
@@ -284,7 +296,10 @@ fn every_fault_of_an_origin_is_told_in_curls_numbers() {
     let line = broker.process.log().wait_for("no-such-name.invalid");
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["message"], "outgoing call declined");
-    assert_eq!((&line["reason"], &line["origin"]), (&"resolve".into(), &"http://no-such-name.invalid".into()));
+    assert_eq!(
+        (&line["reason"], &line["origin"]),
+        (&"resolve".into(), &"http://no-such-name.invalid".into())
+    );
 }
 
 #[test]
@@ -298,7 +313,7 @@ fn nobody_switches_verification_off_without_the_token() {
     for control in [
         "Hearth-Control: verify=?0".to_owned(),
         format!("Hearth-Control: token=\"{wrong}\", verify=?0"),
-        format!("Hearth-Control: token=\"\", verify=?0"),
+        "Hearth-Control: token=\"\", verify=?0".to_owned(),
     ] {
         let answer = broker.curl(&["--header", &control], &url);
         assert!(answer.heads.starts_with("HTTP/1.1 403 "), "{control}: {answer:?}");
@@ -313,7 +328,10 @@ fn nobody_switches_verification_off_without_the_token() {
     assert!(!answer.text().to_lowercase().contains("hearth-control"), "{}", answer.text());
     // And those who verify do not get the connection of those who do not.
     let verifying = broker.curl(&[], &url);
-    assert!(verifying.field("hearth-declined").unwrap().starts_with("certificate;"), "{verifying:?}");
+    assert!(
+        verifying.field("hearth-declined").unwrap().starts_with("certificate;"),
+        "{verifying:?}"
+    );
 }
 
 #[test]
@@ -323,9 +341,24 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
     let url = origin.url("/headers");
     let host = "Host: hearth\r\n";
     for (request, reason) in [
-        (format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), "request"),
-        (format!("POST {url} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"), "request"),
-        (format!("POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde"), "request"),
+        (
+            format!(
+                "POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            ),
+            "request",
+        ),
+        (
+            format!(
+                "POST {url} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"
+            ),
+            "request",
+        ),
+        (
+            format!(
+                "POST {url} HTTP/1.1\r\n{host}Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde"
+            ),
+            "request",
+        ),
         (format!("GET {url} HTTP/1.1\r\n{host}X: a\r\n b\r\n\r\n"), "request"),
         (format!("GET {url} HTTP/1.1\r\n{host}X: a\rY: b\r\n\r\n"), "request"),
         (format!("GET {url} HTTP/1.1\r\n{host}X: a\nY: b\r\n\r\n"), "request"),
@@ -336,7 +369,12 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
         (format!("GET {url} HTTP/1.1\r\n{host}Hearth-Origin: http://other.test\r\n\r\n"), "target"),
         (format!("GET / HTTP/1.1\r\n{host}\r\n"), "target"),
         (format!("CONNECT 127.0.0.1:{} HTTP/1.1\r\n{host}\r\n", origin.port()), "target"),
-        (format!("GET {url} HTTP/1.1\r\n{host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"), "unsupported"),
+        (
+            format!(
+                "GET {url} HTTP/1.1\r\n{host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            ),
+            "unsupported",
+        ),
     ] {
         let mut stream = UnixStream::connect(broker.socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -545,4 +583,166 @@ fn early_answers_reach_callers_that_still_send() {
         assert!(answer.heads.starts_with("HTTP/1.1 502 "), "{answer:?}");
         assert!(answer.field("hearth-declined").unwrap().starts_with("connect;"), "{answer:?}");
     }
+}
+
+#[test]
+fn origins_of_the_last_run_are_connected_at_the_start() {
+    let mut broker = Broker::start(&[]);
+    let origin = Origin::tls(routes);
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/1")).body.len(), 1);
+    broker.process.signal(Signal::TERM);
+    assert_eq!(broker.process.wait(LIMIT).code(), Some(0));
+    let broker = Broker::start_in(broker.folder, &[]);
+    eventually("a connection is opened unasked", LIMIT, || origin.connections().len() == 2);
+    let control = format!("Hearth-Control: token=\"{}\", timing", broker.token());
+    eventually("it is used", LIMIT, || {
+        let answer = broker.curl(&["--header", &control], &origin.url("/bytes/1"));
+        answer.field("hearth-timing").unwrap().contains("tls=0, ")
+    });
+    assert_eq!(origin.connections().len(), 2);
+}
+
+/// A script that makes calls with ext-curl through the broker that the environment names: what each said, as JSON.
+const CALLS: &str = r"<?php
+$call = function (string $url, array $options = []): array {
+    $fields = [];
+    $curl = curl_init('http://hearth' . parse_url($url, PHP_URL_PATH));
+    curl_setopt_array($curl, $options + [
+        CURLOPT_UNIX_SOCKET_PATH => getenv('HEARTH_EGRESS'),
+        CURLOPT_HTTPHEADER => ['Hearth-Origin: ' . substr($url, 0, -strlen(parse_url($url, PHP_URL_PATH)))],
+        CURLOPT_RETURNTRANSFER => true,
+        CURLOPT_HEADERFUNCTION => function ($curl, string $line) use (&$fields): int {
+            $fields[] = trim($line);
+            return strlen($line);
+        },
+    ]);
+    $body = curl_exec($curl);
+    return ['errno' => curl_errno($curl), 'status' => curl_getinfo($curl, CURLINFO_RESPONSE_CODE),
+        'fields' => $fields, 'body' => $body];
+};
+";
+
+#[test]
+fn php_in_every_model_calls_through_the_servers_broker() {
+    for (model, site, hearth) in in_each_model_with_authority(&format!(
+        "{CALLS} echo json_encode($call($_GET['url'], isset($_GET['post']) ? [CURLOPT_POSTFIELDS => $_GET['post']] : []));"
+    )) {
+        let origin = Origin::tls(routes);
+        for call in 0..3 {
+            let answer = hearth.get(&format!("/call.php?post=a{call}&url={}", origin.url("/echo")));
+            let answer = answer.json();
+            assert_eq!(answer["errno"], 0, "{model}: {answer}");
+            assert_eq!(answer["body"], format!("a{call}"), "{model}: {answer}");
+        }
+        assert_eq!(origin.connections().len(), 1, "{model}");
+        let origins = hearth.status()["egress"]["origins"].clone();
+        assert_eq!(origins[0]["reused"], 2, "{model}: {origins}");
+        let socket = hearth.status()["egress"]["socket"].as_str().unwrap().to_owned();
+        assert_eq!(hearth.stop().code(), Some(0), "{model}");
+        assert!(!Path::new(&socket).exists(), "{model}");
+        drop(site);
+    }
+}
+
+/// Each model with one script, `call.php`, and a broker that believes the tests' authority.
+fn in_each_model_with_authority(
+    script: &str,
+) -> impl Iterator<Item = (&'static str, Site, Hearth)> {
+    MODELS.iter().map(move |model| {
+        let (site, path) = Site::of_scripts_in(model);
+        site.write("public/call.php", script);
+        let (authority, _) = certificates().authority.write(site.path(), "authority");
+        let hearth = Serve::new(path)
+            .args(&["--model", model])
+            .workers(1)
+            .set("HEARTH_EGRESS_CA", authority.to_str().unwrap())
+            .start();
+        (*model, site, hearth)
+    })
+}
+
+#[test]
+fn a_php_process_killed_in_a_call_ends_it_and_its_successor_calls_on() {
+    let script = format!("{CALLS} echo json_encode($call($_GET['url']));");
+    let site =
+        Site::empty().with_file("public/index.php", "").with_file("public/call.php", &script);
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(1).start();
+    let origin = Origin::plain(routes);
+    let mut client = hearth.connect();
+    let never = format!("/call.php?url={}", origin.url("/never"));
+    client.send(testkit::head("GET", &never, &[], 0)).unwrap();
+    eventually("the call is out", LIMIT, || origin.requests().len() == 1);
+    signal(hearth.worker_pid(), Signal::KILL);
+    assert_eq!(client.answer_to("GET").unwrap().status, 502);
+    eventually("the broker has let go", LIMIT, || origin.open() == 0);
+    let answer = hearth.get(&format!("/call.php?url={}", origin.url("/bytes/5"))).json();
+    assert_eq!(answer["body"].as_str().unwrap().len(), 5, "{answer}");
+    let declined = hearth.get("/call.php?url=http://no-such-name.invalid/").json();
+    assert_eq!(declined["status"], 502, "{declined}");
+    assert!(
+        declined["fields"].to_string().contains("hearth-declined: resolve; errno=6"),
+        "{declined}"
+    );
+}
+
+#[test]
+fn a_server_without_a_broker_tells_php_of_none() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php echo json_encode(getenv('HEARTH_EGRESS'));");
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_EGRESS_ENABLED", "off")
+        .start();
+    assert_eq!(hearth.get("/").json(), serde_json::json!(false));
+    assert!(hearth.status()["egress"].is_null());
+}
+
+#[test]
+fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
+    /// The system's `nobody`, and its group.
+    const NOBODY: &str = "65534";
+    if !rustix::process::geteuid().is_root() {
+        // Only root can become somebody else.
+        return;
+    }
+    let origin = Origin::plain(routes);
+    let call = |broker: &Broker, control: &str| -> String {
+        let output = Command::new("setpriv")
+            .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "curl", "--silent"])
+            .args(["--include", "--max-time", "30", "--unix-socket"])
+            .arg(broker.socket())
+            .args(["--header", "Host: hearth", "--header", control, "--request-target"])
+            .args([&origin.url("/bytes/3"), "http://hearth/"])
+            .output()
+            .unwrap();
+        format!("{:?} {}", output.status.code(), String::from_utf8_lossy(&output.stdout))
+    };
+    let open_folder = || {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        folder
+    };
+    let group = ("HEARTH_EGRESS_GROUP", NOBODY);
+
+    let stranger = Broker::launch(open_folder(), &[], &[]);
+    assert!(call(&stranger, "X: 1").starts_with("Some(7)"), "the socket's mode keeps it out");
+    let in_the_group = Broker::launch(open_folder(), &[group], &[]);
+    let refused = call(&in_the_group, "X: 1");
+    assert!(
+        refused.contains("HTTP/1.1 403 ") && refused.contains("hearth-declined: user;"),
+        "{refused}"
+    );
+    assert!(origin.connections().is_empty());
+
+    let allowed = [group, ("HEARTH_EGRESS_ALLOW_USERS", NOBODY)];
+    let broker = Broker::launch(open_folder(), &allowed, &[]);
+    assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
+    assert!(call(&broker, "X: 1").starts_with("Some(0) HTTP/1.1 200 "));
+    assert_eq!(origin.connections().len(), 2, "no connection is shared between users");
+    // The broker reads no file for it, whether or not it could read it itself.
+    let ca = broker.folder.path().join("authority.pem");
+    let control = format!("Hearth-Control: token=\"{}\", ca=\"{}\"", broker.token(), ca.display());
+    let refused = call(&broker, &control);
+    assert!(refused.contains("hearth-declined: control;"), "{refused}");
 }

@@ -1,6 +1,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -233,7 +235,12 @@ fn a_failure_is_told_to_those_who_have_nothing_else_to_wait_for() {
     let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
     assert_eq!(plan.wanted(now, 1), 1);
     assert!(plan.failed(now));
-    assert_eq!(plan.wanted(now, 1), 1, "the next may try at once");
+    assert_eq!(plan.wanted(now, 3), 3, "the next may try at once");
+    assert!(!plan.failed(now), "two are still on their way");
+    assert_eq!(plan.wanted(now, 3), 0, "or there would be no end to it");
+    assert!(!plan.failed(now));
+    assert!(plan.failed(now));
+    assert_eq!(plan.wanted(now, 1), 1);
     plan.connected_http1();
     assert_eq!(plan.wanted(now, 1), 1);
     assert!(!plan.failed(now), "the first one will be free again");
@@ -275,4 +282,97 @@ fn evicting_takes_what_was_idle_longest_and_never_what_is_in_use() {
     plan.release(0, now);
     assert!(plan.evict());
     assert!(plan.empty());
+}
+
+/// What may happen to the connections of an origin.
+#[derive(Clone, Debug)]
+enum Event {
+    Call,
+    /// A call that has one of the connections is over; with HTTP/1.1 its connection may be gone.
+    Over(usize, bool),
+    Connected,
+    Failed,
+    /// One that lives is closed by the other end.
+    Closed(usize),
+    Passed(u64),
+    Sweep,
+    Evict,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        6 => Just(Event::Call),
+        5 => (any::<usize>(), any::<bool>()).prop_map(|(which, gone)| Event::Over(which, gone)),
+        4 => Just(Event::Connected),
+        1 => Just(Event::Failed),
+        1 => any::<usize>().prop_map(Event::Closed),
+        2 => (0..200_000_u64).prop_map(Event::Passed),
+        1 => Just(Event::Sweep),
+        1 => Just(Event::Evict),
+    ];
+    prop::collection::vec(event, 0..200)
+}
+
+proptest! {
+    /// Whatever happens: limits hold, counts agree with what there is, and nobody waits for nothing.
+    #[test]
+    fn whatever_happens(http2 in any::<bool>(), known in any::<bool>(), events in events()) {
+        let mut now = Instant::now();
+        let protocol = if http2 { Protocol::Http2 } else { Protocol::Http1 };
+        let mut plan = Fakes::new(limits(), known.then_some(protocol));
+        let mut used: Vec<Taken<Fake, Fake>> = Vec::new();
+        let mut made: Vec<Fake> = Vec::new();
+        let mut waiting = 0_usize;
+
+        for event in events {
+            match event {
+                Event::Call => waiting += 1,
+                Event::Over(which, gone) if !used.is_empty() => {
+                    match used.swap_remove(which % used.len()) {
+                        Taken::Http1(connection) if gone => {
+                            connection.room.set(None);
+                            plan.lost();
+                        }
+                        Taken::Http1(connection) => drop(plan.put_back(connection, now)),
+                        Taken::Http2(id, _) => plan.release(id, now),
+                    }
+                }
+                Event::Connected if plan.connecting() > 0 => {
+                    let connection = fake("", now);
+                    connection.room.set(Some(3));
+                    made.push(connection.clone());
+                    if http2 {
+                        plan.connected_http2(connection, now);
+                    } else {
+                        plan.connected_http1();
+                        drop(plan.put_back(connection, now));
+                    }
+                }
+                Event::Failed if plan.connecting() > 0 && plan.failed(now) => waiting = 0,
+                Event::Closed(which) if !made.is_empty() => {
+                    made[which % made.len()].room.set(None);
+                }
+                Event::Passed(ms) => now += Duration::from_millis(ms),
+                Event::Sweep => plan.sweep(now),
+                Event::Evict => drop(plan.evict()),
+                _ => {}
+            }
+            while waiting > 0 && let Some(taken) = plan.take(now) {
+                if let Taken::Http1(connection) = &taken {
+                    prop_assert!(connection.room.get().is_some(), "a closed connection was used");
+                }
+                used.push(taken);
+                waiting -= 1;
+            }
+            plan.wanted(now, waiting);
+
+            let busy = used.iter().filter(|taken| matches!(taken, Taken::Http1(_))).count();
+            prop_assert_eq!(plan.busy, busy);
+            let most = if http2 { limits().http2 + 1 } else { limits().http1 };
+            prop_assert!(plan.open() + plan.connecting() <= most);
+            let full = plan.busy == limits().http1 || plan.slots.len() >= limits().http2;
+            let paused = plan.paused_until.is_some_and(|until| now < until) && plan.open() > 0;
+            prop_assert!(waiting == 0 || plan.connecting() > 0 || full || paused, "somebody waits for nothing");
+        }
+    }
 }
