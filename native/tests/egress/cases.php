@@ -11,11 +11,11 @@ declare(strict_types=1);
 function handle(string $url, array $options = []): CurlHandle
 {
     $curl = curl_init($url);
-    curl_setopt_array($curl, $options + [
+    curl_setopt_array($curl, array_replace([
         CURLOPT_RETURNTRANSFER => true,
         CURLOPT_CAINFO => getenv('EGRESS_FOLDER') . '/authority.pem',
         CURLOPT_TIMEOUT => 20,
-    ]);
+    ], $options));
     return $curl;
 }
 

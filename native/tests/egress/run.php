@@ -223,6 +223,52 @@ final class Egress
         return $out;
     }
 
+    /** php-fpm with the extension: the master has the environment, its children a cleared one. */
+    public function fpm(string $program): void
+    {
+        $script = "{$this->folder}/fpm.php";
+        file_put_contents($script, '<?php
+            $curl = curl_init("' . $this->bases[0] . '/headers");
+            curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
+            echo json_decode(curl_exec($curl), true)["connection"] ?? curl_error($curl);
+            echo function_exists("frankenphp_handle_request") ? "!" : "", var_export(hearth_finish_request(), true);');
+        file_put_contents("{$this->folder}/fpm.conf", "[global]\nerror_log = {$this->folder}/fpm.log\ndaemonize = no\n"
+            . "[www]\nlisten = {$this->folder}/fpm.sock\npm = static\npm.max_children = 2\npm.max_requests = 1\n"
+            . "user = root\ngroup = root\n");
+        putenv("HEARTH_EGRESS={$this->socket}");
+        $command = [$program, '-y', "{$this->folder}/fpm.conf", '-d', "extension={$this->extension}"];
+        $this->start(function_exists('posix_geteuid') && posix_geteuid() === 0 ? [...$command, '-R'] : $command, 'php-fpm');
+        putenv('HEARTH_EGRESS');
+        $this->until(fn () => file_exists("{$this->folder}/fpm.sock"), 'php-fpm');
+        $answers = [];
+        for ($i = 0; $i < 4; $i++) {
+            $answers[] = $this->fast_cgi($script);
+        }
+        $this->check('connections outlive processes of php-fpm', 1, count(array_unique($answers)));
+        $this->check('php-fpm', 1, preg_match('/^\d+false$/', $answers[0]));
+    }
+
+    /** The body of what a script answers (FastCGI 1.0). */
+    private function fast_cgi(string $script): string
+    {
+        $record = fn (int $type, string $content) => pack('CCnnCC', 1, $type, 1, strlen($content), 0, 0) . $content;
+        $pair = fn (string $name, string $value) => pack('CN', strlen($name), strlen($value) | 0x80000000) . $name . $value;
+        $socket = stream_socket_client("unix://{$this->folder}/fpm.sock");
+        fwrite($socket, $record(1, pack('nCx5', 1, 0))
+            . $record(4, $pair('SCRIPT_FILENAME', $script) . $pair('REQUEST_METHOD', 'GET'))
+            . $record(4, '') . $record(5, ''));
+        $out = '';
+        while (strlen($head = (string) fread($socket, 8)) === 8) {
+            $head = unpack('Cversion/Ctype/nid/nlength/Cpadding', $head);
+            $content = '';
+            while (strlen($content) < $head['length'] + $head['padding']) {
+                $content .= fread($socket, $head['length'] + $head['padding'] - strlen($content));
+            }
+            $out .= $head['type'] === 6 ? substr($content, 0, $head['length']) : '';
+        }
+        return explode("\r\n\r\n", $out, 2)[1] ?? $out;
+    }
+
     public function report(): int
     {
         echo "{$this->passed} passed, {$this->failed} failed\n";
@@ -237,5 +283,9 @@ $egress->start_all();
 $egress->table($argv[1] ?? '');
 if (!isset($argv[1])) {
     $egress->beyond();
+    $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
+    if (is_executable($fpm)) {
+        $egress->fpm($fpm);
+    }
 }
 exit($egress->report());
