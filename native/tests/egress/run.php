@@ -223,8 +223,8 @@ final class Egress
         return $out;
     }
 
-    /** php-fpm with the extension: the master has the environment, its children a cleared one. */
-    public function fpm(string $program): void
+    /** php-fpm with the extension: it clears the environment of its children, but for what the pool's file says. */
+    public function fpm(string $program, bool $by_pool): void
     {
         $script = "{$this->folder}/fpm.php";
         file_put_contents($script, '<?php
@@ -234,8 +234,8 @@ final class Egress
             echo function_exists("frankenphp_handle_request") ? "!" : "", var_export(hearth_finish_request(), true);');
         file_put_contents("{$this->folder}/fpm.conf", "[global]\nerror_log = {$this->folder}/fpm.log\ndaemonize = no\n"
             . "[www]\nlisten = {$this->folder}/fpm.sock\npm = static\npm.max_children = 2\npm.max_requests = 1\n"
-            . "user = root\ngroup = root\n");
-        putenv("HEARTH_EGRESS={$this->socket}");
+            . "user = root\ngroup = root\n" . ($by_pool ? "env[HEARTH_EGRESS] = {$this->socket}\n" : ''));
+        putenv('HEARTH_EGRESS' . ($by_pool ? '' : "={$this->socket}"));
         $command = [$program, '-y', "{$this->folder}/fpm.conf", '-d', "extension={$this->extension}"];
         $this->start(function_exists('posix_geteuid') && posix_geteuid() === 0 ? [...$command, '-R'] : $command, 'php-fpm');
         putenv('HEARTH_EGRESS');
@@ -244,6 +244,9 @@ final class Egress
         for ($i = 0; $i < 4; $i++) {
             $answers[] = $this->fast_cgi($script);
         }
+        proc_terminate($this->processes['php-fpm']);
+        proc_close($this->processes['php-fpm']);
+        unset($this->processes['php-fpm']);
         $this->check('connections outlive processes of php-fpm', 1, count(array_unique($answers)));
         $this->check('php-fpm', 1, preg_match('/^\d+false$/', $answers[0]));
     }
@@ -285,7 +288,8 @@ if (!isset($argv[1])) {
     $egress->beyond();
     $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
     if (is_executable($fpm)) {
-        $egress->fpm($fpm);
+        $egress->fpm($fpm, false);
+        $egress->fpm($fpm, true);
     }
 }
 exit($egress->report());
