@@ -101,8 +101,9 @@ struct handle {
     bool cookie_files;  /* cookies come from elsewhere, or go there */
 
     enum way way;
-    CURLM *multi; /* the call is made by it */
-    char *origin; /* of the step: `https://host:port`. Owned */
+    CURLM *multi;              /* the call is made by it */
+    struct handle *next_added; /* another one that waits for its first curl_multi_perform() */
+    char *origin;              /* of the step: `https://host:port`. Owned */
     bool https;
     bool cut_port;              /* `:443` was left out of the URL for libcurl */
     struct curl_slist *headers; /* of the step. Owned */

@@ -118,15 +118,13 @@ static void set_for_broker(struct handle *handle, const char *url) {
     SET(handle, CURLOPT_HEADER, 0L);
     SET(handle, CURLOPT_FOLLOWLOCATION, 0L);
     SET(handle, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(handle, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
+    SET(handle, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
     if (handle->streamed) {
         SET(handle, CURLOPT_READFUNCTION, answer_read);
         SET(handle, CURLOPT_READDATA, handle);
     }
-    if (handle_number(handle, CURLOPT_VERBOSE, 0) != 0) {
-        SET(handle, CURLOPT_DEBUGFUNCTION, answer_debug);
-        SET(handle, CURLOPT_DEBUGDATA, handle);
-    }
+    SET(handle, CURLOPT_DEBUGFUNCTION, answer_debug);
+    SET(handle, CURLOPT_DEBUGDATA, handle);
     set_onward(handle);
 }
 
@@ -385,7 +383,8 @@ bool hop_end(struct handle *handle, CURLcode *result) {
     }
     const struct verdict *verdict = &handle->step.verdict;
     if (verdict->kind == VERDICT_FAILED) {
-        *result = fail(handle, (CURLcode)verdict->error, verdict->message);
+        CURLcode code = verdict->error > 0 ? (CURLcode)verdict->error : CURLE_RECV_ERROR;
+        *result = fail(handle, code, verdict->message);
     } else if (verdict->kind == VERDICT_DECLINED) {
         *result = late(handle);
     } else if (*result == CURLE_OK && handle->step.follows) {

@@ -289,7 +289,9 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
     for (; field != NULL; field = field->next) {
         const char *line = field->data;
-        if (line[strcspn(line, "\r\n")] != '\0' || is_field(line, "Upgrade")) {
+        /* a blank at the beginning would continue the field before */
+        if (line[strcspn(line, "\r\n")] != '\0' || *line == ' ' || *line == '\t' ||
+            is_field(line, "Upgrade")) {
             return false;
         }
         if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 ||

@@ -316,6 +316,18 @@ return function (string $http, string $https): array {
                 'late' => handle("$base/delay/5000", [CURLOPT_TIMEOUT_MS => 300]),
                 'posted' => handle("$base/echo", [CURLOPT_POSTFIELDS => 'body']),
             ]),
+            "$scheme: options between adding and starting" => function () use ($base) {
+                $multi = curl_multi_init();
+                $curl = handle("$base/bytes/1");
+                curl_multi_add_handle($multi, $curl);
+                curl_setopt($curl, CURLOPT_URL, "$base/headers");
+                curl_setopt($curl, CURLOPT_HTTPHEADER, ['X-Late: 1']);
+                do {
+                    curl_multi_exec($multi, $running);
+                    curl_multi_select($multi, 0.05);
+                } while ($running);
+                return seen($curl, curl_multi_getcontent($curl));
+            },
             "$scheme: one that is taken out" => function () use ($base) {
                 $multi = curl_multi_init();
                 $curl = handle("$base/delay/5000");
