@@ -19,9 +19,6 @@
 
 const struct hearth_host *hearth_host;
 
-/* NULL: ext-curl's calls go through the broker; otherwise why not. */
-static const char *why_direct;
-
 PHP_FUNCTION(hearth_handle_request) {
     zend_fcall_info fci;
     zend_fcall_info_cache fcc;
@@ -210,6 +207,13 @@ PHP_FUNCTION(hearth_put_back_statics) {
     function_statics_put_back();
 }
 
+static PHP_RINIT_FUNCTION(hearth) {
+    (void)type;
+    (void)module_number;
+    egress_activate();
+    return SUCCESS;
+}
+
 static PHP_RSHUTDOWN_FUNCTION(hearth) {
     (void)type;
     (void)module_number;
@@ -219,7 +223,7 @@ static PHP_RSHUTDOWN_FUNCTION(hearth) {
 
 static PHP_MINIT_FUNCTION(hearth) {
     (void)type;
-    why_direct = egress_startup(module_number);
+    egress_startup(module_number);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", -4, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_INFO", 0, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_WARN", 4, CONST_PERSISTENT);
@@ -238,7 +242,8 @@ static PHP_MINFO_FUNCTION(hearth) {
     php_info_print_table_start();
     php_info_print_table_row(2, "Hearth", "enabled");
     php_info_print_table_row(2, "Version", HEARTH_VERSION);
-    php_info_print_table_row(2, "Egress broker", why_direct == NULL ? "on" : why_direct);
+    const char *why = egress_why_direct();
+    php_info_print_table_row(2, "ext-curl through the egress broker", why == NULL ? "on" : why);
     php_info_print_table_end();
 }
 
@@ -253,7 +258,7 @@ zend_module_entry hearth_module_entry = {
     ext_functions,
     PHP_MINIT(hearth),
     PHP_MSHUTDOWN(hearth),
-    NULL,
+    PHP_RINIT(hearth),
     PHP_RSHUTDOWN(hearth),
     PHP_MINFO(hearth),
     HEARTH_VERSION,

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "ext/curl/cookies.h"
+
 /* More than a unix socket takes while the broker does not read: it reads only when nothing can be declined any more. */
 enum { GIVEN_LIMIT = 1 << 20 };
 
@@ -54,7 +56,8 @@ static bool parameter(const char *line, const char *key, char *value, size_t roo
         bool quoted = *at == '"';
         at += quoted;
         size_t len = 0;
-        while (*at != '\0' && (quoted ? *at != '"' : *at != ';' && *at != ',' && *at > ' ') && len + 1 < room) {
+        while (*at != '\0' && (quoted ? *at != '"' : *at != ';' && *at != ',' && *at > ' ') &&
+               len + 1 < room) {
             at += quoted && *at == '\\' && at[1] != '\0';
             value[len++] = *at++;
         }
@@ -72,7 +75,8 @@ static long number_parameter(const char *line, const char *key) {
 static void read_refusal(struct verdict *verdict, const char *line) {
     const char *reason = line + strcspn(line, ":") + 1;
     reason += strspn(reason, " ");
-    snprintf(verdict->reason, sizeof verdict->reason, "%.*s", (int)strcspn(reason, "; \r\n"), reason);
+    snprintf(
+        verdict->reason, sizeof verdict->reason, "%.*s", (int)strcspn(reason, "; \r\n"), reason);
     verdict->error = (int)number_parameter(line, "errno");
     if (!parameter(line, "message", verdict->message, sizeof verdict->message)) {
         verdict->message[0] = '\0';
@@ -140,12 +144,12 @@ static void read_location(struct step *step, const char *line, size_t len) {
 
 static void read_line(struct handle *handle, const char *line, size_t len) {
     struct step *step = &handle->step;
+    cookies_note(handle, line, len);
     if (len > 12 && strncmp(line, "HTTP/", 5) == 0) {
         const char *space = memchr(line, ' ', len);
         step->status = space != NULL ? (int)strtol(space, NULL, 10) : 0;
     } else if (step->status >= 300 && step->status < 400 && is_field(line, len, "Location")) {
         read_location(step, line, len);
-        step->follows = step->location != NULL && handle_number(handle, CURLOPT_FOLLOWLOCATION, 0) == 1;
     }
 }
 
@@ -163,6 +167,10 @@ static size_t deliver_line(struct handle *handle, char *line, size_t len) {
     if (is_of_hop(step, line, len)) {
         return len;
     }
+    if (step->location != NULL && is_field(line, len, "Location")) {
+        /* as libcurl, which decides here: what callbacks have set before counts */
+        step->follows = handle_number(handle, CURLOPT_FOLLOWLOCATION, 0) == 1;
+    }
     if (len > 8 && strncmp(line, "HTTP/1.1", 8) == 0 && strcmp(step->verdict.protocol, "2") == 0) {
         /* as lib/http2.c writes it */
         sent = (size_t)snprintf(status, sizeof status, "HTTP/2 %03d \r\n", step->status);
@@ -172,7 +180,9 @@ static size_t deliver_line(struct handle *handle, char *line, size_t len) {
     if (wrote != sent) {
         return wrote;
     }
-    step->header_size += (long)sent;
+    if (!step->head_done) { /* trailers do not count */
+        step->header_size += (long)sent;
+    }
     return len;
 }
 
@@ -233,7 +243,8 @@ size_t answer_header(char *line, size_t size, size_t count, void *arg) {
 
 bool answer_flush(struct handle *handle) {
     struct step *step = &handle->step;
-    bool taken = step->verdict.kind != VERDICT_ANSWER || step->head.len == 0 || deliver_head(handle) == 1;
+    bool taken =
+        step->verdict.kind != VERDICT_ANSWER || step->head.len == 0 || deliver_head(handle) == 1;
     text_clear(&step->head);
     step->delivered = 0;
     return taken;
@@ -262,6 +273,7 @@ size_t answer_read(char *buffer, size_t size, size_t count, void *arg) {
     if (got == CURL_READFUNC_ABORT || got == CURL_READFUNC_PAUSE || got > size * count) {
         return got;
     }
+    handle->given_bytes += (curl_off_t)got;
     if (got == 0) {
         handle->given_end = true;
     } else if (handle->given.len + got > GIVEN_LIMIT || handle->step.status >= 200) {
@@ -298,9 +310,8 @@ static int hand_debug(
     struct handle *handle, CURL *curl, curl_infotype type, char *bytes, size_t len) {
     curl_debug_callback debug = (curl_debug_callback)handle_pointer(handle, CURLOPT_DEBUGFUNCTION);
     FILE *to = handle_pointer(handle, CURLOPT_STDERR);
-    return debug != NULL
-               ? debug(curl, type, bytes, len, handle_pointer(handle, CURLOPT_DEBUGDATA))
-               : write_debug(to != NULL ? to : stderr, type, bytes, len);
+    return debug != NULL ? debug(curl, type, bytes, len, handle_pointer(handle, CURLOPT_DEBUGDATA))
+                         : write_debug(to != NULL ? to : stderr, type, bytes, len);
 }
 
 /* The token is a secret: our lines are left out of what is shown, too. */

@@ -50,7 +50,8 @@ static char *referer_of(const char *from) {
 
 /* Whether the redirect makes the request a GET; a HEAD stays one. */
 static bool becomes_get(const struct handle *handle, int status) {
-    if (handle->onward.get || handle->step_method == METHOD_GET || handle->step_method == METHOD_HEAD) {
+    if (handle->onward.get || handle->step_method == METHOD_GET ||
+        handle->step_method == METHOD_HEAD) {
         return handle->onward.get;
     }
     bool posts = handle->step_method == METHOD_POST || handle->step_method == METHOD_MIME;
@@ -116,7 +117,8 @@ CURLcode follow(struct handle *handle, struct onward *next, const char **message
     next->url = url;
     next->other_host = !readable || !same_host(&first, &target);
     next->anonymous = handle_number(handle, CURLOPT_UNRESTRICTED_AUTH, 0) == 0 &&
-                      (next->other_host || first.https != target.https || target_port(&first) != target_port(&target));
+                      (next->other_host || first.https != target.https ||
+                          target_port(&first) != target_port(&target));
     if (handle_number(handle, CURLOPT_AUTOREFERER, 0) != 0) {
         next->referer = referer_of(here);
     }

@@ -9,6 +9,7 @@
 CURLcode follow(struct handle *handle, struct onward *next, const char **message);
 
 /* `location` as seen from `base`, owned by the caller, or NULL. `lenient`: only to be shown. */
-char *follow_resolve(const struct handle *handle, const char *base, const char *location, bool lenient);
+char *follow_resolve(
+    const struct handle *handle, const char *base, const char *location, bool lenient);
 
 #endif

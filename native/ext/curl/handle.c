@@ -105,6 +105,7 @@ void handle_free(struct handle *handle) {
     free(handle->origin);
     text_free(&handle->step.head);
     free(handle->step.location);
+    libcurl.slist_free_all(handle->step.cookies);
     free(handle->onward.url);
     free(handle->onward.referer);
     text_free(&handle->given);

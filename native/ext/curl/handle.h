@@ -67,24 +67,26 @@ struct step {
     bool head_done;   /* the final head is complete; what comes now are trailers */
     bool follows;     /* a redirect that will be followed: its body is nobody's business */
     int status;
-    char *location;     /* owned; NULL: none */
+    char *location;             /* owned; NULL: none */
+    struct curl_slist *cookies; /* for `https` only, as they came. Owned */
     struct verdict verdict;
     long header_size; /* bytes of the head as the application has seen it */
 };
 
 /* What differs from the options that were set, from a redirect on. */
 struct onward {
-    char *url; /* owned; NULL: no redirect yet */
-    bool get;  /* a POST or PUT has become a GET */
-    bool anonymous; /* another origin: no credentials */
+    char *url;       /* owned; NULL: no redirect yet */
+    bool get;        /* a POST or PUT has become a GET */
+    bool anonymous;  /* another origin: no credentials */
     bool other_host; /* nor a Host field of the caller's */
-    char *referer; /* owned; NULL: as set */
+    char *referer;   /* owned; NULL: as set */
 };
 
 /* Sums over the steps before this one, as libcurl's CURLINFO would have them. */
 struct sums {
     long redirects, connects, header_size, request_size;
-    curl_off_t total, resolved, connected, secured, prepared, first_byte, redirect; /* microseconds */
+    curl_off_t total, resolved, connected, secured, prepared, first_byte,
+        redirect; /* microseconds */
 };
 
 struct handle {
@@ -99,12 +101,13 @@ struct handle {
     bool cookie_files;  /* cookies come from elsewhere, or go there */
 
     enum way way;
-    CURLM *multi; /* the call is made by it */
-    char *origin; /* of the step: `https://host:port`. Owned */
+    CURLM *multi;              /* the call is made by it */
+    struct handle *next_added; /* another one that waits for its first curl_multi_perform() */
+    char *origin;              /* of the step: `https://host:port`. Owned */
     bool https;
-    bool cut_port; /* `:443` was left out of the URL for libcurl */
+    bool cut_port;              /* `:443` was left out of the URL for libcurl */
     struct curl_slist *headers; /* of the step. Owned */
-    long own_bytes; /* of the request's head: ours */
+    long own_bytes;             /* of the request's head: ours */
     struct step step;
     struct onward onward;
     struct sums sums;
@@ -114,10 +117,11 @@ struct handle {
     /* What the application's read callback has given, in case it is needed again. */
     struct text given;
     size_t given_again;
+    curl_off_t given_bytes;
     bool given_lost, given_end;
 
     /* The last call. */
-    bool by_broker; /* its last step was made by the broker: CURLINFO is ours to mend */
+    bool by_broker;      /* its last step was made by the broker: CURLINFO is ours to mend */
     char *effective_url; /* owned */
     char *redirect_url;  /* owned */
 };

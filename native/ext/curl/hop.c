@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "ext/curl/answer.h"
+#include "ext/curl/cookies.h"
 #include "ext/curl/follow.h"
 #include "ext/curl/info.h"
 #include "ext/curl/route.h"
@@ -21,8 +22,8 @@ static curl_off_t now(void) {
 #define SET(handle, option, value) libcurl.easy_setopt((handle)->curl, (option), (value))
 
 /* Text options that are overruled on the way to another origin. */
-static const CURLoption credentials[] = {CURLOPT_USERPWD, CURLOPT_USERNAME, CURLOPT_PASSWORD,
-    CURLOPT_XOAUTH2_BEARER, CURLOPT_COOKIE};
+static const CURLoption credentials[] = {
+    CURLOPT_USERPWD, CURLOPT_USERNAME, CURLOPT_PASSWORD, CURLOPT_XOAUTH2_BEARER, CURLOPT_COOKIE};
 enum { CREDENTIALS = sizeof credentials / sizeof *credentials };
 
 static bool is_credential(CURLoption option) {
@@ -55,7 +56,8 @@ bool hop_holds(const struct handle *handle, CURLoption option) {
     case CURLOPT_MAXREDIRS:
     case CURLOPT_REFERER:
     case CURLOPT_URL:
-        return handle->way == WAY_BROKER || (handle->way == WAY_DIRECT && handle->onward.url != NULL);
+        return handle->way == WAY_BROKER ||
+               (handle->way == WAY_DIRECT && handle->onward.url != NULL);
     default:
         return handle->way != WAY_NONE && handle->onward.url != NULL && is_credential(option);
     }
@@ -116,15 +118,13 @@ static void set_for_broker(struct handle *handle, const char *url) {
     SET(handle, CURLOPT_HEADER, 0L);
     SET(handle, CURLOPT_FOLLOWLOCATION, 0L);
     SET(handle, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(handle, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
+    SET(handle, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
     if (handle->streamed) {
         SET(handle, CURLOPT_READFUNCTION, answer_read);
         SET(handle, CURLOPT_READDATA, handle);
     }
-    if (handle_number(handle, CURLOPT_VERBOSE, 0) != 0) {
-        SET(handle, CURLOPT_DEBUGFUNCTION, answer_debug);
-        SET(handle, CURLOPT_DEBUGDATA, handle);
-    }
+    SET(handle, CURLOPT_DEBUGFUNCTION, answer_debug);
+    SET(handle, CURLOPT_DEBUGDATA, handle);
     set_onward(handle);
 }
 
@@ -178,6 +178,7 @@ static void clear_step(struct handle *handle) {
     struct text head = step->head;
     text_clear(&head);
     free(step->location);
+    libcurl.slist_free_all(step->cookies);
     *step = (struct step){.head = head};
 }
 
@@ -214,6 +215,7 @@ bool hop_begin(struct handle *handle) {
     clear_onward(handle);
     text_clear(&handle->given);
     handle->given_again = 0;
+    handle->given_bytes = 0;
     handle->given_lost = handle->given_end = false;
     handle->streamed = is_streamed(handle);
     handle->step_method = handle->method;
@@ -263,7 +265,8 @@ static void set_for_direct(struct handle *handle) {
         SET(handle, CURLOPT_HTTPHEADER, handle->headers);
         long most = handle_number(handle, CURLOPT_MAXREDIRS, -1);
         if (most >= 0) {
-            SET(handle, CURLOPT_MAXREDIRS, most > handle->sums.redirects ? most - handle->sums.redirects : 0L);
+            SET(handle, CURLOPT_MAXREDIRS,
+                most > handle->sums.redirects ? most - handle->sums.redirects : 0L);
         }
         set_onward(handle);
     }
@@ -272,6 +275,7 @@ static void set_for_direct(struct handle *handle) {
 static void end_call(struct handle *handle) {
     if (handle->way == WAY_BROKER) {
         info_remember(handle);
+        cookies_store(handle, info_effective_url(handle));
     }
     put_back(handle, handle->curl);
     handle->way = WAY_NONE;
@@ -288,7 +292,8 @@ void hop_abandon(struct handle *handle) {
 /* The broker went away before it said anything: a call that may be made twice is made again, as by any HTTP client. */
 static bool may_repeat(const struct handle *handle, CURLcode result) {
     const char *request = handle_text(handle, CURLOPT_CUSTOMREQUEST);
-    bool lost = result == CURLE_SEND_ERROR || result == CURLE_RECV_ERROR || result == CURLE_GOT_NOTHING;
+    bool lost =
+        result == CURLE_SEND_ERROR || result == CURLE_RECV_ERROR || result == CURLE_GOT_NOTHING;
     return lost && handle->step.status == 0 && request == NULL &&
            (handle->method == METHOD_GET || handle->method == METHOD_HEAD || handle->onward.get);
 }
@@ -309,7 +314,8 @@ static CURLcode late(const struct handle *handle) {
 /* Nothing has been sent to the broker: it is not there, or its backlog is full. */
 static bool is_unreachable(const struct handle *handle, CURLcode result) {
     return result == CURLE_COULDNT_CONNECT ||
-           (result == CURLE_SEND_ERROR && handle->step.status == 0 && info_request_size(handle) == 0);
+           (result == CURLE_SEND_ERROR && handle->step.status == 0 &&
+               info_request_size(handle) == 0);
 }
 
 /* Whether the step has to be made directly. */
@@ -351,6 +357,7 @@ static bool go_onward(struct handle *handle, CURLcode *result) {
         return false;
     }
     info_add_up(handle);
+    cookies_store(handle, info_effective_url(handle));
     put_back(handle, handle->curl);
     clear_onward(handle);
     handle->onward = next;
@@ -376,7 +383,8 @@ bool hop_end(struct handle *handle, CURLcode *result) {
     }
     const struct verdict *verdict = &handle->step.verdict;
     if (verdict->kind == VERDICT_FAILED) {
-        *result = fail(handle, (CURLcode)verdict->error, verdict->message);
+        CURLcode code = verdict->error > 0 ? (CURLcode)verdict->error : CURLE_RECV_ERROR;
+        *result = fail(handle, code, verdict->message);
     } else if (verdict->kind == VERDICT_DECLINED) {
         *result = late(handle);
     } else if (*result == CURLE_OK && handle->step.follows) {

@@ -36,8 +36,8 @@ static char *true_url(const struct handle *handle, const char *url) {
         return strdup(url);
     }
     size_t authority = strcspn(url + 7, "/?#");
-    if (asprintf(&result, "https://%.*s%s%s", (int)authority, url + 7, handle->cut_port ? ":443" : "",
-            url + 7 + authority) < 0) {
+    if (asprintf(&result, "https://%.*s%s%s", (int)authority, url + 7,
+            handle->cut_port ? ":443" : "", url + 7 + authority) < 0) {
         abort();
     }
     return result;
@@ -53,8 +53,8 @@ const char *info_effective_url(struct handle *handle) {
 }
 
 static const char *redirect_url(struct handle *handle) {
-    if (handle->way == WAY_BROKER && handle->step.location != NULL && handle->redirect_url == NULL &&
-        (!handle->step.follows || handle->step.head_done)) {
+    if (handle->way == WAY_BROKER && handle->step.location != NULL &&
+        handle->redirect_url == NULL && (!handle->step.follows || handle->step.head_done)) {
         const char *base = info_effective_url(handle);
         char *url = base != NULL ? follow_resolve(handle, base, handle->step.location, true) : NULL;
         handle->redirect_url = url != NULL ? url : strdup(handle->step.location);
@@ -87,7 +87,8 @@ static curl_off_t part_of_time(const struct handle *handle, CURLINFO info) {
     case CURLINFO_APPCONNECT_TIME_T:
         return verdict->secured > 0 ? verdict->secured : 0;
     default: { /* CURLINFO_PRETRANSFER_TIME_T */
-        curl_off_t ready = verdict->secured > verdict->connected ? verdict->secured : verdict->connected;
+        curl_off_t ready =
+            verdict->secured > verdict->connected ? verdict->secured : verdict->connected;
         return ready > sent ? ready : sent;
     }
     }
@@ -96,8 +97,9 @@ static curl_off_t part_of_time(const struct handle *handle, CURLINFO info) {
 static curl_off_t time_of(const struct handle *handle, CURLINFO info) {
     const struct sums *sums = &handle->sums;
     curl_off_t step = 0;
-    if (handle->by_broker && (info == CURLINFO_NAMELOOKUP_TIME_T || info == CURLINFO_CONNECT_TIME_T ||
-                                 info == CURLINFO_APPCONNECT_TIME_T || info == CURLINFO_PRETRANSFER_TIME_T)) {
+    if (handle->by_broker &&
+        (info == CURLINFO_NAMELOOKUP_TIME_T || info == CURLINFO_CONNECT_TIME_T ||
+            info == CURLINFO_APPCONNECT_TIME_T || info == CURLINFO_PRETRANSFER_TIME_T)) {
         step = part_of_time(handle, info);
     } else {
         step = own_time(handle, info);
@@ -133,7 +135,9 @@ static long header_size(const struct handle *handle) {
 }
 
 static long connects(const struct handle *handle) {
-    return handle->by_broker && handle->step.verdict.reused ? 0 : own_number(handle, CURLINFO_NUM_CONNECTS);
+    return handle->by_broker && handle->step.verdict.reused
+               ? 0
+               : own_number(handle, CURLINFO_NUM_CONNECTS);
 }
 
 void info_add_up(struct handle *handle) {
@@ -204,9 +208,9 @@ static bool broker_knows(struct handle *handle, CURLINFO info, void *value) {
         *number = handle->https ? CURLPROTO_HTTPS : own_number(handle, info);
         return true;
     case CURLINFO_HTTP_VERSION:
-        *number = failed(handle)                          ? 0
+        *number = failed(handle)                        ? 0
                   : strcmp(verdict->protocol, "2") == 0 ? CURL_HTTP_VERSION_2_0
-                                                          : own_number(handle, info);
+                                                        : own_number(handle, info);
         return true;
     case CURLINFO_RESPONSE_CODE:
         *number = failed(handle) ? 0 : own_number(handle, info);
@@ -222,6 +226,17 @@ static bool broker_knows(struct handle *handle, CURLINFO info, void *value) {
             *(double *)value = -1;
         }
         return failed(handle);
+    case CURLINFO_SIZE_UPLOAD:
+    case CURLINFO_SIZE_UPLOAD_T:
+        if (!handle->streamed || strcmp(verdict->protocol, "2") != 0) {
+            return false; /* HTTP/2 has no chunks that would count */
+        }
+        if (info == CURLINFO_SIZE_UPLOAD) {
+            *(double *)value = (double)handle->given_bytes;
+        } else {
+            *(curl_off_t *)value = handle->given_bytes;
+        }
+        return true;
     case CURLINFO_SIZE_DOWNLOAD:
     case CURLINFO_SPEED_DOWNLOAD:
         if (failed(handle)) {

@@ -210,7 +210,8 @@ const char *libcurl_take_over(const void *inside) {
     }
     for (size_t i = 0; i < slot_count; i++) {
         void *value;
-        memcpy(&value, (const char *)&libcurl_replacements + slots[i].function->member, sizeof value);
+        memcpy(
+            &value, (const char *)&libcurl_replacements + slots[i].function->member, sizeof value);
         if (!fill(&slots[i], value, is_read_only(&slots[i]))) {
             slot_count = i;
             libcurl_give_back();

@@ -21,7 +21,8 @@
 
 /* Those that are only called. */
 #define LIBCURL_CALLED(each) \
-    each(version_info) each(slist_append) each(slist_free_all) each(url) each(url_set) each(url_get) each(url_cleanup) each(free)
+    each(version_info) each(slist_append) each(slist_free_all) each(url) each(url_set) each(url_get) each(url_cleanup) each(getdate) \
+    each(free)
 /* clang-format on */
 
 #define LIBCURL_MEMBER(name) __typeof__(&curl_##name) name;

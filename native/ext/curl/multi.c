@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ext/curl/hop.h"
+#include "ext/curl/settings.h"
 
 struct message {
     CURLMsg message;
@@ -15,7 +16,8 @@ struct message {
 struct multi {
     CURLM *multi;
     struct multi *next;
-    size_t under_way; /* handles whose call is at the broker, or came from there */
+    struct handle *added; /* not started yet */
+    size_t under_way;     /* handles whose call is at the broker, or came from there */
     struct message *first, **end;
     CURLMsg read; /* the last one handed out */
 };
@@ -73,33 +75,57 @@ static void leave(struct multi *multi, struct handle *handle) {
     handle->multi = NULL;
 }
 
+/* Its way is decided when it starts: until then the application may still set options. */
 CURLMcode multi_add_handle(CURLM *curl_multi, CURL *curl) {
     struct handle *handle = handle_of(curl);
-    bool taken = handle != NULL && handle->way == WAY_NONE && hop_begin(handle);
     CURLMcode code = libcurl.multi_add_handle(curl_multi, curl);
-    if (!taken) {
-        return code;
-    }
-    if (code != CURLM_OK) {
-        hop_abandon(handle);
+    if (code != CURLM_OK || handle == NULL || handle->way != WAY_NONE ||
+        settings_socket() == NULL) {
         return code;
     }
     struct multi *multi = multi_of(curl_multi);
     if (multi == NULL) {
         multi = multi_make(curl_multi);
     }
-    multi->under_way++;
-    handle->multi = curl_multi;
+    handle->next_added = multi->added;
+    multi->added = handle;
     return code;
+}
+
+static void start_added(struct multi *multi) {
+    while (multi->added != NULL) {
+        struct handle *handle = multi->added;
+        multi->added = handle->next_added;
+        handle->next_added = NULL;
+        if (hop_begin(handle)) {
+            multi->under_way++;
+            handle->multi = multi->multi;
+        }
+    }
+}
+
+static void take_from_added(struct multi *multi, const struct handle *handle) {
+    struct handle **place = &multi->added;
+    while (*place != NULL && *place != handle) {
+        place = &(*place)->next_added;
+    }
+    if (*place != NULL) {
+        *place = handle->next_added;
+    }
 }
 
 CURLMcode multi_remove_handle(CURLM *curl_multi, CURL *curl) {
     struct multi *multi = multi_of(curl_multi);
     struct handle *handle = handle_of(curl);
     CURLMcode code = libcurl.multi_remove_handle(curl_multi, curl);
-    if (multi != NULL && code == CURLM_OK) {
-        drop_messages(multi, curl);
-        if (handle != NULL && handle->multi == curl_multi) {
+    if (multi == NULL || code != CURLM_OK) {
+        return code;
+    }
+    drop_messages(multi, curl);
+    if (handle != NULL) {
+        take_from_added(multi, handle);
+        handle->next_added = NULL;
+        if (handle->multi == curl_multi) {
             leave(multi, handle);
             hop_abandon(handle);
         }
@@ -127,8 +153,11 @@ static bool settle(struct multi *multi, CURL *curl, CURLcode result) {
 }
 
 CURLMcode multi_perform(CURLM *curl_multi, int *running) {
-    CURLMcode code = libcurl.multi_perform(curl_multi, running);
     struct multi *multi = multi_of(curl_multi);
+    if (multi != NULL) {
+        start_added(multi);
+    }
+    CURLMcode code = libcurl.multi_perform(curl_multi, running);
     bool again = multi != NULL && multi->under_way > 0;
     while (again && code == CURLM_OK) {
         int left;
@@ -178,6 +207,9 @@ CURLMcode multi_cleanup(CURLM *curl_multi) {
 }
 
 void multi_forget(struct handle *handle) {
+    for (struct multi *each = multis; each != NULL; each = each->next) {
+        take_from_added(each, handle);
+    }
     struct multi *multi = handle->multi != NULL ? multi_of(handle->multi) : NULL;
     if (multi != NULL) {
         drop_messages(multi, handle->curl);

@@ -4,7 +4,6 @@
 enum rule rule_of(CURLoption option) {
     switch ((int)option) {
     /* about the hop as about any connection, or about what libcurl does before and after it */
-    case CURLOPT_ACCEPT_ENCODING:
     case CURLOPT_ACCEPTTIMEOUT_MS:
     case CURLOPT_BUFFERSIZE:
     case CURLOPT_COOKIESESSION:
@@ -46,7 +45,6 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_PROGRESSFUNCTION:
     case CURLOPT_PUT:
     case CURLOPT_QUICK_EXIT:
-    case CURLOPT_RANGE:
     case CURLOPT_RESUME_FROM:
     case CURLOPT_RESUME_FROM_LARGE:
     case CURLOPT_SEEKDATA:
@@ -128,8 +126,10 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_USERPWD:
         return RULE_TEXT;
 
+    case CURLOPT_ACCEPT_ENCODING:
     case CURLOPT_COOKIE:
     case CURLOPT_CUSTOMREQUEST:
+    case CURLOPT_RANGE:
     case CURLOPT_REFERER:
     case CURLOPT_USERAGENT:
     case CURLOPT_XOAUTH2_BEARER:

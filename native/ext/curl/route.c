@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "ext/curl/cookies.h"
 #include "ext/curl/settings.h"
 
 static bool same(const char *begin, const char *end, const char *text) {
@@ -47,17 +48,22 @@ bool target_read(const char *url, struct target *target) {
     }
     target->authority = url + (target->https ? 8 : 7);
     target->authority_end = target->authority + strcspn(target->authority, "/?#");
-    const char *at = memrchr(target->authority, '@', (size_t)(target->authority_end - target->authority));
+    const char *at =
+        memrchr(target->authority, '@', (size_t)(target->authority_end - target->authority));
     target->has_user = at != NULL;
     target->host = at != NULL ? at + 1 : target->authority;
-    const char *bracket = *target->host == '[' ? memchr(target->host, ']', (size_t)(target->authority_end - target->host)) : NULL;
-    const char *colon = bracket != NULL ? bracket + 1 : target->host + strcspn(target->host, ":/?#");
+    const char *bracket = *target->host == '[' ? memchr(target->host, ']',
+                                                     (size_t)(target->authority_end - target->host))
+                                               : NULL;
+    const char *colon =
+        bracket != NULL ? bracket + 1 : target->host + strcspn(target->host, ":/?#");
     target->host_end = colon;
     target->port = target->port_end = target->authority_end;
     if (colon < target->authority_end) {
         target->port = colon + 1;
         size_t digits = strspn(target->port, "0123456789");
-        if (*colon != ':' || digits == 0 || digits > 5 || target->port + digits != target->authority_end) {
+        if (*colon != ':' || digits == 0 || digits > 5 ||
+            target->port + digits != target->authority_end) {
             return false;
         }
     }
@@ -228,9 +234,9 @@ static bool add_connection(struct text *control, const struct handle *handle, bo
     }
     const char *interface = handle_text(handle, CURLOPT_INTERFACE);
     struct in6_addr address;
-    if (interface != NULL &&
-        ((inet_pton(AF_INET, interface, &address) != 1 && inet_pton(AF_INET6, interface, &address) != 1) ||
-            !add_string(control, "interface", interface))) {
+    if (interface != NULL && ((inet_pton(AF_INET, interface, &address) != 1 &&
+                                  inet_pton(AF_INET6, interface, &address) != 1) ||
+                                 !add_string(control, "interface", interface))) {
         return false;
     }
     long timeout = handle_number(handle, CURLOPT_CONNECTTIMEOUT_MS, 0);
@@ -244,7 +250,8 @@ static bool add_connection(struct text *control, const struct handle *handle, bo
 
 /* Only what libcurl sends by itself: other schemes answer to a challenge, or belong to a connection. */
 static bool may_authenticate(const struct handle *handle) {
-    if (handle_text(handle, CURLOPT_USERPWD) == NULL && handle_text(handle, CURLOPT_USERNAME) == NULL &&
+    if (handle_text(handle, CURLOPT_USERPWD) == NULL &&
+        handle_text(handle, CURLOPT_USERNAME) == NULL &&
         handle_text(handle, CURLOPT_XOAUTH2_BEARER) == NULL) {
         return true;
     }
@@ -263,8 +270,9 @@ static bool names_target(const char *line, const struct target *target) {
     value += strspn(value, " \t");
     const char *end = value + strlen(value);
     const char *port = target->port == target->port_end ? target->host_end : target->port_end;
-    return same(value, end, "") || ((size_t)(end - value) == (size_t)(port - target->host) &&
-                                       strncasecmp(value, target->host, (size_t)(end - value)) == 0);
+    return same(value, end, "") ||
+           ((size_t)(end - value) == (size_t)(port - target->host) &&
+               strncasecmp(value, target->host, (size_t)(end - value)) == 0);
 }
 
 static bool add_header(struct handle *handle, const char *line) {
@@ -281,11 +289,14 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
     for (; field != NULL; field = field->next) {
         const char *line = field->data;
-        if (line[strcspn(line, "\r\n")] != '\0' || is_field(line, "Upgrade")) {
+        /* a blank at the beginning would continue the field before */
+        if (line[strcspn(line, "\r\n")] != '\0' || *line == ' ' || *line == '\t' ||
+            is_field(line, "Upgrade")) {
             return false;
         }
         if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 ||
-            (handle->onward.anonymous && (is_field(line, "Authorization") || is_field(line, "Cookie")))) {
+            (handle->onward.anonymous &&
+                (is_field(line, "Authorization") || is_field(line, "Cookie")))) {
             continue;
         }
         if (is_field(line, "Host")) {
@@ -303,9 +314,26 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
     return true;
 }
 
+static bool has_field(const struct handle *handle, const char *name) {
+    const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
+    while (field != NULL && !is_field(field->data, name)) {
+        field = field->next;
+    }
+    return field != NULL;
+}
+
+/* libcurl asks to be told to go on before it sends a large body (`Expect: 100-continue`), but not over HTTP/2, which an origin with TLS
+ * most likely speaks. The hop does not need it: what was sent is kept (answer_read()). */
+static bool expects_nothing(const struct handle *handle, const struct target *target) {
+    return target->https &&
+           handle_number(handle, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_NONE) !=
+               CURL_HTTP_VERSION_1_1 &&
+           !has_field(handle, "Expect");
+}
+
 static bool add_own_headers(struct handle *handle, const struct target *target) {
     const char *token = settings_token();
-    if (token == NULL) {
+    if (token == NULL || (expects_nothing(handle, target) && !add_header(handle, "Expect:"))) {
         return false;
     }
     struct text line = {NULL, 0, 0};
@@ -313,7 +341,8 @@ static bool add_own_headers(struct handle *handle, const struct target *target) 
     text_append(&line, control, strlen(control));
     text_append(&line, token, strlen(token));
     text_append(&line, "\"", 1);
-    bool done = (!target->https || add_tls(&line, handle)) && add_connection(&line, handle, target->https);
+    bool done =
+        (!target->https || add_tls(&line, handle)) && add_connection(&line, handle, target->https);
     text_append(&line, "", 1);
     done = done && add_header(handle, line.bytes);
     handle->own_bytes = (long)(line.len - 1 + 2);
@@ -321,8 +350,8 @@ static bool add_own_headers(struct handle *handle, const struct target *target) 
     free(handle->origin);
     handle->origin = NULL;
     const char *end = target->port == target->port_end ? target->host_end : target->port_end;
-    if (asprintf(&handle->origin, "%s://%.*s", target->https ? "https" : "http", (int)(end - target->host),
-            target->host) < 0) {
+    if (asprintf(&handle->origin, "%s://%.*s", target->https ? "https" : "http",
+            (int)(end - target->host), target->host) < 0) {
         abort();
     }
     text_clear(&line);
@@ -341,7 +370,8 @@ static char *url_without_tls(struct handle *handle, const char *url, const struc
     if (!target->https) {
         result = strdup(url);
     } else if (asprintf(&result, "http://%.*s%s",
-                   (int)((handle->cut_port ? target->host_end : target->authority_end) - target->authority),
+                   (int)((handle->cut_port ? target->host_end : target->authority_end) -
+                         target->authority),
                    target->authority, target->authority_end) < 0) {
         abort();
     }
@@ -358,11 +388,13 @@ char *route_to_broker(struct handle *handle, const char *url) {
         return NULL;
     }
     CURLSH *share = handle_pointer(handle, CURLOPT_SHARE);
-    bool cookies = handle->cookie_engine || (share != NULL && share_has_cookies(share));
+    bool cookies = (share != NULL && share_has_cookies(share)) || handle->cookie_files ||
+                   (handle->cookie_engine && target.https && cookies_any_secure(handle));
     long follow = handle_number(handle, CURLOPT_FOLLOWLOCATION, 0);
     const char *request = handle_text(handle, CURLOPT_CUSTOMREQUEST);
     if ((target.https && (cookies || target_port(&target) == 80)) || follow > 1 ||
-        (follow != 0 && target.has_user) || (request != NULL && strcasecmp(request, "CONNECT") == 0) ||
+        (follow != 0 && target.has_user) ||
+        (request != NULL && strcasecmp(request, "CONNECT") == 0) ||
         !may_use_protocol(handle, target.https) || !may_authenticate(handle)) {
         return NULL;
     }
@@ -382,7 +414,8 @@ void route_directly(struct handle *handle, const char *url) {
     for (const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER); field != NULL;
          field = field->next) {
         const char *line = field->data;
-        if (handle->onward.anonymous && (is_field(line, "Authorization") || is_field(line, "Cookie"))) {
+        if (handle->onward.anonymous &&
+            (is_field(line, "Authorization") || is_field(line, "Cookie"))) {
             continue;
         }
         if (!is_field(line, "Host") || (!handle->onward.other_host && target_read(url, &target))) {

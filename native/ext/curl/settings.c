@@ -23,9 +23,11 @@ static struct {
     bool intercept_curl;
 } settings;
 
-/* HEARTH_EGRESS as it was when the process started: php-fpm clears the environment of its children. */
+/* HEARTH_EGRESS as it was when the process started, since php-fpm clears the environment of its children; or at the first request, when
+ * php-fpm has set what `env[]` in the pool's file says. */
 static char *from_environment;
-static bool hooked;
+static bool tried, hooked;
+static const char *why_direct = "off";
 static char token[TOKEN_LEN + 1];
 static struct timespec token_time;
 static pid_t noticed_by;
@@ -52,7 +54,8 @@ PHP_INI_END()
 
 static bool is_off(const char *value) {
     /* the ini parser makes `off` an empty string */
-    return value == NULL || *value == '\0' || strcasecmp(value, "off") == 0 || strcmp(value, "0") == 0;
+    return value == NULL || *value == '\0' || strcasecmp(value, "off") == 0 ||
+           strcmp(value, "0") == 0;
 }
 
 const char *settings_socket(void) {
@@ -63,7 +66,8 @@ const char *settings_socket(void) {
     if (strcasecmp(path, "auto") == 0) {
         path = from_environment;
     }
-    if (is_off(path) || path[0] != '/' || strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) {
+    if (is_off(path) || path[0] != '/' ||
+        strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path) {
         return NULL;
     }
     return path;
@@ -85,7 +89,8 @@ static void read_token(const char *path) {
     }
     ssize_t len = read(fd, token, TOKEN_LEN);
     close(fd);
-    token[len == TOKEN_LEN && strspn(token, "0123456789abcdefABCDEF") >= TOKEN_LEN ? TOKEN_LEN : 0] = '\0';
+    token[len == TOKEN_LEN && strspn(token, "0123456789abcdefABCDEF") >= TOKEN_LEN ? TOKEN_LEN
+                                                                                   : 0] = '\0';
 }
 
 /* A broker that starts anew writes a new one: the file is looked at before each call, which costs a microsecond. */
@@ -140,20 +145,41 @@ static const void *inside_curl(void) {
     return (const void *)module->functions[0].handler;
 }
 
-const char *egress_startup(int module_number) {
-    const char *said = getenv("HEARTH_EGRESS");
-    from_environment = said != NULL ? strdup(said) : NULL;
-    zend_register_ini_entries(ini_entries, module_number);
+/* Once, as soon as there is a broker's path. */
+static void take_over(void) {
     const void *curl = inside_curl();
-    if (settings_socket() == NULL) {
-        return "off";
+    tried = true;
+    why_direct = curl != NULL ? libcurl_take_over(curl) : "ext-curl is not loaded";
+    hooked = why_direct == NULL;
+}
+
+static void read_environment(void) {
+    const char *said = getenv("HEARTH_EGRESS");
+    if (from_environment == NULL && said != NULL && *said != '\0') {
+        from_environment = strdup(said);
     }
-    if (curl == NULL) {
-        return "ext-curl is not loaded";
+}
+
+void egress_startup(int module_number) {
+    zend_register_ini_entries(ini_entries, module_number);
+    read_environment();
+    if (settings_socket() != NULL) {
+        take_over();
     }
-    const char *why = libcurl_take_over(curl);
-    hooked = why == NULL;
-    return why;
+}
+
+void egress_activate(void) {
+    if (tried) {
+        return;
+    }
+    read_environment();
+    if (settings_socket() != NULL) {
+        take_over();
+    }
+}
+
+const char *egress_why_direct(void) {
+    return why_direct;
 }
 
 void egress_shutdown(int module_number) {

@@ -645,7 +645,7 @@ fn php_in_every_model_calls_through_the_servers_broker() {
 }
 
 /// Each model with one script, `call.php`, and a broker that believes the tests' authority.
-fn in_each_model_with_authority(
+pub(crate) fn in_each_model_with_authority(
     script: &str,
 ) -> impl Iterator<Item = (&'static str, Site, Hearth)> {
     MODELS.iter().map(move |model| {

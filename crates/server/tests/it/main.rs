@@ -15,6 +15,7 @@ mod files;
 mod foreign;
 mod hearth;
 mod http2;
+mod intercepted;
 mod isolation;
 mod isolation_effects;
 mod isolation_suite;

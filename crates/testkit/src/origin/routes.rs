@@ -21,6 +21,7 @@
 //! | `/early` | 413 before the body is read |
 //! | `/gzip` | a compressed body |
 //! | `/cookies` | two fields `Set-Cookie`; `/headers` shows what comes back |
+//! | `/secure-cookie` | a cookie for `https` only |
 //! | `/basic-auth` | 401 unless `user` and `password` come |
 
 use std::time::Duration;
@@ -85,6 +86,9 @@ pub fn routes(seen: &Seen) -> Turn {
             .field("Set-Cookie", "one=1; Path=/")
             .field("X-Between", "cookies")
             .field("Set-Cookie", "two=2; Path=/"),
+        "secure-cookie" => Reply::text("cookie")
+            .field("Set-Cookie", "safe=1; Path=/; Secure; HttpOnly")
+            .field("Set-Cookie", "other=2; Path=/"),
         // `user:password`
         "basic-auth" if seen.field("authorization") == Some("Basic dXNlcjpwYXNzd29yZA==") => {
             Reply::text("welcome")

@@ -1,0 +1,295 @@
+<?php
+
+/**
+ * Runs what cases.php and clients.php do with ext-curl twice, with stock PHP and with hearth.so and a broker, and compares what PHP code
+ * sees. Then what has no stock counterpart: connections outlive handles and processes, no broker, forks.
+ *
+ *     php native/tests/egress/run.php [WORD]      only the cases with WORD in their names
+ *
+ * HEARTH_BIN: the program `hearth`; `scripted-origin` is beside it. HEARTH_WORKER_DIR: where hearth-8.x.so is. The last line counts.
+ */
+
+declare(strict_types=1);
+
+final class Egress
+{
+    private string $folder;
+    /** @var resource[] */
+    private array $processes = [];
+    private string $socket;
+    private array $bases;
+    private int $passed = 0;
+    private int $failed = 0;
+
+    public function __construct(private string $hearth, private string $extension)
+    {
+        $this->folder = sys_get_temp_dir() . '/hearth-egress-' . getmypid();
+        mkdir($this->folder, 0700);
+        $this->socket = "{$this->folder}/egress.sock";
+    }
+
+    public function __destruct()
+    {
+        foreach ($this->processes as $process) {
+            proc_terminate($process);
+            proc_close($process);
+        }
+        array_map('unlink', glob("{$this->folder}/*"));
+        rmdir($this->folder);
+    }
+
+    private function start(array $command, string $name): void
+    {
+        $log = "{$this->folder}/$name.log";
+        $this->processes[$name] = proc_open($command, [['file', '/dev/null', 'r'], ['file', $log, 'w'], ['file', $log, 'a']], $pipes);
+    }
+
+    private function until(callable $condition, string $what): void
+    {
+        for ($tries = 0; $tries < 600; $tries++) {
+            clearstatcache();
+            if ($condition()) {
+                return;
+            }
+            usleep(50000);
+        }
+        throw new RuntimeException("waited in vain for $what");
+    }
+
+    public function start_all(): void
+    {
+        $this->start([dirname($this->hearth) . '/scripted-origin', '--folder', $this->folder], 'origin');
+        $urls = fn () => file("{$this->folder}/origin.log", FILE_IGNORE_NEW_LINES) ?: [];
+        $this->until(fn () => count($urls()) === 2, 'the origin');
+        $this->bases = $urls();
+        $this->start_broker();
+    }
+
+    private function start_broker(): void
+    {
+        $this->start([$this->hearth, 'egress', '--socket', $this->socket], 'broker');
+        $this->until(fn () => str_contains((string) file_get_contents("{$this->folder}/broker.log"), 'ready on'), 'the broker');
+    }
+
+    private function stop_broker(): void
+    {
+        proc_terminate($this->processes['broker']);
+        proc_close($this->processes['broker']);
+        unset($this->processes['broker']);
+    }
+
+    /** What a script prints; with a socket, under the extension. */
+    private function php(array $arguments, ?string $socket, array $environment = [], array $settings = []): string
+    {
+        $command = [PHP_BINARY, '-d', 'display_errors=stderr', '-d', "error_log={$this->folder}/php.log", '-d', 'memory_limit=256M'];
+        if ($socket !== null) {
+            array_push($command, '-d', "extension={$this->extension}", ...$settings);
+            $environment['HEARTH_EGRESS'] = $socket;
+        }
+        $probe = stream_socket_server('tcp://127.0.0.1:0');
+        preg_match('/\d+$/', stream_socket_get_name($probe, false), $closed);
+        fclose($probe);
+        $process = proc_open([...$command, ...$arguments], [1 => ['pipe', 'w']], $pipes, null, $environment + [
+            'EGRESS_HTTP' => $this->bases[0],
+            'EGRESS_HTTPS' => $this->bases[1],
+            'EGRESS_FOLDER' => $this->folder,
+            'EGRESS_CLOSED_PORT' => (string) $this->closed_port ??= $closed[0],
+            'PATH' => getenv('PATH'),
+        ]);
+        $out = stream_get_contents($pipes[1]);
+        $status = proc_close($process);
+        return $status === 0 ? $out : "exit status $status: $out";
+    }
+
+    private ?string $closed_port = null;
+
+    private function check(string $name, mixed $expected, mixed $got): void
+    {
+        if ($expected === $got) {
+            $this->passed++;
+            return;
+        }
+        $this->failed++;
+        echo "FAILED $name\n";
+        $files = ["{$this->folder}/expected", "{$this->folder}/got"];
+        file_put_contents($files[0], print_r($expected, true) . "\n");
+        file_put_contents($files[1], print_r($got, true) . "\n");
+        passthru('diff -U2 ' . implode(' ', array_map('escapeshellarg', $files)) . ' | tail -n +3');
+    }
+
+    public function table(string $only): void
+    {
+        $observe = [__DIR__ . '/observe.php'];
+        $environment = ['EGRESS_ONLY' => $only];
+        $stock = json_decode($out = $this->php($observe, null, $environment), true) ?? exit("stock: $out\n0 passed, 1 failed\n");
+        $hearth = json_decode($out = $this->php($observe, $this->socket, $environment), true);
+        if ($hearth === null) {
+            $this->check('the table', 'JSON', $out);
+            return;
+        }
+        foreach ($stock as $name => $seen) {
+            $this->check($name, $seen, $hearth[$name] ?? 'not run');
+        }
+    }
+
+    public function beyond(): void
+    {
+        $connection = ['-r', '
+            foreach ([1, 2] as $i) {
+                $curl = curl_init(getenv("EGRESS_HTTPS") . "/headers");
+                curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, CURLOPT_CAINFO => getenv("EGRESS_FOLDER") . "/authority.pem"]);
+                $facts = json_decode(curl_exec($curl) ?: exit(curl_error($curl)), true);
+                $ids[] = $facts["connection"];
+                curl_close($curl);
+                unset($curl);
+            }
+            echo json_encode($ids);'];
+        $first = json_decode($this->php($connection, $this->socket), true);
+        $second = json_decode($this->php($connection, $this->socket), true);
+        $this->check('connections outlive handles', true, isset($first[0]) && $first[0] === $first[1]);
+        $this->check('connections outlive processes', $first, $second);
+        $this->check('stock PHP makes a new one', true, count(array_unique(json_decode($this->php($connection, null), true))) === 2);
+
+        $get = ['-r', '
+            $curl = curl_init(getenv("EGRESS_HTTP") . "/bytes/3");
+            curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
+            echo strlen(curl_exec($curl)), curl_error($curl), curl_getinfo($curl, CURLINFO_LOCAL_IP);
+            echo ini_get("hearth.egress"), "|", ini_get("hearth.intercept_curl");'];
+        $this->check('off', '3127.0.0.1|1', $this->php($get, $this->socket, [], ['-d', 'hearth.egress=off']));
+        $this->check('not curl', '3127.0.0.1auto|0', $this->php($get, $this->socket, [], ['-d', 'hearth.intercept_curl=0']));
+        $this->check('on', '3auto|1', $this->php($get, $this->socket));
+        $this->check('by path', "3{$this->socket}|1", $this->php($get, '', [], ['-d', "hearth.egress={$this->socket}"]));
+
+        @unlink("{$this->folder}/php.log");
+        $twice = ['-r', substr($get[1], 0, strpos($get[1], 'echo ini_get')) . ' curl_exec($curl);'];
+        $this->check('no broker: directly', '3127.0.0.1', $this->php($twice, "{$this->folder}/nobody.sock"));
+        // `nobody.sock` has a token beside it, so it is the socket that is missed
+        $log = (string) @file_get_contents("{$this->folder}/php.log");
+        $this->check('no broker: one notice', 1, substr_count($log, 'no egress broker at'));
+
+        if (function_exists('pcntl_fork')) {
+            $fork = ['-r', '
+                $get = function () {
+                    $curl = curl_init(getenv("EGRESS_HTTP") . "/headers");
+                    curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
+                    return json_decode(curl_exec($curl), true)["target"] ?? curl_error($curl);
+                };
+                $before = $get();
+                $child = pcntl_fork();
+                if ($child === 0) {
+                    exit($get() === $before ? 7 : 1);
+                }
+                $mine = $get();
+                pcntl_waitpid($child, $status);
+                echo $before, $mine, pcntl_wexitstatus($status);'];
+            $this->check('fork', '/headers/headers7', $this->php($fork, $this->socket));
+        }
+
+        $restart = ['-r', '
+            $curl = curl_init(getenv("EGRESS_HTTP") . "/bytes/3");
+            curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
+            for ($i = 0; $i < 3; $i++) {
+                echo curl_exec($curl) === false ? curl_error($curl) : "ok", curl_getinfo($curl, CURLINFO_LOCAL_IP), " ";
+                if ($i < 2) {
+                    file_put_contents(getenv("EGRESS_FOLDER") . "/step", (string) ($i + 1));
+                    while (file_exists(getenv("EGRESS_FOLDER") . "/step")) { usleep(20000); clearstatcache(); }
+                }
+            }'];
+        $this->check('the broker goes and comes back', 'ok ok127.0.0.1 ok ', $this->with_steps($restart, [
+            fn () => $this->stop_broker(),
+            fn () => $this->start_broker(),
+        ]));
+    }
+
+    /** A script that waits, while the file `step` is there, for what is done between its calls. */
+    private function with_steps(array $arguments, array $steps): string
+    {
+        $script = "{$this->folder}/steps.php";
+        file_put_contents($script, '<?php ' . $arguments[1]);
+        $process = proc_open(
+            [PHP_BINARY, '-d', "error_log={$this->folder}/php.log", '-d', "extension={$this->extension}", $script],
+            [1 => ['pipe', 'w']],
+            $pipes,
+            null,
+            ['HEARTH_EGRESS' => $this->socket, 'EGRESS_HTTP' => $this->bases[0], 'EGRESS_FOLDER' => $this->folder]
+        );
+        foreach ($steps as $step) {
+            $this->until(fn () => file_exists("{$this->folder}/step"), 'the script');
+            $step();
+            unlink("{$this->folder}/step");
+        }
+        $out = stream_get_contents($pipes[1]);
+        proc_close($process);
+        return $out;
+    }
+
+    /** php-fpm with the extension: it clears the environment of its children, but for what the pool's file says. */
+    public function fpm(string $program, bool $by_pool): void
+    {
+        $script = "{$this->folder}/fpm.php";
+        file_put_contents($script, '<?php
+            $curl = curl_init("' . $this->bases[0] . '/headers");
+            curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
+            echo json_decode(curl_exec($curl), true)["connection"] ?? curl_error($curl);
+            echo function_exists("frankenphp_handle_request") ? "!" : "", var_export(hearth_finish_request(), true);');
+        file_put_contents("{$this->folder}/fpm.conf", "[global]\nerror_log = {$this->folder}/fpm.log\ndaemonize = no\n"
+            . "[www]\nlisten = {$this->folder}/fpm.sock\npm = static\npm.max_children = 2\npm.max_requests = 1\n"
+            . "user = root\ngroup = root\n" . ($by_pool ? "env[HEARTH_EGRESS] = {$this->socket}\n" : ''));
+        putenv('HEARTH_EGRESS' . ($by_pool ? '' : "={$this->socket}"));
+        $command = [$program, '-y', "{$this->folder}/fpm.conf", '-d', "extension={$this->extension}"];
+        $this->start(function_exists('posix_geteuid') && posix_geteuid() === 0 ? [...$command, '-R'] : $command, 'php-fpm');
+        putenv('HEARTH_EGRESS');
+        $this->until(fn () => file_exists("{$this->folder}/fpm.sock"), 'php-fpm');
+        $answers = [];
+        for ($i = 0; $i < 4; $i++) {
+            $answers[] = $this->fast_cgi($script);
+        }
+        proc_terminate($this->processes['php-fpm']);
+        proc_close($this->processes['php-fpm']);
+        unset($this->processes['php-fpm']);
+        $this->check('connections outlive processes of php-fpm', 1, count(array_unique($answers)));
+        $this->check('php-fpm', 1, preg_match('/^\d+false$/', $answers[0]));
+    }
+
+    /** The body of what a script answers (FastCGI 1.0). */
+    private function fast_cgi(string $script): string
+    {
+        $record = fn (int $type, string $content) => pack('CCnnCC', 1, $type, 1, strlen($content), 0, 0) . $content;
+        $pair = fn (string $name, string $value) => pack('CN', strlen($name), strlen($value) | 0x80000000) . $name . $value;
+        $socket = stream_socket_client("unix://{$this->folder}/fpm.sock");
+        fwrite($socket, $record(1, pack('nCx5', 1, 0))
+            . $record(4, $pair('SCRIPT_FILENAME', $script) . $pair('REQUEST_METHOD', 'GET'))
+            . $record(4, '') . $record(5, ''));
+        $out = '';
+        while (strlen($head = (string) fread($socket, 8)) === 8) {
+            $head = unpack('Cversion/Ctype/nid/nlength/Cpadding', $head);
+            $content = '';
+            while (strlen($content) < $head['length'] + $head['padding']) {
+                $content .= fread($socket, $head['length'] + $head['padding'] - strlen($content));
+            }
+            $out .= $head['type'] === 6 ? substr($content, 0, $head['length']) : '';
+        }
+        return explode("\r\n\r\n", $out, 2)[1] ?? $out;
+    }
+
+    public function report(): int
+    {
+        echo "{$this->passed} passed, {$this->failed} failed\n";
+        return $this->failed === 0 ? 0 : 1;
+    }
+}
+
+$hearth = getenv('HEARTH_BIN') ?: __DIR__ . '/../../../target/debug/hearth';
+$folder = getenv('HEARTH_WORKER_DIR') ?: dirname($hearth);
+$egress = new Egress($hearth, sprintf('%s/hearth-%d.%d.so', $folder, PHP_MAJOR_VERSION, PHP_MINOR_VERSION));
+$egress->start_all();
+$egress->table($argv[1] ?? '');
+if (!isset($argv[1])) {
+    $egress->beyond();
+    $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
+    if (is_executable($fpm)) {
+        $egress->fpm($fpm, false);
+        $egress->fpm($fpm, true);
+    }
+}
+exit($egress->report());
