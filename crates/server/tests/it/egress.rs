@@ -746,3 +746,19 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
     let refused = call(&broker, &control);
     assert!(refused.contains("hearth-declined: control;"), "{refused}");
 }
+
+#[test]
+fn php_on_the_command_line_is_told_of_a_broker_that_lives() {
+    let said = |socket: &Path| {
+        let mut command = command();
+        command.env("HEARTH_EGRESS_SOCKET", socket);
+        let output = command.args(["php", "-r", "echo getenv('HEARTH_EGRESS');"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        PathBuf::from(String::from_utf8(output.stdout).unwrap())
+    };
+    let mut broker = Broker::start(&[]);
+    assert_eq!(said(&broker.socket()), broker.socket());
+    broker.process.signal(Signal::KILL);
+    broker.process.wait(LIMIT);
+    assert_eq!(said(&broker.socket()), PathBuf::new());
+}
