@@ -762,3 +762,52 @@ fn php_on_the_command_line_is_told_of_a_broker_that_lives() {
     broker.process.wait(LIMIT);
     assert_eq!(said(&broker.socket()), PathBuf::new());
 }
+
+#[test]
+fn every_method_and_framing_passes() {
+    let broker = Broker::start(&[]);
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let last = || origin.requests().pop().unwrap();
+
+        let head = broker.curl(&["--head"], &origin.url("/bytes/10"));
+        assert_eq!((head.status, head.field("content-length")), (0, Some("10")), "{head:?}");
+        assert_eq!(last().method, "HEAD");
+        for status in ["204", "304"] {
+            let answer = broker.curl(&[], &origin.url(&format!("/status/{status}")));
+            assert!(answer.heads.starts_with(&format!("HTTP/1.1 {status} ")), "{answer:?}");
+            assert_eq!((answer.status, answer.body.len()), (0, 0), "{answer:?}");
+        }
+        // Without a length, with one of 0, and where few would expect a body.
+        let chunked = ["--header", "Transfer-Encoding: chunked", "--data-binary", "piece"];
+        assert_eq!(broker.curl(&chunked, &origin.url("/echo")).text(), "piece");
+        assert_eq!(broker.curl(&["--data-binary", ""], &origin.url("/echo")).text(), "");
+        assert!(last().complete && last().method == "POST");
+        let delete = ["--request", "DELETE", "--data-binary", "which"];
+        assert_eq!(broker.curl(&delete, &origin.url("/echo")).text(), "which");
+        assert_eq!(last().method, "DELETE");
+        let own = ["--request", "PURGE"];
+        assert!(broker.curl(&own, &origin.url("/headers")).text().contains("PURGE"));
+
+        let expecting = ["--header", "Expect: 100-continue", "--data-binary", "body"];
+        let answer = broker.curl(&expecting, &origin.url("/early-hints"));
+        let statuses: Vec<&str> =
+            answer.heads.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 ")).collect();
+        let expected = ["100 Continue", "103 Early Hints", "200 OK"];
+        assert_eq!(statuses, expected, "{answer:?}");
+        assert_eq!((answer.text().as_str(), last().text().as_str()), ("hinted", "body"));
+
+        let fields: Vec<String> =
+            (0..300).map(|number| format!("X-{number}: {}", "v".repeat(100))).collect();
+        let mut many: Vec<&str> = Vec::new();
+        for field in &fields {
+            many.extend(["--header", field]);
+        }
+        let answer = broker.curl(&many, &origin.url("/headers"));
+        assert_eq!(answer.status, 0, "{}", answer.heads);
+        assert!(last().field("x-299").is_some(), "{}", answer.heads);
+        assert_eq!(
+            broker.curl(&["--compressed"], &origin.url("/gzip")).text(),
+            "compressed by gzip"
+        );
+    }
+}
