@@ -364,7 +364,8 @@ impl Body for Http2Body {
         }
         let failed = |error: &h2::Error| {
             // The origin has said all, and wants no more of the request (RFC 9113, 8.1).
-            if error.is_reset() && error.reason() == Some(h2::Reason::NO_ERROR) {
+            let all = this.left.is_none_or(|left| left == 0);
+            if all && error.is_reset() && error.reason() == Some(h2::Reason::NO_ERROR) {
                 return None;
             }
             Some(Err(match error.get_io() {

@@ -38,7 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             http1_connections: 20,
-            http2_connections: 8,
+            http2_connections: 12,
             connections: 4096,
             waiting: 4096,
             idle: Duration::from_mins(1),

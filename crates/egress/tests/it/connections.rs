@@ -108,7 +108,7 @@ async fn keys_that_differ_share_no_connection() {
 #[tokio::test]
 async fn a_thousand_callers_are_all_answered_over_a_few_connections() {
     let http2 = Origin::tls(routes);
-    for (origin, most) in [(Origin::plain(routes), 20), (http1_over_tls(routes), 20), (http2, 8)] {
+    for (origin, most) in [(Origin::plain(routes), 20), (http1_over_tls(routes), 20), (http2, 12)] {
         let engine = engine();
         let key = key(&origin);
         for _ in 0..2 {

@@ -141,11 +141,11 @@ async fn a_burst_on_a_connection_gone_cold_brings_more_connections() {
     assert_eq!(origin.connections().len(), 1, "one is the best there is for a cold start");
     tokio::time::sleep(2 * cold).await;
     burst().await;
-    eventually("more are there", || stats(&engine).connections == 8).await;
+    eventually("more are there", || stats(&engine).connections == 12).await;
     tokio::time::sleep(2 * cold).await;
     burst().await;
     let connections = origin.connections();
-    assert_eq!(connections.len(), 8);
+    assert_eq!(connections.len(), 12);
     assert!(connections.iter().all(|connection| connection.requests > 0), "{connections:?}");
 }
 

@@ -263,7 +263,7 @@ settings! {
         /// HTTP/1.1 connections to one origin, at most.
         connections: NonZeroUsize = "20";
         /// HTTP/2 connections to one origin, at most; one is the rule.
-        http2_connections: NonZeroUsize = "8";
+        http2_connections: NonZeroUsize = "12";
         /// How long a call may wait for a connection to become free; then it is declined, and goes out directly.
         queue_timeout: Duration = "1s";
         /// How long it may take to connect, for calls that say nothing of it.
