@@ -219,7 +219,7 @@ impl Engine {
         result
     }
 
-    /// Opens one connection for each key that has none, in the background.
+    /// Opens one connection for each key that has none, in the background, within a tokio runtime.
     pub fn prewarm(&self, keys: impl IntoIterator<Item = Key>) {
         for key in keys {
             self.held.common.origin(key).prewarm();
@@ -264,7 +264,8 @@ impl Engine {
         counted.iter().map(report).collect()
     }
 
-    /// Closes connections that carry no call, and the others when their calls are over. Returns when all are closed.
+    /// Takes no more calls, and closes what carries none. Returns when nothing is being opened and the last HTTP/2 connection has ended with
+    /// its last stream; one of HTTP/1.1 ends with the call that has it.
     ///
     /// # Cancel safety
     /// Dropped, closing goes on.

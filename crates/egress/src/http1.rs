@@ -21,12 +21,13 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::connect::{Birth, Connected};
 use crate::errors::code;
 use crate::origin::Origin;
+use crate::relay::Relay;
 use crate::repeat::Progress;
 use crate::stream::{Stream, Traffic};
 use crate::upload::{Upload, Watch};
@@ -49,6 +50,7 @@ pub(crate) struct Http1 {
     connection: Option<Connection<TokioIo<Stream>, Upload>>,
     traffic: Arc<Traffic>,
     interims: Interims,
+    relay: Arc<Relay>,
     birth: Birth,
     born: Instant,
     kept_for: Option<Duration>,
@@ -82,6 +84,7 @@ impl Http1 {
             connection: Some(connection),
             traffic,
             interims: Interims::default(),
+            relay: Arc::new(Relay::new()),
             birth: connected.birth,
             born: Instant::now(),
             kept_for: None,
@@ -121,6 +124,7 @@ impl Http1 {
 
     /// Its origin has it again.
     pub(crate) fn come_home(&mut self) -> Option<Arc<Origin>> {
+        self.relay.forget();
         self.home.take()
     }
 
@@ -170,29 +174,29 @@ impl Http1 {
         });
 
         let mut answer = pin!(self.send.try_send_request(request));
+        let relay = Arc::clone(&self.relay);
         let answered = std::future::poll_fn(|cx| {
-            if let Some(connection) = &mut self.connection
-                && Pin::new(connection).poll(cx).is_ready()
-            {
-                self.connection = None;
-            }
-            for (status, headers) in
-                self.interims.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
-            {
-                interim((status, &headers));
-            }
-            match answer.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                Poll::Pending if self.connection.is_none() => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            }
+            relay.poll(cx, |cx| {
+                self.drive(cx);
+                for (status, headers) in
+                    self.interims.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+                {
+                    interim((status, &headers));
+                }
+                match answer.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                    Poll::Pending if self.connection.is_none() => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
         });
         match answered.await {
             Some(Ok(response)) => {
-                if let Some(watch) = watch {
+                let under_way = watch.is_some_and(|watch| {
                     watch.answered(response.status());
-                }
-                self.answered(response)
+                    watch.under_way()
+                });
+                self.answered(response, under_way)
             }
             failed => {
                 let written = self.traffic.sent() != sent;
@@ -218,6 +222,7 @@ impl Http1 {
     fn answered(
         mut self: Box<Self>,
         response: Response<Incoming>,
+        under_way: bool,
     ) -> Result<Response<Http1Body>, Broken> {
         let weird = |message: &str| {
             Err(Broken { error: CallError::weird(message), progress: Progress::Answered })
@@ -231,7 +236,13 @@ impl Http1 {
         }
         self.kept_for = kept_for(headers);
         let failed = response.status().as_u16() >= 400;
-        Ok(response.map(|incoming| Http1Body::new(incoming, self, failed)))
+        Ok(response.map(|incoming| {
+            let mut body = Http1Body::new(incoming, self, failed);
+            if under_way {
+                body.drive_elsewhere();
+            }
+            body
+        }))
     }
 
     fn without_head(&self, error: &hyper::Error, came: bool) -> CallError {
@@ -304,7 +315,10 @@ fn io_error(error: &hyper::Error) -> Option<&io::Error> {
 #[derive(Debug)]
 pub(crate) struct Http1Body {
     incoming: Option<Incoming>,
+    /// `None`: it is back, gone, or driven elsewhere.
     connection: Option<Box<Http1>>,
+    /// Where the connection is driven elsewhere: the answer is over. Dropped before: nobody wants it.
+    elsewhere: Option<oneshot::Sender<()>>,
     length: Option<u64>,
     received: u64,
     /// The origin has answered with an error: it does not want the rest of a body.
@@ -317,6 +331,7 @@ impl Http1Body {
         let mut body = Self {
             incoming: Some(incoming),
             connection: Some(connection),
+            elsewhere: None,
             length,
             received: 0,
             failed,
@@ -325,10 +340,43 @@ impl Http1Body {
         body
     }
 
+    /// The request's body is still on its way: a task sends it, however slowly its answer is read.
+    fn drive_elsewhere(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        let Some(home) = connection.home.clone() else { return };
+        let (tell, told) = oneshot::channel();
+        self.elsewhere = Some(tell);
+        home.spawn(async move {
+            {
+                let mut over = pin!(std::future::poll_fn(|cx| {
+                    connection.drive(cx);
+                    let over = connection.connection.is_none() || connection.ready();
+                    if over { Poll::Ready(()) } else { Poll::Pending }
+                }));
+                tokio::select! {
+                    () = &mut over => {}
+                    told = told => {
+                        if told.is_err() || tokio::time::timeout(REST_TIME, over).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+            if connection.ready() {
+                connection.put_back();
+            }
+        });
+    }
+
     /// Gives the connection back if the answer is over.
     fn settle(&mut self) {
         if !self.incoming.as_ref().is_none_or(Body::is_end_stream) {
             return;
+        }
+        if let Some(elsewhere) = self.elsewhere.take()
+            && !self.failed
+        {
+            let _nobody_listens = elsewhere.send(()).is_err();
         }
         let Some(mut connection) = self.connection.take() else { return };
         if !connection.ready() {
@@ -344,6 +392,7 @@ impl Http1Body {
 
     fn broken(&mut self, error: &hyper::Error) -> CallError {
         self.connection = None;
+        self.elsewhere = None;
         match io_error(error) {
             Some(io) => match io.kind() {
                 io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CallError::broken(io),
@@ -374,13 +423,21 @@ impl Body for Http1Body {
     ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
         let this = self.get_mut();
         let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        let mut polled = Pin::new(&mut *incoming).poll_frame(cx);
-        if polled.is_pending()
-            && let Some(connection) = &mut this.connection
-        {
-            connection.drive(cx);
-            polled = Pin::new(&mut *incoming).poll_frame(cx);
-        }
+        let polled = match &mut this.connection {
+            None => Pin::new(incoming).poll_frame(cx),
+            Some(connection) => {
+                let relay = Arc::clone(&connection.relay);
+                relay.poll(cx, |cx| {
+                    // Being polled it says that it wants more: that is what the connection waits for.
+                    let polled = Pin::new(&mut *incoming).poll_frame(cx);
+                    if polled.is_ready() {
+                        return polled;
+                    }
+                    connection.drive(cx);
+                    Pin::new(&mut *incoming).poll_frame(cx)
+                })
+            }
+        };
         match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(frame))) => {

@@ -7,6 +7,7 @@
 //! - Whoever drops the answer resets its stream and nothing else.
 //! - What nobody has read is not acknowledged: an answer occupies its window and no more.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,6 +19,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, RecvStream, SendStream};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::connect::{Birth, Connected};
@@ -140,12 +142,18 @@ impl Http2 {
         });
         match answered.await {
             Ok(response) => {
-                if let Some(watch) = watch {
+                let under_way = watch.is_some_and(|watch| {
                     watch.answered(response.status());
-                }
+                    watch.under_way()
+                });
                 let length = if head { Some(0) } else { length(response.headers()) };
                 Ok(response.map(|stream| {
-                    let mut body = Http2Body { stream, pump, id, guard: Some(guard), left: length };
+                    let guard = Some(Guard::Own(guard));
+                    let mut body =
+                        Http2Body { stream, pump, elsewhere: None, id, guard, left: length };
+                    if under_way {
+                        body.pump_elsewhere();
+                    }
                     body.settle();
                     body
                 }))
@@ -295,14 +303,43 @@ impl Pump {
 #[derive(Debug)]
 pub(crate) struct Http2Body {
     stream: RecvStream,
+    /// `None`: the request is sent, or it is sent elsewhere.
     pump: Option<Pump>,
+    /// Dropped: nobody wants the answer, so that nothing more is to be sent.
+    elsewhere: Option<oneshot::Sender<Infallible>>,
     id: u32,
     /// `None`: it is over.
-    guard: Option<StreamGuard>,
+    guard: Option<Guard>,
     left: Option<u64>,
 }
 
+/// Keeps a stream in use, for one or for two.
+#[derive(Debug)]
+enum Guard {
+    Own(StreamGuard),
+    Shared { _guard: Arc<StreamGuard> },
+}
+
 impl Http2Body {
+    /// The request's body is still on its way: a task sends it, however slowly its answer is read.
+    fn pump_elsewhere(&mut self) {
+        let Some(mut pump) = self.pump.take() else { return };
+        let Some(Guard::Own(guard)) = self.guard.take() else { return };
+        let (tell, told) = oneshot::channel();
+        let home = Arc::clone(guard.home());
+        let guard = Arc::new(guard);
+        self.elsewhere = Some(tell);
+        self.guard = Some(Guard::Shared { _guard: Arc::clone(&guard) });
+        home.spawn(async move {
+            tokio::select! {
+                () = std::future::poll_fn(|cx| pump.poll(cx)) => {}
+                _nobody = told => {}
+            }
+            drop(pump);
+            drop(guard);
+        });
+    }
+
     /// The stream is the connection's again as soon as it is over, however long its reader takes.
     fn settle(&mut self) {
         if self.pump.is_none() && self.stream.is_end_stream() {

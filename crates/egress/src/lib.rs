@@ -27,6 +27,7 @@ mod deny;
 mod dns;
 mod eyeballs;
 mod proxy;
+mod relay;
 mod stream;
 mod tls;
 

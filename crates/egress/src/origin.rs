@@ -118,6 +118,12 @@ pub(crate) struct StreamGuard {
     id: Id,
 }
 
+impl StreamGuard {
+    pub(crate) fn home(&self) -> &Arc<Origin> {
+        &self.home
+    }
+}
+
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let id = self.id;

@@ -33,6 +33,7 @@ pub(crate) struct Watch {
     gate: AtomicU8,
     begun: AtomicBool,
     broken: AtomicBool,
+    over: AtomicBool,
     back: Mutex<Option<Whole>>,
 }
 
@@ -50,6 +51,11 @@ impl Watch {
     /// Whoever gives the body has broken off.
     pub(crate) fn broken(&self) -> bool {
         self.broken.load(Relaxed)
+    }
+
+    /// More of it is to be sent.
+    pub(crate) fn under_way(&self) -> bool {
+        !self.over.load(Relaxed) && self.gate.load(Relaxed) != SHUT
     }
 
     /// The origin wants it (100).
@@ -131,6 +137,7 @@ impl Upload {
             gate: AtomicU8::new(if expectant { HELD } else { OPEN }),
             begun: AtomicBool::new(!body.sent.is_empty()),
             broken: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             back: Mutex::default(),
         });
         let patience = expectant.then(|| Box::pin(tokio::time::sleep(EXPECTANT)));
@@ -213,6 +220,7 @@ impl Body for Upload {
 
 impl Drop for Sending {
     fn drop(&mut self) {
+        self.watch.over.store(true, Relaxed);
         let (Some(mut body), Some(mut sent)) = (self.body.take(), self.kept.take()) else { return };
         if self.watch.broken() {
             return;
@@ -236,8 +244,9 @@ mod tests {
     #[tokio::test]
     async fn a_small_body_can_be_had_again_however_far_it_was() {
         let (upload, watch) = Upload::new(body("body"), false);
+        assert!(watch.under_way());
         drop(upload);
-        assert!(!watch.begun());
+        assert!(!watch.begun() && !watch.under_way());
         let (mut upload, watch) = Upload::new(watch.take().expect("it is whole"), false);
         assert!(upload.frame().await.is_some());
         assert!(watch.begun());
@@ -271,6 +280,7 @@ mod tests {
 
         let (mut upload, watch) = Upload::new(body("body"), true);
         watch.answered(StatusCode::EXPECTATION_FAILED);
+        assert!(!watch.under_way());
         assert!(tokio::time::timeout(Duration::from_mins(1), upload.frame()).await.is_err());
         assert!(!watch.begun());
     }

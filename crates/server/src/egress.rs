@@ -53,6 +53,9 @@ impl Broker {
     pub(crate) fn bind(settings: &Settings, socket: &Path) -> Result<Self, Failure> {
         let egress = &settings.egress;
         let socket = egress.socket.0.as_deref().unwrap_or(socket);
+        if let Some(ca) = &egress.ca.0 {
+            check_authorities(ca)?;
+        }
         let options = egress::Options {
             http1_connections: egress.connections.get(),
             http2_connections: egress.http2_connections.get(),
@@ -115,6 +118,19 @@ impl Broker {
     }
 }
 
+/// Said at the start, not by each call that cannot be verified.
+fn check_authorities(path: &Path) -> Result<(), Failure> {
+    const BEGINNING: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    let hint = "correct `egress.ca` (`--ca`), or leave it out for the system's authorities";
+    let text = std::fs::read(path).map_err(|error| {
+        Failure::caused_by(format!("cannot read {}", path.display()), &error, hint)
+    })?;
+    if text.windows(BEGINNING.len()).any(|window| window == BEGINNING) {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{} holds no certificate in PEM form", path.display()), hint))
+}
+
 /// A call of our own user's, that wants nothing in particular.
 fn key(origin: &OriginUrl) -> Key {
     let uid = rustix::process::geteuid().as_raw();
@@ -133,11 +149,14 @@ fn hint(error: &SocketError) -> String {
 
 /// The socket of a broker that lives, where one is to be expected by the settings.
 pub(crate) fn expected_socket(settings: &Settings) -> Option<PathBuf> {
-    let named = settings.egress.socket.0.clone();
-    let of_server = settings.server.run_dir.0.as_deref().map(socket_in);
-    let candidates = [named, of_server, Some(PathBuf::from(SOCKET))];
+    let candidates: Vec<PathBuf> = if let Some(named) = &settings.egress.socket.0 {
+        vec![named.clone()]
+    } else {
+        let of_server = settings.server.run_dir.0.as_deref().map(socket_in);
+        of_server.into_iter().chain([PathBuf::from(SOCKET)]).collect()
+    };
     let lives = |path: &PathBuf| std::os::unix::net::UnixStream::connect(path).is_ok();
-    candidates.into_iter().flatten().find(lives).filter(|_| settings.egress.enabled)
+    candidates.into_iter().find(lives).filter(|_| settings.egress.enabled)
 }
 
 /// `egress.sock` in the private folder of a server.

@@ -199,7 +199,10 @@ fn bind_broker(
     let Some(own_files) = own_files.filter(|_| settings.egress.enabled) else { return Ok(None) };
     match Broker::bind(settings, &egress::socket_in(own_files.run_dir.path())) {
         Ok(broker) => Ok(Some(broker)),
-        Err(failure) if settings.egress.socket.0.is_some() => Err(failure),
+        // What was asked for in so many words and cannot be had is an error.
+        Err(failure) if settings.egress.socket.0.is_some() || settings.egress.ca.0.is_some() => {
+            Err(failure)
+        }
         Err(failure) => {
             let reason = failure.message();
             tracing::warn!(reason, "no egress broker: outgoing calls go out directly");

@@ -68,27 +68,14 @@ impl Socket {
         let path = std::path::absolute(path).map_err(|cause| system(path, cause))?;
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
         let (token_file, token) = token(folder, group)?;
-        match std::fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(system(&path, error)),
-            Ok(there) if !there.file_type().is_socket() => {
-                return Err(SocketError::NotOurs { path });
+        match place(&path, folder, group) {
+            Ok((listener, inode)) => Ok(Self { listener, path, token, token_file, inode }),
+            Err(error) => {
+                // It is locked: nobody else's.
+                drop(std::fs::remove_file(folder.join(TOKEN)));
+                Err(error)
             }
-            // Only a socket whose owner has died refuses.
-            Ok(_) => match UnixStream::connect(&path) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-                _ => return Err(SocketError::NotOurs { path }),
-            },
         }
-        // Under its own name it appears when its mode is right.
-        let new = folder.join(format!(".egress-{}", std::process::id()));
-        let listener = listen(&new, group).map_err(|cause| system(&path, cause))?;
-        let inode = std::fs::symlink_metadata(&new).map_or(0, |metadata| metadata.ino());
-        if let Err(cause) = std::fs::rename(&new, &path) {
-            drop(std::fs::remove_file(&new));
-            return Err(system(&path, cause));
-        }
-        Ok(Self { listener, path, token, token_file, inode })
     }
 }
 
@@ -100,8 +87,37 @@ impl Drop for Socket {
             // It is locked: nobody else's.
             drop(std::fs::remove_file(self.path.with_file_name(TOKEN)));
         }
-        drop(self.token_file.sync_all());
+        let _unlocked = flock(&self.token_file, FlockOperation::Unlock).is_ok();
     }
+}
+
+/// Listens at a path that nobody living uses; with the socket's inode.
+fn place(
+    path: &Path,
+    folder: &Path,
+    group: Option<u32>,
+) -> Result<(UnixListener, u64), SocketError> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(system(path, error)),
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(SocketError::NotOurs { path: path.to_owned() });
+        }
+        // Only a socket whose owner has died refuses.
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            _ => return Err(SocketError::NotOurs { path: path.to_owned() }),
+        },
+    }
+    // Under its own name it appears when its mode is right.
+    let new = folder.join(format!(".egress-{}", std::process::id()));
+    let listener = listen(&new, group).map_err(|cause| system(path, cause))?;
+    let inode = std::fs::symlink_metadata(&new).map_or(0, |metadata| metadata.ino());
+    if let Err(cause) = std::fs::rename(&new, path) {
+        drop(std::fs::remove_file(&new));
+        return Err(system(path, cause));
+    }
+    Ok((listener, inode))
 }
 
 fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
@@ -138,6 +154,10 @@ fn token(folder: &Path, group: Option<u32>) -> Result<(File, Token), SocketError
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other?,
+        }
+        // A broker that was just ending has taken away the file that we had opened.
+        if std::fs::metadata(&path).map_or(0, |there| there.ino()) != file.metadata()?.ino() {
+            return Ok(None);
         }
         belong(&path, group)?;
         file.set_permissions(Permissions::from_mode(TOKEN_MODE))?;

@@ -303,3 +303,33 @@ async fn an_answer_may_have_many_and_large_fields() {
         assert_eq!((answer.headers.len(), answer.text()), (202, "many"));
     }
 }
+
+#[tokio::test]
+async fn a_body_is_sent_however_slowly_its_answer_is_read() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nearly";
+    let turn = Turn::Steps(vec![Step::send(head), Step::ReadBody, Step::send("late")]);
+    let http1 = Origin::plain(move |_| turn.clone());
+    // Its window holds the whole echo.
+    let http2 = Origin::tls(|_| Reply::text("").body(Body::Echo).into());
+    for origin in [http1, http2] {
+        let engine = engine();
+        let key = key(&origin);
+        let (mut sender, body) = channel();
+        let request = call(&key, Request::post(url(&key, "/")), body);
+        let answer = within(engine.call(request, |_| {})).await.expect("a head");
+        for _ in 0..100 {
+            within(sender.send_data(vec![b'x'; 8192].into())).await.expect("it is read");
+        }
+        drop(sender);
+        eventually("all was sent", || origin.requests()[0].complete).await;
+        let answer = whole(answer).await.expect("a body");
+        assert!(matches!(answer.body.len(), 9 | 819_200), "{}", answer.body.len());
+        // And who breaks off the answer stops it.
+        let engine = crate::support::engine();
+        let (mut sender, body) = channel();
+        let request = call(&key, Request::post(url(&key, "/")), body);
+        let answer = within(engine.call(request, |_| {})).await.expect("a head");
+        drop(answer);
+        within(async { while sender.send_data(vec![0; 8192].into()).await.is_ok() {} }).await;
+    }
+}

@@ -144,8 +144,10 @@ async fn a_bare_lf_ends_a_line_and_nothing_else() {
 async fn what_comes_unasked_is_nobodys_answer() {
     let origin = Origin::plain(|seen| match seen.number {
         0 => Turn::Steps(vec![
-            Step::send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"),
-            Step::send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled"),
+            Step::send(
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst\
+                 HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled",
+            ),
             Step::Hold,
         ]),
         _ => Reply::text("second").into(),
@@ -202,4 +204,36 @@ async fn an_interface_that_is_not_ours() {
     key.interface = Some([192, 0, 2, 1].into());
     let error = made(&engine(), get(&key, "/")).await.expect_err("it cannot be bound");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Connect, 45));
+}
+
+const ANSWER: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+    4\r\nfour\r\n5\r\nfive!\r\n0\r\nX-Sum: 9\r\n\r\n";
+
+#[tokio::test]
+async fn an_answer_that_ends_anywhere_before_its_end_has_failed() {
+    let origin = Origin::plain(|seen| {
+        let length = seen.path().trim_start_matches('/').parse().expect("a length");
+        let bytes = ANSWER.as_bytes()[..length].to_vec();
+        Turn::Steps(vec![Step::Send(bytes), Step::Close])
+    });
+    let engine = engine();
+    let key = key(&origin);
+    for length in 0..ANSWER.len() {
+        let error = made(&engine, get(&key, &format!("/{length}"))).await.expect_err("it is cut");
+        assert_eq!(error.fate, Fate::Failed, "after {length} bytes: {error:?}");
+        assert!(matches!(error.curl, 1 | 18 | 52 | 56), "after {length} bytes: {error:?}");
+    }
+    let answer = made(&engine, get(&key, &format!("/{}", ANSWER.len()))).await.expect("whole");
+    assert_eq!((answer.text(), answer.trailers["x-sum"].as_bytes()), ("fourfive!", &b"9"[..]));
+    assert_eq!(origin.requests().len(), ANSWER.len() + 1, "none was sent twice");
+}
+
+#[tokio::test]
+async fn an_answer_may_come_byte_by_byte() {
+    let origin =
+        Origin::plain(|_| Turn::Steps(vec![Step::Drip(ANSWER.into(), Duration::ZERO), Step::Hold]));
+    let mut hints = 0;
+    let answer = within(engine().call(get(&key(&origin), "/"), |_| hints += 1)).await;
+    let answer = whole(answer.expect("a head")).await.expect("a body");
+    assert_eq!((hints, answer.text(), answer.trailers.len()), (1, "fourfive!", 1));
 }

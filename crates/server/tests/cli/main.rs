@@ -52,6 +52,34 @@ fn help_teaches() {
 }
 
 #[test]
+fn a_broker_that_cannot_be_says_why_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    let misuses: &[&[&str]] = &[
+        &["--socket", "none/egress.sock"],
+        &["--socket", "file"],
+        &["--socket", "egress.sock", "--ca", "none.pem"],
+        &["--socket", "egress.sock", "--ca", "file"],
+        &["--socket", "egress.sock", "--allow-user", "no such user"],
+        &["--sokcet", "egress.sock"],
+    ];
+    let mut seen = String::new();
+    for arguments in misuses {
+        let mut command = hearth(folder.path());
+        let output = command.arg("egress").args(*arguments).output().unwrap();
+        let (status, stdout, stderr) = outcome(&output);
+        assert_eq!(stdout, "");
+        let stderr = stderr.replace(&*folder.path().to_string_lossy(), "FOLDER");
+        writeln!(seen, "hearth egress {}\n{stderr}exit status {status}\n", arguments.join(" "))
+            .unwrap();
+    }
+    insta::assert_snapshot!(seen);
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["file"]);
+}
+
+#[test]
 fn the_version_is_that_of_the_crate() {
     assert_eq!(
         run(&["--version"]),

@@ -155,7 +155,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         if !reply.early && !echo {
             while self.piece(incoming, number, shared).await?.is_some() {}
         }
-        tokio::time::sleep(reply.delay).await;
+        if !reply.delay.is_zero() {
+            tokio::time::sleep(reply.delay).await;
+        }
         for (status, fields) in &reply.interim {
             self.send(&head_bytes(*status, fields)).await?;
         }

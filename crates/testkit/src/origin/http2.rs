@@ -109,7 +109,9 @@ async fn answer(
     if !reply.early && !echo {
         while piece(incoming, number, shared).await?.is_some() {}
     }
-    tokio::time::sleep(reply.delay).await;
+    if !reply.delay.is_zero() {
+        tokio::time::sleep(reply.delay).await;
+    }
     for (status, fields) in &reply.interim {
         let mut interim = Response::new(());
         *interim.status_mut() = StatusCode::from_u16(*status).unwrap_or(StatusCode::EARLY_HINTS);
