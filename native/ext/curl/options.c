@@ -35,7 +35,6 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_NOBODY:
     case CURLOPT_NOPROGRESS:
     case CURLOPT_NOSIGNAL:
-    case CURLOPT_PATH_AS_IS:
     case CURLOPT_PIPEWAIT:
     case CURLOPT_POST:
     case CURLOPT_POSTFIELDSIZE:
@@ -98,6 +97,7 @@ enum rule rule_of(CURLoption option) {
     case CURLOPT_HTTP_VERSION:
     case CURLOPT_IPRESOLVE:
     case CURLOPT_MAXREDIRS:
+    case CURLOPT_PATH_AS_IS:
     case CURLOPT_POSTREDIR:
     case CURLOPT_PROTOCOLS:
     case CURLOPT_REDIR_PROTOCOLS:
