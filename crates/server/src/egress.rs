@@ -149,11 +149,14 @@ fn hint(error: &SocketError) -> String {
 
 /// The socket of a broker that lives, where one is to be expected by the settings.
 pub(crate) fn expected_socket(settings: &Settings) -> Option<PathBuf> {
-    let named = settings.egress.socket.0.clone();
-    let of_server = settings.server.run_dir.0.as_deref().map(socket_in);
-    let candidates = [named, of_server, Some(PathBuf::from(SOCKET))];
+    let candidates: Vec<PathBuf> = if let Some(named) = &settings.egress.socket.0 {
+        vec![named.clone()]
+    } else {
+        let of_server = settings.server.run_dir.0.as_deref().map(socket_in);
+        of_server.into_iter().chain([PathBuf::from(SOCKET)]).collect()
+    };
     let lives = |path: &PathBuf| std::os::unix::net::UnixStream::connect(path).is_ok();
-    candidates.into_iter().flatten().find(lives).filter(|_| settings.egress.enabled)
+    candidates.into_iter().find(lives).filter(|_| settings.egress.enabled)
 }
 
 /// `egress.sock` in the private folder of a server.

@@ -5,110 +5,15 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tempfile::TempDir;
-use testkit::{
-    Client, Origin, ProcessFacts, Reply, Running, Turn, certificates, eventually, routes,
-};
+use testkit::{Client, Origin, ProcessFacts, Reply, Turn, certificates, eventually, routes};
 
+use crate::broker::{Broker, Curled};
 use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, signal};
-
-/// A broker in a folder of its own.
-#[derive(Debug)]
-pub(crate) struct Broker {
-    pub(crate) process: Running,
-    pub(crate) folder: TempDir,
-}
-
-impl Broker {
-    /// One that believes the tests' authority.
-    pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), arguments)
-    }
-
-    /// With settings by their environment variables.
-    pub(crate) fn start_with(settings: &[(&str, &str)], arguments: &[&str]) -> Self {
-        Self::launch(tempfile::tempdir().unwrap(), settings, arguments)
-    }
-
-    pub(crate) fn start_in(folder: TempDir, arguments: &[&str]) -> Self {
-        Self::launch(folder, &[], arguments)
-    }
-
-    fn launch(folder: TempDir, settings: &[(&str, &str)], arguments: &[&str]) -> Self {
-        let (authority, _) = certificates().authority.write(folder.path(), "authority");
-        let mut command = command();
-        command.envs(settings.iter().copied());
-        command.current_dir(folder.path()).args(["egress", "--socket"]);
-        command.arg(folder.path().join("egress.sock")).arg("--ca").arg(authority);
-        let process = Running::start(command.args(["--log-format", "json"]).args(arguments));
-        let ready = process.log().find(LIMIT, |line| line.contains("ready on unix:").then_some(()));
-        assert!(ready.is_some(), "never ready:\n{}", process.log().text());
-        Self { process, folder }
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.path().join("egress.sock")
-    }
-
-    pub(crate) fn token(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("egress.token")).unwrap()
-    }
-
-    /// What curl says to a call through the door; the target goes in absolute form.
-    pub(crate) fn curl(&self, arguments: &[&str], url: &str) -> Curled {
-        curl(&self.socket(), arguments, url)
-    }
-}
-
-/// What came of a run of curl.
-#[derive(Debug)]
-pub(crate) struct Curled {
-    /// Exit status.
-    pub(crate) status: i32,
-    /// Heads of the answer, as they came.
-    pub(crate) heads: String,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Curled {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.heads.lines().find_map(|line| {
-            let (field, value) = line.split_once(':')?;
-            field.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
-}
-
-pub(crate) fn curl(socket: &Path, arguments: &[&str], url: &str) -> Curled {
-    let folder = tempfile::tempdir().unwrap();
-    let (heads, body) = (folder.path().join("heads"), folder.path().join("body"));
-    let Output { status, .. } = Command::new("curl")
-        .args(["--silent", "--max-time", "30", "--unix-socket"])
-        .arg(socket)
-        .arg("--dump-header")
-        .arg(&heads)
-        .arg("--output")
-        .arg(&body)
-        .args(["--request-target", url, "--header", "Host: hearth"])
-        .args(arguments)
-        .arg("http://hearth/")
-        .output()
-        .unwrap();
-    Curled {
-        status: status.code().unwrap(),
-        heads: std::fs::read_to_string(&heads).unwrap_or_default(),
-        body: std::fs::read(&body).unwrap_or_default(),
-    }
-}
 
 #[test]
 fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
@@ -745,4 +650,69 @@ fn another_user_calls_only_when_allowed_and_over_connections_of_its_own() {
     let control = format!("Hearth-Control: token=\"{}\", ca=\"{}\"", broker.token(), ca.display());
     let refused = call(&broker, &control);
     assert!(refused.contains("hearth-declined: control;"), "{refused}");
+}
+
+#[test]
+fn php_on_the_command_line_is_told_of_a_broker_that_lives() {
+    let said = |socket: &Path| {
+        let mut command = command();
+        command.env("HEARTH_EGRESS_SOCKET", socket);
+        let output = command.args(["php", "-r", "echo getenv('HEARTH_EGRESS');"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        PathBuf::from(String::from_utf8(output.stdout).unwrap())
+    };
+    let mut broker = Broker::start(&[]);
+    assert_eq!(said(&broker.socket()), broker.socket());
+    broker.process.signal(Signal::KILL);
+    broker.process.wait(LIMIT);
+    assert_eq!(said(&broker.socket()), PathBuf::new());
+}
+
+#[test]
+fn every_method_and_framing_passes() {
+    let broker = Broker::start(&[]);
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let last = || origin.requests().pop().unwrap();
+
+        let head = broker.curl(&["--head"], &origin.url("/bytes/10"));
+        assert_eq!((head.status, head.field("content-length")), (0, Some("10")), "{head:?}");
+        assert_eq!(last().method, "HEAD");
+        for status in ["204", "304"] {
+            let answer = broker.curl(&[], &origin.url(&format!("/status/{status}")));
+            assert!(answer.heads.starts_with(&format!("HTTP/1.1 {status} ")), "{answer:?}");
+            assert_eq!((answer.status, answer.body.len()), (0, 0), "{answer:?}");
+        }
+        // Without a length, with one of 0, and where few would expect a body.
+        let chunked = ["--header", "Transfer-Encoding: chunked", "--data-binary", "piece"];
+        assert_eq!(broker.curl(&chunked, &origin.url("/echo")).text(), "piece");
+        assert_eq!(broker.curl(&["--data-binary", ""], &origin.url("/echo")).text(), "");
+        assert!(last().complete && last().method == "POST");
+        let delete = ["--request", "DELETE", "--data-binary", "which"];
+        assert_eq!(broker.curl(&delete, &origin.url("/echo")).text(), "which");
+        assert_eq!(last().method, "DELETE");
+        let own = ["--request", "PURGE"];
+        assert!(broker.curl(&own, &origin.url("/headers")).text().contains("PURGE"));
+
+        let expecting = ["--header", "Expect: 100-continue", "--data-binary", "body"];
+        let answer = broker.curl(&expecting, &origin.url("/early-hints"));
+        let statuses: Vec<&str> =
+            answer.heads.lines().filter_map(|line| line.strip_prefix("HTTP/1.1 ")).collect();
+        let expected = ["100 Continue", "103 Early Hints", "200 OK"];
+        assert_eq!(statuses, expected, "{answer:?}");
+        assert_eq!((answer.text().as_str(), last().text().as_str()), ("hinted", "body"));
+
+        let fields: Vec<String> =
+            (0..300).map(|number| format!("X-{number}: {}", "v".repeat(100))).collect();
+        let mut many: Vec<&str> = Vec::new();
+        for field in &fields {
+            many.extend(["--header", field]);
+        }
+        let answer = broker.curl(&many, &origin.url("/headers"));
+        assert_eq!(answer.status, 0, "{}", answer.heads);
+        assert!(last().field("x-299").is_some(), "{}", answer.heads);
+        assert_eq!(
+            broker.curl(&["--compressed"], &origin.url("/gzip")).text(),
+            "compressed by gzip"
+        );
+    }
 }

@@ -7,6 +7,7 @@
 
 mod adversary;
 mod answers;
+mod broker;
 mod clients;
 mod drain;
 mod egress;
