@@ -20,6 +20,8 @@ echo "ready\n";
 while (true) {
     $client = @stream_socket_accept($listener, 3600);
     if ($client !== false && pcntl_fork() === 0) {
+        // Or it could be connected to when nobody takes the connection any more.
+        fclose($listener);
         serve($client, $folder, $token);
         exit;
     }
@@ -103,49 +105,64 @@ function serve($client, string $folder, string $token): void
 }
 
 /**
- * Both ways until the origin has ended; the final head gets a line more.
+ * Both ways until the origin has ended; the final head gets a line more. Nothing is written that would block: the other end may be waiting
+ * for what it has sent to be read.
  *
  * @param resource $client
  * @param resource $origin
  */
 function relay($client, $origin, string $timing): void
 {
+    stream_set_blocking($client, false);
+    stream_set_blocking($origin, false);
     $head = '';
-    $up = true;
-    while (true) {
-        $readable = $up ? [$client, $origin] : [$origin];
+    [$up, $down] = ['', ''];
+    [$listening, $answering] = [true, true];
+    while ($answering || $down !== '') {
+        $readable = [...($listening && strlen($up) < 262144 ? [$client] : []), ...($answering && strlen($down) < 262144 ? [$origin] : [])];
+        $writable = [...($up === '' ? [] : [$origin]), ...($down === '' ? [] : [$client])];
         $none = null;
-        if (stream_select($readable, $none, $none, 60) === 0) {
+        if (stream_select($readable, $writable, $none, 60) === 0) {
             return;
         }
         if (in_array($client, $readable, true)) {
-            $piece = fread($client, 65536);
-            $up = $piece !== '' && $piece !== false;
-            $up ? @fwrite($origin, $piece) : null;
+            $piece = (string) @fread($client, 65536);
+            $listening = $piece !== '' || !feof($client);
+            $up .= $piece;
         }
-        if (!in_array($origin, $readable, true)) {
-            continue;
+        if (in_array($origin, $readable, true)) {
+            $piece = (string) @fread($origin, 65536);
+            $answering = $piece !== '' || !feof($origin);
+            $down .= $head === null ? $piece : told($head, $piece, $timing);
         }
-        $piece = @fread($origin, 65536);
-        if ($head !== null) {
-            $head .= $piece;
-            $ready = '';
-            while ($head !== null && ($end = strpos($head, "\r\n\r\n")) !== false) {
-                $one = substr($head, 0, $end + 2);
-                $head = substr($head, $end + 4);
-                $interim = preg_match('#^HTTP/1\.1 1#', $one) === 1;
-                $ready .= $one . ($interim ? '' : $timing) . "\r\n";
-                if (!$interim) {
-                    $ready .= $head;
-                    $head = null;
+        foreach ([[$origin, &$up], [$client, &$down]] as [$to, &$waiting]) {
+            if ($waiting !== '' && in_array($to, $writable, true)) {
+                $written = @fwrite($to, substr($waiting, 0, 65536));
+                if ($written === false && $to === $client) {
+                    return;
                 }
+                // An origin that has heard enough still answers.
+                $waiting = $written === false ? '' : substr($waiting, $written);
             }
-            $sent = $ready === '' ? 0 : @fwrite($client, $ready);
-        } else {
-            $sent = @fwrite($client, (string) $piece);
         }
-        if ($sent === false || feof($origin)) {
-            return;
+        unset($waiting);
+    }
+}
+
+/** What of the heads may go on; the final one with the timing. Null: the head is over. */
+function told(?string &$head, string $piece, string $timing): string
+{
+    $head .= $piece;
+    $ready = '';
+    while ($head !== null && ($end = strpos($head, "\r\n\r\n")) !== false) {
+        $one = substr($head, 0, $end + 2);
+        $head = substr($head, $end + 4);
+        $interim = preg_match('#^HTTP/1\.1 1#', $one) === 1;
+        $ready .= $one . ($interim ? '' : $timing) . "\r\n";
+        if (!$interim) {
+            $ready .= $head;
+            $head = null;
         }
     }
+    return $ready;
 }
