@@ -40,8 +40,6 @@ final class Passage
         public readonly Target $target,
         /** The value of Hearth-Control. */
         public readonly string $control,
-        /** Seconds that curl waits for the broker's 100 before it sends a body that can be read only once; null: as ever. */
-        private readonly ?float $patience,
         private readonly bool $http2,
     ) {
         $this->begin = microtime(true);
@@ -71,9 +69,6 @@ final class Passage
             // As libcurl does with those of a URL; a field Authorization of the caller's comes before them.
             $options[CURLOPT_USERNAME] = $this->target->user;
             $options[CURLOPT_PASSWORD] = $this->target->password ?? '';
-        }
-        if ($this->patience !== null) {
-            $options[CURLOPT_EXPECT_100_TIMEOUT_MS] = (int) (1000 * $this->patience);
         }
         curl_setopt_array($easy->handle, $options);
     }

@@ -26,9 +26,6 @@ final class Planner
     /** Seconds that libcurl gives it when it is told 0. */
     private const NO_CONNECT_TIMEOUT = 300;
 
-    /** Seconds on top, for the broker to say that there is no connection. */
-    private const GRACE = 5.0;
-
     /** Of STREAM_CRYPTO_METHOD_*: bits of stream_socket_enable_crypto(), main/streams/php_stream_transport.h. */
     private const TLS = [STREAM_CRYPTO_METHOD_TLSv1_2_CLIENT => '1.2', STREAM_CRYPTO_METHOD_TLSv1_3_CLIENT => '1.3'];
     private const OLD_TLS = [STREAM_CRYPTO_METHOD_TLSv1_0_CLIENT, STREAM_CRYPTO_METHOD_TLSv1_1_CLIENT];
@@ -59,8 +56,8 @@ final class Planner
         if ($other || $request->hasHeader('Proxy-Authorization') || $request->hasHeader('Upgrade')) {
             return null;
         }
-        $once = !$request->getBody()->isSeekable() && $request->getBody()->getSize() !== 0;
-        if ($once && !$request->hasHeader('Expect')) {
+        // What can be read once only could not be sent after a decline. `Expect` is no help: libcurl waits a second for the 100, no more.
+        if (!$request->getBody()->isSeekable() && $request->getBody()->getSize() !== 0) {
             return null;
         }
         $door = $this->broker->door();
@@ -70,8 +67,7 @@ final class Planner
         }
         $http2 = $request->getProtocolVersion() !== '1.1';
         $field = $door->control($control->with(['timing' => isset($options['on_stats']) || $http2]));
-        $patience = $once ? self::connectTimeout($options) + self::GRACE : null;
-        return $field === null ? null : new Passage($door, $target, $field, $patience, $http2);
+        return $field === null ? null : new Passage($door, $target, $field, $http2);
     }
 
     /** @param array<string, mixed> $options */
