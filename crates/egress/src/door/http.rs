@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRAILER};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -215,7 +215,7 @@ impl Door {
         fields: usize,
     ) {
         let slipped = Arc::new(Slipped::default());
-        let whole = Arc::new(AtomicBool::new(false));
+        let read = Arc::new(Read::default());
         let wire = Wire::new(stream, bytes, Arc::clone(&slipped));
         let mut builder = Builder::new();
         builder
@@ -230,11 +230,11 @@ impl Door {
             builder.max_headers(fields);
         }
         let service = {
-            let whole = Arc::clone(&whole);
+            let read = Arc::clone(&read);
             service_fn(move |request: Request<Incoming>| {
-                let (slipped, whole) = (Arc::clone(&slipped), Arc::clone(&whole));
+                let (slipped, read) = (Arc::clone(&slipped), Arc::clone(&read));
                 Box::pin(async move {
-                    Ok::<_, Infallible>(self.answer(request, uid, written, slipped, whole).await)
+                    Ok::<_, Infallible>(self.answer(request, uid, written, slipped, read).await)
                 })
             })
         };
@@ -242,7 +242,7 @@ impl Door {
         match poll_fn(|cx| connection.poll_without_shutdown(cx)).await {
             Ok(()) => {
                 let stream = connection.into_parts().io.into_inner().into_stream();
-                if whole.load(Ordering::Relaxed) {
+                if read.whole.load(Ordering::Relaxed) {
                     return;
                 }
                 linger(stream).await;
@@ -257,14 +257,15 @@ impl Door {
         uid: u32,
         written: &str,
         slipped: Arc<Slipped>,
-        whole: Arc<AtomicBool>,
+        read: Arc<Read>,
     ) -> Response<Outgoing> {
-        whole.store(request.body().is_end_stream(), Ordering::Relaxed);
+        read.whole.store(request.body().is_end_stream(), Ordering::Relaxed);
         let mut origin = String::new();
-        let outcome = match self.prepare(request, uid, written, whole, &mut origin).await {
-            Ok(prepared) => self.call(prepared, &slipped).await,
-            Err(refusal) => Err(refusal),
-        };
+        let outcome =
+            match self.prepare(request, uid, written, Arc::clone(&read), &mut origin).await {
+                Ok(prepared) => self.call(prepared, &slipped, &read).await,
+                Err(refusal) => Err(refusal),
+            };
         slipped.answered();
         match outcome {
             Ok((answer, timing)) => passed_on(answer, timing, slipped),
@@ -279,8 +280,9 @@ impl Door {
         &self,
         (call, asks_for_timing): (Call, bool),
         slipped: &Slipped,
+        read: &Read,
     ) -> Result<(Answer, bool), Refusal> {
-        // hyper says `100 Continue` by itself, when the body is wanted.
+        // hyper says `100 Continue` by itself, when the body is wanted before the answer is there.
         let expects = call.request.headers().contains_key(EXPECT);
         let interim = |(status, headers): crate::Interim<'_>| {
             if !(expects && status == StatusCode::CONTINUE) {
@@ -288,7 +290,17 @@ impl Door {
             }
         };
         let answer = Box::pin(self.engine.call(call, interim)).await?;
-        if answer.response.status().is_informational() {
+        let status = answer.response.status();
+        // The engine goes on with the body behind such an answer; behind others nobody wants it.
+        if expects && (status.is_success() || status.is_redirection()) {
+            if read.begun.load(Ordering::Relaxed) {
+                // hyper has been asked for the body, maybe just now: let it say so before the answer begins.
+                tokio::task::yield_now().await;
+            } else {
+                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new());
+            }
+        }
+        if status.is_informational() {
             return Err(Refusal::from(CallError {
                 fate: crate::Fate::Failed,
                 reason: crate::Reason::Rubbish,
@@ -305,7 +317,7 @@ impl Door {
         request: Request<Incoming>,
         uid: u32,
         written: &str,
-        whole: Arc<AtomicBool>,
+        read: Arc<Read>,
         origin: &mut String,
     ) -> Result<(Call, bool), Refusal> {
         let (mut head, body) = request.into_parts();
@@ -334,7 +346,7 @@ impl Door {
         };
         let timing = control.timing;
         let key = self.key(uid, target, control).await?;
-        let body = Asked { body, whole }.boxed_unsync();
+        let body = Asked { body, read }.boxed_unsync();
         Ok((Call { key, request: Request::from_parts(head, body), limits }, timing))
     }
 
@@ -449,12 +461,20 @@ fn timing(timing: &Timing) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and ASCII")
 }
 
+/// How far the body of a request has been read.
+#[derive(Debug, Default)]
+struct Read {
+    /// It was asked for: hyper has said `100 Continue` to a caller that waits for it.
+    begun: AtomicBool,
+    /// To its end.
+    whole: AtomicBool,
+}
+
 /// The body of a request, on its way to the engine.
 #[derive(Debug)]
 struct Asked {
     body: Incoming,
-    /// It has been read to its end.
-    whole: Arc<AtomicBool>,
+    read: Arc<Read>,
 }
 
 impl Body for Asked {
@@ -465,9 +485,10 @@ impl Body for Asked {
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.read.begun.store(true, Ordering::Relaxed);
         let polled = std::pin::Pin::new(&mut self.body).poll_frame(cx);
         if matches!(polled, std::task::Poll::Ready(None)) || self.body.is_end_stream() {
-            self.whole.store(true, Ordering::Relaxed);
+            self.read.whole.store(true, Ordering::Relaxed);
         }
         polled.map_err(std::io::Error::other)
     }
