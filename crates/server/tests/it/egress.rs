@@ -481,6 +481,13 @@ fn early_answers_reach_callers_that_still_send() {
             assert!(answer.heads.contains("HTTP/1.1 413 "), "{expect}: {answer:?}");
             assert_eq!(answer.text(), "too large", "{expect}");
         }
+        // Answered at once, and still read: `100 Continue` goes first, or the caller would wait for it in vain.
+        for _ in 0..5 {
+            let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
+            let answer = broker.curl(&arguments, &origin.url("/echo"));
+            assert!(answer.heads.starts_with("HTTP/1.1 100 Continue"), "{}", answer.heads);
+            assert!(answer.heads.contains("HTTP/1.1 200 "), "{}", answer.heads);
+        }
         // Declined before the body was asked for: the caller still has all of it.
         let nobody = Origin::plain(routes).url("/");
         let arguments = ["--header", "Expect: 100-continue", "--data-binary", &upload];
