@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -138,7 +138,21 @@ impl std::fmt::Debug for Dns {
     }
 }
 
+/// `localhost` and the names below it are this machine's, also where nothing says so (RFC 6761, 6.3), as in libcurl.
+fn is_local(host: &str) -> bool {
+    host == "localhost" || host.ends_with(".localhost")
+}
+
 fn getaddrinfo(host: &str) -> io::Result<Vec<IpAddr>> {
+    match configured(host) {
+        Err(_) if is_local(host) => {
+            Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+        }
+        answer => answer,
+    }
+}
+
+fn configured(host: &str) -> io::Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in (host, 0).to_socket_addrs()?.map(|address: SocketAddr| address.ip()) {
         if !addresses.contains(&address) {
@@ -162,6 +176,14 @@ mod tests {
         ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Dns {
         Dns::asking(Arc::new(ask), believed, TaskTracker::new(), CancellationToken::new())
+    }
+
+    #[test]
+    fn local_names_are_this_machine() {
+        for host in ["localhost", "shop.localhost"] {
+            assert!(getaddrinfo(host).unwrap().iter().all(IpAddr::is_loopback), "{host}");
+        }
+        assert!(!is_local("localhost.example") && !is_local("notlocalhost"));
     }
 
     #[tokio::test]
