@@ -32,11 +32,12 @@ fn a_drain_under_load_answers_every_accepted_request() {
         let family = family(&hearth);
         let address = hearth.address;
         let answered = AtomicUsize::new(0);
+        // Before the signal may come: afterwards nobody can.
+        let connections = std::array::from_fn::<_, 6, _>(|_| Client::connect(address).unwrap());
         std::thread::scope(|scope| {
-            for client in 0..6 {
+            for (client, mut connection) in connections.into_iter().enumerate() {
                 let answered = &answered;
                 scope.spawn(move || {
-                    let mut connection = Client::connect(address).unwrap();
                     for n in 0.. {
                         let name = format!("{client}-{n}");
                         // A request that the closing connection did not take is no accepted one.
