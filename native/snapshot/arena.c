@@ -34,6 +34,7 @@ static void hand_out(struct engine *e, uint64_t first, uint64_t pages) {
         }
         slot->end = (uint16_t)(at + here);
         slot->used = true;
+        e->slots_seen[first / SLOT_PAGES] = true;
         first += here;
         pages -= here;
     }

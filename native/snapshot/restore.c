@@ -42,9 +42,6 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
         maps_put_back();
         *full = true;
     }
-    for (uint32_t s = 0; s < SLOTS; s++) {
-        e->slots_seen[s] = e->slots_seen[s] || e->slots[s].used;
-    }
     memcpy(e->slots, e->slots_then, sizeof e->slots);
 }
 

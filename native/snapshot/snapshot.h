@@ -2,8 +2,8 @@
  *
  * Promises
  * - After a restore every byte of private writable memory is what it was at the snapshot, except kept memory (snapshot_keep()) and dead
- *   memory: the ranges that the caller named, malloc's free end, and what lies below the stack pointer. So are mappings, brk, descriptors, file offsets, signal
- *   dispositions and mask, timers, current directory and umask. Children that ended are reaped.
+ *   memory: the ranges that the caller named, malloc's free end, and what lies below the stack pointer. So are mappings, brk,
+ *   descriptors, file offsets, signal dispositions and mask, timers, current directory and umask. Children that ended are reaped.
  * - What cannot be put back ends the process with SNAPSHOT_EXIT_RETIRED: never a restore that is almost right.
  * - The restore itself calls neither malloc nor libc: it runs on a stack of its own with raw system calls.
  *
