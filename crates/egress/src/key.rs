@@ -45,6 +45,29 @@ pub enum Scheme {
     Https,
 }
 
+impl Scheme {
+    /// As URLs write it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The scheme that URLs write so, in lower case.
+    pub fn named(word: &str) -> Option<Self> {
+        [Self::Http, Self::Https].into_iter().find(|scheme| scheme.word() == word)
+    }
+
+    /// The port of URLs that name none (RFC 9110, 4.2).
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
 /// Which addresses are tried.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum IpFamily {

@@ -49,11 +49,7 @@ pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     new.push(".new");
     let mut text = Vec::new();
     for key in keys.iter().filter(|key| plain(key)).take(REMEMBERED) {
-        let scheme = match key.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
-        writeln!(text, "{} {scheme} {} {}", key.uid, key.host, key.port)?;
+        writeln!(text, "{} {} {} {}", key.uid, key.scheme.word(), key.host, key.port)?;
     }
     fs::write(&new, text)?;
     fs::rename(&new, file)
@@ -74,11 +70,7 @@ pub fn recall(file: &Path) -> io::Result<Vec<Key>> {
 fn parsed(line: &str) -> Option<Key> {
     let mut words = line.split(' ');
     let uid = words.next()?.parse().ok()?;
-    let scheme = match words.next()? {
-        "http" => Scheme::Http,
-        "https" => Scheme::Https,
-        _ => return None,
-    };
+    let scheme = Scheme::named(words.next()?)?;
     let host = words.next().filter(|host| !host.is_empty())?;
     let port = words.next()?.parse().ok()?;
     words.next().is_none().then(|| Key::plain(uid, scheme, host, port))

@@ -160,8 +160,14 @@ impl Stream {
         Arc::clone(&self.traffic)
     }
 
-    fn written<T>(&mut self, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match wrote {
+    fn unless_deaf<T>(
+        &mut self,
+        with: impl FnOnce(Pin<&mut dyn AsyncWrite>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.deaf {
+            return Poll::Pending;
+        }
+        match with(self.layer.writer()) {
             Poll::Ready(Err(error))
                 if matches!(
                     error.kind(),
@@ -172,6 +178,24 @@ impl Stream {
                 Poll::Pending
             }
             other => other,
+        }
+    }
+
+    fn write(
+        &mut self,
+        with: impl FnOnce(Pin<&mut dyn AsyncWrite>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let wrote = ready!(self.unless_deaf(with))?;
+        self.traffic.sent.fetch_add(wrote as u64, Relaxed);
+        Poll::Ready(Ok(wrote))
+    }
+}
+
+impl Layer {
+    fn writer(&mut self) -> Pin<&mut dyn AsyncWrite> {
+        match self {
+            Self::Plain(socket) => Pin::new(socket) as Pin<&mut Socket>,
+            Self::Tls(tls) => Pin::new(tls.as_mut()) as Pin<&mut TlsStream<Socket>>,
         }
     }
 }
@@ -199,17 +223,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.deaf {
-            return Poll::Pending;
-        }
-        let wrote = match &mut this.layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Layer::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-        };
-        let wrote = ready!(this.written(wrote))?;
-        this.traffic.sent.fetch_add(wrote as u64, Relaxed);
-        Poll::Ready(Ok(wrote))
+        self.get_mut().write(|layer| layer.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -217,17 +231,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.deaf {
-            return Poll::Pending;
-        }
-        let wrote = match &mut this.layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
-            Layer::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
-        };
-        let wrote = ready!(this.written(wrote))?;
-        this.traffic.sent.fetch_add(wrote as u64, Relaxed);
-        Poll::Ready(Ok(wrote))
+        self.get_mut().write(|layer| layer.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -238,21 +242,10 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.deaf {
-            return Poll::Pending;
-        }
-        let flushed = match &mut this.layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Layer::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        };
-        this.written(flushed)
+        self.get_mut().unless_deaf(|layer| layer.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Layer::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        }
+        self.get_mut().layer.writer().poll_shutdown(cx)
     }
 }

@@ -24,8 +24,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::egress;
+use crate::config::Settings;
 use crate::failure::Failure;
+use crate::{egress, log};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
@@ -103,6 +104,19 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
+    /// Binds the address that the settings name, if any, and says where it is.
+    pub(crate) async fn as_set(
+        settings: &Settings,
+        state: &Arc<State>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(address) = settings.admin.listen else { return Ok(None) };
+        let bound = Self::bind(address, Arc::clone(state)).await?;
+        if let Ok(address) = bound.address() {
+            log::say(&format!("admin on http://{address}"));
+        }
+        Ok(Some(bound))
+    }
+
     /// Binds the address and starts recording metrics.
     pub(crate) async fn bind(address: SocketAddr, state: Arc<State>) -> Result<Self, Failure> {
         let listener = TcpListener::bind(address).await.map_err(|error| {

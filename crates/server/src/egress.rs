@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use egress::{DoorOptions, DoorWatch, Engine, HttpDoor, Key, OriginReport, Scheme, SocketError};
@@ -172,12 +171,7 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let settings = config::load(&environment.current_dir, config, flags, environment)?;
     log::start(&settings, environment)?;
-    process::raise_descriptor_limit();
-    let runtime = process::runtime(&settings)?;
-    let outcome = runtime.block_on(alone(&settings, environment));
-    // What still runs now was cut by a second signal: nothing is waited for.
-    runtime.shutdown_background();
-    outcome
+    process::run(&settings, alone(&settings, environment))
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
@@ -186,11 +180,7 @@ async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Fai
     watchers.spawn(Signals::listen()?.watch(end.clone()));
     let state = State::starting();
     let mut admin = JoinSet::new();
-    if let Some(address) = settings.admin.listen {
-        let bound = Admin::bind(address, Arc::clone(&state)).await?;
-        if let Ok(address) = bound.address() {
-            log::say(&format!("admin on http://{address}"));
-        }
+    if let Some(bound) = Admin::as_set(settings, &state).await? {
         admin.spawn(bound.serve(end.at_once.clone()));
     }
     let broker = Broker::bind(settings, Path::new(SOCKET))?;
@@ -335,14 +325,10 @@ impl Origin {
 }
 
 fn url(scheme: Scheme, host: &str, port: u16) -> String {
-    let (name, usual) = match scheme {
-        Scheme::Http => ("http", 80),
-        Scheme::Https => ("https", 443),
-    };
-    let mut url = format!("{name}://");
+    let mut url = format!("{}://", scheme.word());
     let host_written =
         if host.contains(':') { write!(url, "[{host}]") } else { write!(url, "{host}") };
-    let port_written = if port == usual { Ok(()) } else { write!(url, ":{port}") };
+    let port_written = if port == scheme.default_port() { Ok(()) } else { write!(url, ":{port}") };
     host_written.and(port_written).expect("a String takes all");
     url
 }

@@ -14,8 +14,21 @@ use crate::config::Settings;
 use crate::failure::Failure;
 use crate::plan::processors;
 
+/// Runs a command to its end, with as many descriptors as there may be.
+pub(crate) fn run(
+    settings: &Settings,
+    command: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    raise_descriptor_limit();
+    let runtime = runtime(settings)?;
+    let outcome = runtime.block_on(command);
+    // What still runs now was cut by a second signal: nothing is waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
 /// A runtime with as many threads as the settings say.
-pub(crate) fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
+fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
     let threads = settings.server.threads.0.unwrap_or_else(default_threads);
     let mut builder = if threads.get() == 1 {
         tokio::runtime::Builder::new_current_thread()
@@ -41,7 +54,7 @@ fn default_threads() -> NonZeroUsize {
 }
 
 /// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
-pub(crate) fn raise_descriptor_limit() {
+fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {

@@ -8,7 +8,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
@@ -43,13 +42,7 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
             fallback.warn();
         }
     }
-    process::raise_descriptor_limit();
-
-    let runtime = process::runtime(&settings)?;
-    let outcome = runtime.block_on(run(&settings, plan, environment));
-    // What still runs now was cut by a second signal: nothing is waited for.
-    runtime.shutdown_background();
-    outcome
+    process::run(&settings, run(&settings, plan, environment))
 }
 
 async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Result<(), Failure> {
@@ -60,11 +53,7 @@ async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Resu
     let state = State::starting();
     let mut admin = JoinSet::new();
     let end_admin = CancellationToken::new();
-    if let Some(address) = settings.admin.listen {
-        let bound = Admin::bind(address, Arc::clone(&state)).await?;
-        if let Ok(address) = bound.address() {
-            log::say(&format!("admin on http://{address}"));
-        }
+    if let Some(bound) = Admin::as_set(settings, &state).await? {
         admin.spawn(bound.serve(end_admin.clone()));
     }
 

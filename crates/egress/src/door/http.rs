@@ -36,7 +36,7 @@ use super::target::{Target, target};
 use super::wire::{Outgoing, Slipped, Wire};
 use super::{fields, head};
 use crate::peer::Allowed;
-use crate::{Answer, Call, CallError, Certificate, Engine, Key, Limits, Scheme, Timing, Trust};
+use crate::{Answer, Call, CallError, Certificate, Engine, Key, Limits, Timing, Trust};
 
 /// The largest head. curl's own limit for what it takes is larger, what it sends seldom is.
 const HEAD: usize = 64 << 10;
@@ -322,10 +322,8 @@ impl Door {
     ) -> Result<(Call, bool), Refusal> {
         let (mut head, body) = request.into_parts();
         let target = target(written, &head.headers)?;
-        origin.push_str(match target.scheme {
-            Scheme::Http => "http://",
-            Scheme::Https => "https://",
-        });
+        origin.push_str(target.scheme.word());
+        origin.push_str("://");
         origin.push_str(&target.authority);
         let control = control(&head.headers, &self.token)?;
         if head.method == Method::CONNECT {

@@ -48,11 +48,10 @@ pub(crate) fn target(written: &str, fields: &HeaderMap) -> Result<Target, Refusa
         }
         _ => return Err(Refusal::target("the target and Hearth-Origin name an origin each")),
     };
-    let scheme = match uri.scheme_str() {
-        Some("http") => Scheme::Http,
-        Some("https") => Scheme::Https,
-        _ => return Err(Refusal::target("the scheme is neither http nor https")),
-    };
+    let scheme = uri
+        .scheme_str()
+        .and_then(Scheme::named)
+        .ok_or_else(|| Refusal::target("the scheme is neither http nor https"))?;
     let authority = uri.authority().ok_or_else(|| Refusal::target("the target has no host"))?;
     if authority.as_str().contains('@') {
         return Err(Refusal::target("the target holds user information"));
@@ -75,7 +74,7 @@ pub(crate) fn target(written: &str, fields: &HeaderMap) -> Result<Target, Refusa
         }
     }
     let written_host = authority.host();
-    let authority = if port == default_port(scheme) {
+    let authority = if port == scheme.default_port() {
         written_host.to_owned()
     } else {
         format!("{written_host}:{port}")
@@ -113,14 +112,7 @@ fn port(authority: &Authority, scheme: Scheme) -> Result<u16, Refusal> {
         None if authority.as_str().trim_end_matches(':').len() > authority.host().len() => {
             Err(Refusal::target("the port is no number below 65536"))
         }
-        None => Ok(default_port(scheme)),
-    }
-}
-
-const fn default_port(scheme: Scheme) -> u16 {
-    match scheme {
-        Scheme::Http => 80,
-        Scheme::Https => 443,
+        None => Ok(scheme.default_port()),
     }
 }
 

@@ -494,11 +494,7 @@ impl Value for OriginUrl {
         let text = raw.text()?;
         let wrong = || Wrong::quoted(text);
         let uri: http::Uri = text.parse().map_err(|_invalid| wrong())?;
-        let (scheme, port) = match uri.scheme_str() {
-            Some("http") => (Scheme::Http, 80),
-            Some("https") => (Scheme::Https, 443),
-            _ => return Err(wrong()),
-        };
+        let scheme = uri.scheme_str().and_then(Scheme::named).ok_or_else(wrong)?;
         let host = uri.host().unwrap_or_default().to_ascii_lowercase();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
         let bare = matches!(uri.path_and_query().map(PathAndQuery::as_str), None | Some("/"))
@@ -506,7 +502,11 @@ impl Value for OriginUrl {
         if host.is_empty() || !bare {
             return Err(wrong());
         }
-        Ok(Self { scheme, host: host.to_owned(), port: uri.port_u16().unwrap_or(port) })
+        Ok(Self {
+            scheme,
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or_else(|| scheme.default_port()),
+        })
     }
 }
 
