@@ -26,10 +26,6 @@ final class Planner
     /** Seconds that libcurl gives it when it is told 0. */
     private const NO_CONNECT_TIMEOUT = 300;
 
-    /** Of STREAM_CRYPTO_METHOD_*: bits of stream_socket_enable_crypto(), main/streams/php_stream_transport.h. */
-    private const TLS = [STREAM_CRYPTO_METHOD_TLSv1_2_CLIENT => '1.2', STREAM_CRYPTO_METHOD_TLSv1_3_CLIENT => '1.3'];
-    private const OLD_TLS = [STREAM_CRYPTO_METHOD_TLSv1_0_CLIENT, STREAM_CRYPTO_METHOD_TLSv1_1_CLIENT];
-
     /** @param list<string> $directHosts names that are never called through the broker; `*.example.com` for all below one */
     public function __construct(private readonly Broker $broker, private readonly array $directHosts = [])
     {
@@ -141,14 +137,8 @@ final class Planner
                 $curl[$option] = is_array($value) ? $value[0] ?? null : $value;
             }
         }
-        $least = $options['crypto_method'] ?? null;
-        $most = $options['crypto_method_max'] ?? null;
-        $known = $least === null || isset(self::TLS[$least]) || in_array($least, self::OLD_TLS, true);
-        if (!$known || ($most !== null && !isset(self::TLS[$most]))) {
-            return null;
-        }
-        $control = $control->with(['tlsMin' => self::TLS[$least ?? 0] ?? null, 'tlsMax' => self::TLS[$most ?? 0] ?? null]);
-        return CurlOptions::read($curl, $control, '');
+        $control = $control->withCryptoMethods($options['crypto_method'] ?? null, $options['crypto_method_max'] ?? null);
+        return $control === null ? null : CurlOptions::read($curl, $control, '');
     }
 
     /**

@@ -25,9 +25,6 @@ final class Planner
     /** Milliseconds that libcurl gives a connection; the option `timeout` is about silence, and curl keeps it. */
     private const CONNECT_TIMEOUT = 300_000;
 
-    private const TLS = [STREAM_CRYPTO_METHOD_TLSv1_2_CLIENT => '1.2', STREAM_CRYPTO_METHOD_TLSv1_3_CLIENT => '1.3'];
-    private const OLD_TLS = [STREAM_CRYPTO_METHOD_TLSv1_0_CLIENT, STREAM_CRYPTO_METHOD_TLSv1_1_CLIENT];
-
     /** @param list<string> $directHosts */
     public function __construct(private readonly Broker $broker, private readonly array $directHosts)
     {
@@ -105,10 +102,8 @@ final class Planner
             }
             $curl[CURLOPT_PINNEDPUBLICKEY] = 'sha256//' . implode(';sha256//', $fingerprints['pin-sha256']);
         }
-        $least = $options['crypto_method'] ?? 0;
-        if ($least !== 0 && !isset(self::TLS[$least]) && !in_array($least, self::OLD_TLS, true)) {
-            return null;
-        }
-        return CurlOptions::read($curl, $control->with(['tlsMin' => self::TLS[$least] ?? null]), '');
+        // Symfony's 0 is no bound.
+        $control = $control->withCryptoMethods($options['crypto_method'] ?? 0 ?: null);
+        return $control === null ? null : CurlOptions::read($curl, $control, '');
     }
 }

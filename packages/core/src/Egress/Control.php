@@ -46,6 +46,21 @@ final class Control
         return new self(...array_replace(get_object_vars($this), $values));
     }
 
+    /**
+     * The same with bounds on the version of TLS, as STREAM_CRYPTO_METHOD_*_CLIENT names them: bits of stream_socket_enable_crypto()
+     * (main/streams/php_stream_transport.h). A least one below what the broker speaks is no bound. Null: the broker cannot keep them.
+     */
+    public function withCryptoMethods(?int $least, ?int $most = null): ?self
+    {
+        $versions = [STREAM_CRYPTO_METHOD_TLSv1_2_CLIENT => '1.2', STREAM_CRYPTO_METHOD_TLSv1_3_CLIENT => '1.3'];
+        $old = [STREAM_CRYPTO_METHOD_TLSv1_0_CLIENT, STREAM_CRYPTO_METHOD_TLSv1_1_CLIENT];
+        $known = $least === null || isset($versions[$least]) || in_array($least, $old, true);
+        if (!$known || ($most !== null && !isset($versions[$most]))) {
+            return null;
+        }
+        return $this->with(['tlsMin' => $versions[$least ?? 0] ?? null, 'tlsMax' => $versions[$most ?? 0] ?? null]);
+    }
+
     /** The dictionary of structured fields; null: some value has characters that it cannot hold. */
     public function field(string $token): ?string
     {
