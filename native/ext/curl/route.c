@@ -275,6 +275,12 @@ static bool names_target(const char *line, const struct target *target) {
                strncasecmp(value, target->host, (size_t)(end - value)) == 0);
 }
 
+/* A field that was meant for the origin of the first call, and not for the one that a redirect leads to. */
+static bool is_withheld(const struct handle *handle, const char *line) {
+    return handle->onward.anonymous &&
+           (is_field(line, "Authorization") || is_field(line, "Cookie"));
+}
+
 static bool add_header(struct handle *handle, const char *line) {
     struct curl_slist *longer = libcurl.slist_append(handle->headers, line);
     if (longer != NULL) {
@@ -294,9 +300,7 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
             is_field(line, "Upgrade")) {
             return false;
         }
-        if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 ||
-            (handle->onward.anonymous &&
-                (is_field(line, "Authorization") || is_field(line, "Cookie")))) {
+        if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 || is_withheld(handle, line)) {
             continue;
         }
         if (is_field(line, "Host")) {
@@ -414,8 +418,7 @@ void route_directly(struct handle *handle, const char *url) {
     for (const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER); field != NULL;
          field = field->next) {
         const char *line = field->data;
-        if (handle->onward.anonymous &&
-            (is_field(line, "Authorization") || is_field(line, "Cookie"))) {
+        if (is_withheld(handle, line)) {
             continue;
         }
         if (!is_field(line, "Host") || (!handle->onward.other_host && target_read(url, &target))) {
