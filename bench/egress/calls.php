@@ -6,17 +6,17 @@
  *     php calls.php WAY COUNT AUTHORITY URL...
  *
  * WAY: `new` (a handle for each call, as most code has it), `reused` (one handle for all), `door` (a handle for each call, through the
- * broker's socket that HEARTH_EGRESS names, set up by hand as the packages do), `guzzle` (stock Guzzle), `share` (PHP 8.5: a new handle
- * with a persistent share). With the extension loaded, `new` goes through the broker by itself.
+ * broker's socket that HEARTH_EGRESS names), `share` (PHP 8.5: a new handle with a persistent share). With the extension loaded, `new` goes through the broker by itself.
  * Several URLs are called in turn. AUTHORITY: the PEM file for CURLOPT_CAINFO, or `-` for PHP's own.
  */
 
 declare(strict_types=1);
 
+require __DIR__ . '/door.php';
+
 [, $way, $count, $authority] = $argv;
 $urls = array_slice($argv, 4);
 $socket = getenv('HEARTH_EGRESS') ?: '';
-$token = $way === 'door' ? trim((string) file_get_contents(dirname($socket) . '/egress.token')) : '';
 
 $options = [CURLOPT_RETURNTRANSFER => true, CURLOPT_TIMEOUT => 30];
 if ($authority !== '-') {
@@ -24,37 +24,21 @@ if ($authority !== '-') {
 }
 $handle = curl_init();
 $share = $way === 'share' ? curl_share_init_persistent([CURL_LOCK_DATA_CONNECT, CURL_LOCK_DATA_DNS, CURL_LOCK_DATA_SSL_SESSION]) : null;
-$guzzle = null;
-if ($way === 'guzzle') {
-    require '/usr/share/php/GuzzleHttp/autoload.php';
-    $guzzle = new GuzzleHttp\Client(['verify' => $authority === '-' ? true : $authority]);
-}
 
 $times = [];
 for ($n = 0; $n < (int) $count; $n++) {
     $url = $urls[$n % count($urls)];
     $begin = hrtime(true);
-    if ($guzzle !== null) {
-        $body = (string) $guzzle->get($url)->getBody();
-    } else {
-        if ($way !== 'reused') {
-            $handle = curl_init();
-        }
-        curl_setopt_array($handle, $options + [CURLOPT_URL => $url]);
-        if ($way === 'door') {
-            curl_setopt_array($handle, [
-                CURLOPT_URL => 'http://hearth/',
-                CURLOPT_REQUEST_TARGET => $url,
-                CURLOPT_UNIX_SOCKET_PATH => $socket,
-                CURLOPT_HTTPHEADER => ["Hearth-Control: token=\"$token\""],
-            ]);
-        } elseif ($share !== null) {
-            curl_setopt($handle, CURLOPT_SHARE, $share);
-        }
-        $body = curl_exec($handle);
+    if ($way !== 'reused') {
+        $handle = curl_init();
     }
+    curl_setopt_array($handle, $options + ($way === 'door' ? through_door($socket, $url) : [CURLOPT_URL => $url]));
+    if ($share !== null) {
+        curl_setopt($handle, CURLOPT_SHARE, $share);
+    }
+    $body = curl_exec($handle);
     $times[] = intdiv(hrtime(true) - $begin, 1000);
-    if ($body === false || $body === '' || ($guzzle === null && curl_getinfo($handle, CURLINFO_RESPONSE_CODE) !== 200)) {
+    if ($body === false || $body === '' || curl_getinfo($handle, CURLINFO_RESPONSE_CODE) !== 200) {
         fwrite(STDERR, "no answer from $url: " . curl_error($handle) . substr((string) $body, 0, 200) . "\n");
         exit(1);
     }

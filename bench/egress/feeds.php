@@ -13,9 +13,10 @@
 
 declare(strict_types=1);
 
+require __DIR__ . '/door.php';
+
 [, $way, $rounds, $pause, $feeds, $authority, $pattern] = $argv;
 $socket = getenv('HEARTH_EGRESS') ?: '';
-$token = $way === 'door' ? trim((string) file_get_contents(dirname($socket) . '/egress.token')) : '';
 
 $newMulti = static function () use ($way): CurlMultiHandle {
     $multi = curl_multi_init();
@@ -41,12 +42,7 @@ for ($round = 0; $round < (int) $rounds; $round++) {
             $options[CURLOPT_CAINFO] = $authority;
         }
         if ($way === 'door') {
-            $options = [
-                CURLOPT_URL => 'http://hearth/',
-                CURLOPT_REQUEST_TARGET => $url,
-                CURLOPT_UNIX_SOCKET_PATH => $socket,
-                CURLOPT_HTTPHEADER => ["Hearth-Control: token=\"$token\""],
-            ] + $options;
+            $options = through_door($socket, $url) + $options;
         } elseif ($way === 'multi1') {
             $options[CURLOPT_HTTP_VERSION] = CURL_HTTP_VERSION_1_1;
         } else {
