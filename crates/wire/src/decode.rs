@@ -111,7 +111,7 @@ pub struct Channels<'a> {
     left: u16,
 }
 
-impl<'a> Channels<'a> {
+impl Channels<'_> {
     /// Walks all names once, so that iterating later cannot fail.
     fn check(self) -> Result<Self, Malformed> {
         if usize::from(self.left) > crate::MAX_PAIRS {

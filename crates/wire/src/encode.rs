@@ -99,7 +99,9 @@ pub fn publish<'a>(
     let count = channels.len();
     buffer.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
     buffer.extend_from_slice(&[0, 0]);
-    [event, except, data].into_iter().for_each(|part| text(buffer, part));
+    for part in [event, except, data] {
+        text(buffer, part);
+    }
     channels.for_each(|name| text(buffer, name));
     let bytes = buffer.len() - start - HEADER_LEN;
     if bytes > crate::MAX_PAYLOAD || count > crate::MAX_PAIRS {

@@ -22,7 +22,7 @@ impl EventSink for Notes {
 #[tokio::test]
 async fn an_event_reaches_the_sink_before_the_answer_ends() {
     let notes = Arc::new(Notes::default());
-    let sink: Arc<dyn EventSink> = notes.clone();
+    let sink: Arc<dyn EventSink> = Arc::<Notes>::clone(&notes);
     let pool = Pool::start(Options { events: Some(sink), ..options(1) }).await.unwrap();
     assert_eq!(text(get(&pool, "/publish?2").await.unwrap()).await, "published");
     let expected =
@@ -33,7 +33,7 @@ async fn an_event_reaches_the_sink_before_the_answer_ends() {
 #[tokio::test]
 async fn an_event_published_behind_the_answer_reaches_the_sink() {
     let notes = Arc::new(Notes::default());
-    let sink: Arc<dyn EventSink> = notes.clone();
+    let sink: Arc<dyn EventSink> = Arc::<Notes>::clone(&notes);
     let pool = Pool::start(Options { events: Some(sink), ..options(1) }).await.unwrap();
     assert_eq!(text(get(&pool, "/publish-behind").await.unwrap()).await, "published");
     eventually("the event is there", || notes.0.lock().unwrap().len() == 1).await;
