@@ -14,6 +14,9 @@ mod moment;
 mod name;
 mod socket_id;
 
+pub mod auth;
+pub mod json;
+
 mod delivery;
 mod encoded;
 
