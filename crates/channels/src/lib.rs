@@ -20,6 +20,8 @@ pub mod json;
 mod delivery;
 mod encoded;
 
+pub mod webhook;
+
 pub use app::{App, History, Limits, Rights, Secret};
 pub use delivery::{ChannelId, Delivery, Full, Offset, Outlet, Seat};
 pub use encoded::Encoded;
