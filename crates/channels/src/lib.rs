@@ -38,6 +38,8 @@ mod users;
 #[cfg(test)]
 mod testing;
 
+pub mod webhook;
+
 pub use app::{App, History, Limits, Rights, Secret};
 pub use apps::{Answer, AppRef, Apps, FixedApps, Found};
 pub use cache::CacheReport;
