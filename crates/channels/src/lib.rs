@@ -14,6 +14,8 @@ mod moment;
 mod name;
 mod socket_id;
 
+pub mod websocket;
+
 mod delivery;
 mod encoded;
 
@@ -23,3 +25,8 @@ pub use encoded::Encoded;
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
 pub use socket_id::SocketId;
+
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
