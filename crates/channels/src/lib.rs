@@ -20,6 +20,8 @@ mod statistics;
 pub mod auth;
 pub mod json;
 
+pub mod websocket;
+
 mod close;
 mod delivery;
 mod encoded;
@@ -60,3 +62,8 @@ pub use registry::{
 pub use session::{Join, Out, Session};
 pub use socket_id::SocketId;
 pub use statistics::{Counters, Number, Statistics};
+
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
