@@ -40,6 +40,7 @@ mod users;
 #[cfg(test)]
 mod testing;
 
+pub mod api;
 pub mod webhook;
 
 pub use app::{App, History, Limits, Rights, Secret};

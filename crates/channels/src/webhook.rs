@@ -123,7 +123,7 @@ impl Default for Options {
             batch_events: 50,
             batch_bytes: 256 * 1024,
             first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(60),
+            longest_pause: Duration::from_mins(1),
             patience: Duration::from_mins(5),
             kept: 16 * 1024 * 1024,
             linger: Duration::from_secs(5),

@@ -1,6 +1,6 @@
 //! Where the registry leaves what happened.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +61,9 @@ impl What {
                 json.push_str(r#","user_id":"#);
                 push_string(&mut json, user);
             }
-            Self::Count(count) => json.push_str(&format!(r#","subscription_count":{count}"#)),
+            Self::Count(count) => {
+                write!(json, r#","subscription_count":{count}"#).expect("a String takes all");
+            }
             Self::Client(members) => json.push_str(members),
             Self::Occupied | Self::Vacated | Self::CacheMiss => {}
         }

@@ -174,7 +174,7 @@ impl Queue {
     }
 
     fn push(&mut self, address: Address, event: Event) {
-        let line = self.lines.entry(address.clone()).or_default();
+        let line = self.lines.entry(address).or_default();
         line.bytes += event.json.len();
         line.events.push_back(event);
         self.report.waiting += 1;

@@ -168,7 +168,7 @@ impl Disk {
         };
         match (outcome, was_sound, spool.is_sound()) {
             (Err(failure), true, _) => {
-                warn!(reason = %failure, "webhooks are not kept for a restart; they are sent all the same")
+                warn!(reason = %failure, "webhooks are not kept for a restart; they are sent all the same");
             }
             (_, false, true) => info!("webhooks are kept again"),
             _ => {}

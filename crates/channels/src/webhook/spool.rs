@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 /// The first line. Another format is not read but put aside.
@@ -176,8 +176,7 @@ impl Spool {
 
     fn load(path: PathBuf, lock: File) -> io::Result<(Self, Vec<Kept>)> {
         let mut file = options().open(&path)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        let bytes = fs::read(&path)?;
         let (kept, sound) = match bytes.strip_prefix(FORMAT) {
             Some(records) => {
                 let (kept, sound) = read(records);

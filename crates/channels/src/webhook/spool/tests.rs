@@ -8,7 +8,9 @@ fn event(sequence: u64, target: &str) -> Record<'_> {
 
 fn written(records: &[Record<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
-    records.iter().for_each(|record| record.write(&mut out));
+    for record in records {
+        record.write(&mut out);
+    }
     out
 }
 
