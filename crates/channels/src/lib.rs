@@ -10,21 +10,58 @@
 //! - Nothing a client sends can end the process, or hold memory without bound.
 
 mod app;
+mod apps;
 mod moment;
 mod name;
+mod rate;
 mod socket_id;
+mod statistics;
 
 pub mod websocket;
 
+pub mod auth;
+pub mod json;
+
+mod close;
 mod delivery;
 mod encoded;
+mod hello;
+mod message;
+mod observer;
+
+mod cache;
+mod channels;
+mod history;
+mod presence;
+mod registry;
+mod session;
+mod users;
+
+pub mod hub;
+
+#[cfg(test)]
+mod testing;
 
 pub use app::{App, History, Limits, Rights, Secret};
+pub use apps::{Answer, AppRef, Apps, FixedApps, Found};
+pub use cache::CacheReport;
+pub use channels::Channels;
+pub use close::Close;
 pub use delivery::{ChannelId, Delivery, Full, Offset, Outlet, Seat};
 pub use encoded::Encoded;
+pub use hello::{Hello, Target};
+pub use history::Position;
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
+pub use observer::{Happening, NoObserver, Observer};
+pub use presence::Member;
+pub use registry::{
+    Author, ChannelReport, EVENT_LOOPS, Joined, Publication, PublishRefused, Registry, Resume,
+    SubscribeRefused, Subscription,
+};
+pub use session::{Join, Out, Session};
 pub use socket_id::SocketId;
+pub use statistics::{Counters, Number, Statistics};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

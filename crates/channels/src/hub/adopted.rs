@@ -39,7 +39,10 @@ pub struct Adopted {
 
 impl fmt::Debug for Adopted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Adopted").field("stream", &self.stream).field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("Adopted")
+            .field("stream", &self.stream)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
     }
 }
 

@@ -50,7 +50,13 @@ pub(super) struct Audiences {
 
 impl Audiences {
     /// Adds a socket, whose list is `places`, to a channel's audience. It must not be there already.
-    pub(super) fn join(&mut self, channel: ChannelId, slot: u32, after: Offset, places: &mut Places) {
+    pub(super) fn join(
+        &mut self,
+        channel: ChannelId,
+        slot: u32,
+        after: Offset,
+        places: &mut Places,
+    ) {
         let Self { known, all, free } = self;
         let audience = *known.entry(channel).or_insert_with(|| {
             let fresh = Audience { channel, listeners: Vec::new() };
@@ -67,7 +73,12 @@ impl Audiences {
     }
 
     /// Takes a socket out of a channel's audience. `places` is its list; those of others are found in `sockets`.
-    pub(super) fn leave(&mut self, channel: ChannelId, places: &mut Places, sockets: &mut impl Sockets) {
+    pub(super) fn leave(
+        &mut self,
+        channel: ChannelId,
+        places: &mut Places,
+        sockets: &mut impl Sockets,
+    ) {
         let Some(&audience) = self.known.get(&channel) else { return };
         if let Some(entry) = places.iter().position(|place| place.audience == audience) {
             self.remove(entry, places, sockets);
@@ -88,7 +99,8 @@ impl Audiences {
     fn remove(&mut self, entry: usize, places: &mut Places, sockets: &mut impl Sockets) {
         let place = places.swap_remove(entry);
         if let Some(moved) = places.get(entry) {
-            self.all[moved.audience as usize].listeners[moved.listener as usize].entry = index(entry);
+            self.all[moved.audience as usize].listeners[moved.listener as usize].entry =
+                index(entry);
         }
         let audience = &mut self.all[place.audience as usize];
         audience.listeners.swap_remove(place.listener as usize);
@@ -101,7 +113,9 @@ impl Audiences {
             self.known.remove(&audience.channel);
             audience.listeners = Vec::new();
             self.free.push(place.audience);
-        } else if audience.listeners.capacity() > 64 && audience.listeners.len() < audience.listeners.capacity() / 4 {
+        } else if audience.listeners.capacity() > 64
+            && audience.listeners.len() < audience.listeners.capacity() / 4
+        {
             audience.listeners.shrink_to(audience.listeners.len() * 2);
         }
     }

@@ -1,20 +1,20 @@
 //! Where other threads leave things for an event loop.
 //!
-//! Bound: [`DELIVERIES`] deliveries, or [`WEIGHT`] bytes of messages in them; as much again is being given out. One more is refused with
-//! [`Full`], and whoever publishes is told. That happens when events are published faster than this core can give them to its sockets, for seconds on
-//! end: the loop takes new ones only when the sockets of the last ones have been written to. Sockets that are handed over are not counted: each is a
-//! descriptor, and those are bounded.
+//! Bound: [`DELIVERIES`] deliveries, or [`WEIGHT`] bytes of messages in them; as much again is being given out. More of them come only when events are
+//! published faster than this core can give them to its sockets, for seconds on end: the loop takes new ones when the sockets of the last ones have been
+//! written to. What comes then is lost, and since no subscriber may miss an event without knowing, the loop closes those it was for with 4200: they come
+//! back at once, and resume where there is a history. Sockets that are handed over are not counted: each is a descriptor, and those are bounded.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mio::Waker;
 
 use super::adopted::Adopted;
 use crate::app::App;
-use crate::delivery::{Delivery, Full, Outlet, Seat};
-use std::sync::Arc;
+use crate::delivery::{ChannelId, Delivery, Full, Outlet, Seat};
 
 /// Deliveries that may wait.
 pub(super) const DELIVERIES: usize = 65_536;
@@ -26,12 +26,40 @@ pub(super) enum Errand {
     /// A socket whose upgrade has been answered or is to be.
     Adopt(Box<Adopted>),
     /// The application that a socket's key stands for, if there is one.
-    App {
-        seat: Seat,
-        app: Option<Arc<App>>,
-    },
+    App { seat: Seat, app: Option<Arc<App>> },
     /// Close all sockets within this time, then end.
     Drain(Duration),
+}
+
+/// Whom deliveries were for that are lost.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) channels: HashSet<ChannelId>,
+    pub(super) seats: HashSet<Seat>,
+    /// There were too many to remember: everybody.
+    pub(super) everybody: bool,
+}
+
+/// Losses that are remembered one by one.
+const LOSSES: usize = 4096;
+
+impl Losses {
+    fn add(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Channel { channel, .. } => {
+                self.channels.insert(channel);
+            }
+            Delivery::Seats { seats, .. } => self.seats.extend(seats),
+            Delivery::Close { .. } => {}
+        }
+        if self.channels.len() + self.seats.len() > LOSSES {
+            *self = Self { everybody: true, ..Self::default() };
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.everybody && self.channels.is_empty() && self.seats.is_empty()
+    }
 }
 
 /// One loop's inbox.
@@ -44,6 +72,7 @@ pub(super) struct Inbox {
 struct Contents {
     deliveries: Vec<Delivery>,
     weight: usize,
+    losses: Losses,
     errands: Vec<Errand>,
     /// The loop waits for sockets and has to be woken.
     asleep: bool,
@@ -67,24 +96,27 @@ impl Inbox {
         Ok(())
     }
 
-    /// Everything there is, swapped for empty lists. `deliveries`: or leave those for now.
-    pub(super) fn take(&self, deliveries: Option<&mut Vec<Delivery>>, errands: &mut Vec<Errand>) {
+    /// The errands there are. The list given must be empty.
+    pub(super) fn errands(&self, errands: &mut Vec<Errand>) {
         let mut contents = self.lock();
         contents.asleep = false;
-        if let Some(deliveries) = deliveries {
-            debug_assert!(deliveries.is_empty(), "else they would change places");
-            std::mem::swap(&mut contents.deliveries, deliveries);
-            contents.weight = 0;
-        }
         std::mem::swap(&mut contents.errands, errands);
     }
 
-    /// To be called before waiting for sockets. Is there something after all?
+    /// The deliveries there are, and who missed some that came after them. The list given must be empty.
+    pub(super) fn deliveries(&self, deliveries: &mut Vec<Delivery>) -> Option<Losses> {
+        let mut contents = self.lock();
+        std::mem::swap(&mut contents.deliveries, deliveries);
+        contents.weight = 0;
+        let losses = std::mem::take(&mut contents.losses);
+        (!losses.is_empty()).then_some(losses)
+    }
+
+    /// To be called before waiting for sockets: from now on whoever puts something here wakes the loop. False if something is here already.
     pub(super) fn fall_asleep(&self) -> bool {
         let mut contents = self.lock();
-        let nothing = contents.deliveries.is_empty() && contents.errands.is_empty();
-        contents.asleep = nothing;
-        !nothing
+        contents.asleep = contents.deliveries.is_empty() && contents.errands.is_empty();
+        contents.asleep
     }
 
     /// The loop ends: what is there is let go, what comes is refused.
@@ -114,14 +146,19 @@ impl Inbox {
 impl Outlet for Inbox {
     fn put(&self, delivery: Delivery) -> Result<(), Full> {
         let weight = match &delivery {
-            Delivery::Channel { message, .. } | Delivery::Seats { message, .. } => message.frame().len(),
+            Delivery::Channel { message, .. } | Delivery::Seats { message, .. } => {
+                message.frame().len()
+            }
             Delivery::Close { .. } => 0,
         };
         let mut contents = self.lock();
         if contents.ended {
             return Ok(());
         }
-        if contents.deliveries.len() >= DELIVERIES || contents.weight + weight > WEIGHT {
+        let counted = !matches!(delivery, Delivery::Close { .. });
+        if counted && (contents.deliveries.len() >= DELIVERIES || contents.weight + weight > WEIGHT)
+        {
+            contents.losses.add(delivery);
             return Err(Full);
         }
         contents.weight += weight;

@@ -62,7 +62,11 @@ pub(super) enum Accepted {
 }
 
 /// What the options of one address become: a socket for each event loop.
-pub(super) fn bind(address: &Address, secure: bool, loops: usize) -> Result<Vec<Listener>, StartError> {
+pub(super) fn bind(
+    address: &Address,
+    secure: bool,
+    loops: usize,
+) -> Result<Vec<Listener>, StartError> {
     let sockets = match address {
         Address::Tcp(address) => bind_tcp(*address, loops),
         Address::Unix(path) => bind_unix(path, loops),
@@ -89,13 +93,19 @@ fn spare() -> io::Result<File> {
 fn bind_tcp(mut address: SocketAddr, loops: usize) -> io::Result<Vec<Kind>> {
     let mut bound = Vec::new();
     for _ in 0..loops {
-        let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        let socket = socket2::Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking(),
+            Some(Protocol::TCP),
+        )?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         // Sockets that are accepted have these from the one they came by: no call for each.
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))?;
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4),
+        )?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         // With port 0 the first socket finds a port and the others join it.
@@ -125,7 +135,8 @@ fn bind_unix(path: &Path, loops: usize) -> io::Result<Vec<Kind>> {
 }
 
 fn is_abandoned(path: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    std::os::unix::net::UnixStream::connect(path)
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Gives a socket that another front accepted what the hub's own have from their listener.
@@ -213,9 +224,29 @@ pub(super) const LAST_ARRIVALS: Duration = Duration::from_millis(900);
 
 /// Drops what has SYN and not ACK. A classic BPF program over the TCP header (linux/Documentation/networking/filter.rst).
 const NO_SYN: [SockFilter; 5] = [
-    SockFilter::new(0x30, 0, 0, 13),          // ldb [13]: the flags
-    SockFilter::new(0x54, 0, 0, 0x12),        // and #SYN|ACK
-    SockFilter::new(0x15, 0, 1, 0x02),        // jeq #SYN, next, else the one after
-    SockFilter::new(0x06, 0, 0, 0),           // ret #0: drop
-    SockFilter::new(0x06, 0, 0, u32::MAX),    // ret all
+    SockFilter::new(0x30, 0, 0, 13),       // ldb [13]: the flags
+    SockFilter::new(0x54, 0, 0, 0x12),     // and #SYN|ACK
+    SockFilter::new(0x15, 0, 1, 0x02),     // jeq #SYN, next, else the one after
+    SockFilter::new(0x06, 0, 0, 0),        // ret #0: drop
+    SockFilter::new(0x06, 0, 0, u32::MAX), // ret all
 ];
+
+/// Says where the machine is set up for fewer clients than Hearth can take.
+pub(super) fn warn_of_low_limits() {
+    let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
+    if let Some(somaxconn) = somaxconn.and_then(|text| text.trim().parse::<u32>().ok())
+        && somaxconn < 4096
+    {
+        tracing::warn!(
+            somaxconn,
+            "net.core.somaxconn is low: clients that come all at once wait a second and try again"
+        );
+    }
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if let Some(descriptors) = descriptors.filter(|descriptors| *descriptors < 10_000) {
+        tracing::warn!(
+            descriptors,
+            "the limit of open files is low: each client is one (ulimit -n, LimitNOFILE=)"
+        );
+    }
+}

@@ -1,8 +1,7 @@
 //! What waits to be written to one socket.
 //!
 //! Invariants
-//! - It holds at most [`Bound`] of messages, by bytes and by number; one more is refused. Control frames and answers to handshakes are ours, few and short, and
-//!   not counted.
+//! - It holds at most [`Bound`], by bytes and by number; one more is refused. Only what ends a connection is not counted: it comes once.
 //! - It is written in order, and a frame that has begun is finished before anything else.
 //! - An empty queue has no memory of its own.
 
@@ -63,7 +62,7 @@ impl Queued {
     fn weight(&self) -> usize {
         match self {
             Self::Message(message) => message.frame().len(),
-            Self::Own(_) => 0,
+            Self::Own(bytes) => bytes.len(),
         }
     }
 }
@@ -97,19 +96,34 @@ pub(super) struct Queue {
 impl Queue {
     /// Adds a message.
     pub(super) fn push(&mut self, message: Encoded, bound: Bound) -> Result<(), Overflow> {
-        let message = Queued::Message(message);
-        let weight = self.weight + message.weight();
+        self.add(Queued::Message(message), bound)
+    }
+
+    /// Adds a frame of the hub's own.
+    pub(super) fn push_own(&mut self, frame: Box<[u8]>, bound: Bound) -> Result<(), Overflow> {
+        self.add(Queued::Own(frame), bound)
+    }
+
+    /// Adds what ends the connection, whatever the bound.
+    pub(super) fn push_last(
+        &mut self,
+        messages: impl IntoIterator<Item = Encoded>,
+        end: Option<Box<[u8]>>,
+    ) {
+        for last in messages.into_iter().map(Queued::Message).chain(end.map(Queued::Own)) {
+            self.weight += last.weight();
+            self.waiting.push_back(last);
+        }
+    }
+
+    fn add(&mut self, queued: Queued, bound: Bound) -> Result<(), Overflow> {
+        let weight = self.weight + queued.weight();
         if self.waiting.len() >= bound.messages || weight > bound.bytes {
             return Err(Overflow);
         }
         self.weight = weight;
-        self.waiting.push_back(message);
+        self.waiting.push_back(queued);
         Ok(())
-    }
-
-    /// Adds a frame of the hub's own.
-    pub(super) fn push_own(&mut self, frame: Box<[u8]>) {
-        self.waiting.push_back(Queued::Own(frame));
     }
 
     /// Forgets all but a frame that has begun: without its end, nothing that follows could be read.
@@ -141,7 +155,7 @@ impl Queue {
     ) -> io::Result<Flushed> {
         while !self.waiting.is_empty() {
             let (written, offered) = {
-                let mut slices = [const { IoSlice::new(&[]) }; SLICES];
+                let mut slices = [IoSlice::new(&[]); SLICES];
                 let (mut count, mut offered) = (0, 0);
                 for (slice, queued) in slices.iter_mut().zip(&self.waiting) {
                     let mut bytes = queued.bytes(form, deflater);
@@ -155,7 +169,9 @@ impl Queue {
                 moved.writes += 1;
                 match transport.write(&slices[..count]) {
                     Ok(written) => (written, offered),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        return Ok(Flushed::Blocked);
+                    }
                     Err(error) => return Err(error),
                 }
             };

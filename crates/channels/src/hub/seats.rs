@@ -37,7 +37,10 @@ impl<T> Seats<T> {
     pub(super) fn release(&mut self, seat: Seat) {
         self.taken -= 1;
         let slot = self.slot(seat.slot);
-        debug_assert!(slot.generation == seat.generation && slot.socket.is_none(), "released by its holder, once");
+        debug_assert!(
+            slot.generation == seat.generation && slot.socket.is_none(),
+            "released by its holder, once"
+        );
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(seat.slot);
     }
@@ -68,7 +71,11 @@ impl<T> Seats<T> {
     /// The seat of whoever sits there now.
     pub(super) fn seat_at(&self, slot: u32) -> Option<Seat> {
         let found = self.slots.get(slot as usize)?;
-        found.socket.as_ref().map(|_| Seat { event_loop: self.event_loop, slot, generation: found.generation })
+        found.socket.as_ref().map(|_| Seat {
+            event_loop: self.event_loop,
+            slot,
+            generation: found.generation,
+        })
     }
 
     /// One more than the highest slot.
