@@ -37,6 +37,8 @@ mod registry;
 mod session;
 mod users;
 
+pub mod hub;
+
 #[cfg(test)]
 mod testing;
 
