@@ -9,6 +9,7 @@
 mod alone;
 mod apps;
 mod publisher;
+mod report;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -29,8 +30,9 @@ use crate::failure::Failure;
 use crate::plan::processors;
 
 pub(crate) use alone::run;
-pub(crate) use apps::{Broadcasting, of_served};
+pub(crate) use apps::{Broadcasting, Driver, of_served};
 pub(crate) use publisher::{Publisher, VARIABLE};
+pub(crate) use report::{Status, describe_metrics, set_metrics};
 
 /// Descriptors that sockets leave to everything else.
 const OTHER_DESCRIPTORS: u64 = 256;

@@ -127,6 +127,7 @@ async fn serve_and_drain(
         model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
         egress: watch.clone(),
+        realtime: realtime.clone(),
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));

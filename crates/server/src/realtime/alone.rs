@@ -95,6 +95,7 @@ async fn serve_and_drain(
         model: None,
         explanation,
         egress: None,
+        realtime: Some(Arc::clone(&realtime)),
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));

@@ -21,16 +21,20 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
+    /// As `.env` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reverb => "reverb",
+            Self::Pusher => "pusher",
+            Self::Hearth => "hearth",
+        }
+    }
+
     /// Of `BROADCAST_CONNECTION`; another one is none of ours.
     fn of(env: &DotEnv<'_>) -> Option<Self> {
         // Laravel 11 has the first name, those before it the second.
         let name = env.filled("BROADCAST_CONNECTION").or_else(|| env.filled("BROADCAST_DRIVER"))?;
-        match name {
-            "reverb" => Some(Self::Reverb),
-            "pusher" => Some(Self::Pusher),
-            "hearth" => Some(Self::Hearth),
-            _ => None,
-        }
+        [Self::Reverb, Self::Pusher, Self::Hearth].into_iter().find(|driver| driver.name() == name)
     }
 }
 
@@ -44,7 +48,7 @@ pub(crate) enum Prefix {
 }
 
 impl Prefix {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reverb => "REVERB",
             Self::Pusher => "PUSHER",
@@ -90,6 +94,15 @@ impl Api {
 }
 
 impl OfEnv {
+    /// Whether the settings say something else of the same application.
+    pub(crate) fn clashes_with(&self, apps: &[NamedApp]) -> bool {
+        apps.iter().any(|NamedApp { app, .. }| {
+            let (same_id, same_key) = (*app.id == *self.id, *app.key == *self.key);
+            let same_secret = app.secret.expose() == self.secret;
+            (same_id || same_key) && !(same_id && same_key && same_secret)
+        })
+    }
+
     fn read(env: &DotEnv<'_>, prefix: Prefix) -> Option<Self> {
         let variable =
             |name: &str| env.filled(&format!("{}_{name}", prefix.name())).map(str::to_owned);
