@@ -39,6 +39,13 @@ mod testing;
 mod door;
 mod peer;
 
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::door::fuzzing::{head, wishes};
+}
+
 pub use call::{
     Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
 };
