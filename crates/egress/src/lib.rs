@@ -58,3 +58,4 @@ pub use key::{
 pub use memory::{recall, remember};
 pub use options::Options;
 pub use stats::{OriginReport, OriginStats};
+pub use tls::system_authorities;

@@ -48,6 +48,8 @@ pub(crate) enum Topic {
     Php,
     /// How a request meets PHP.
     Model,
+    /// Outgoing calls.
+    Egress,
     /// Addresses and certificates.
     Listeners,
     /// Limits of the process and features of the kernel.
@@ -61,6 +63,7 @@ impl Topic {
             Self::Application => "application",
             Self::Php => "php",
             Self::Model => "model",
+            Self::Egress => "egress",
             Self::Listeners => "listeners",
             Self::System => "system",
         }
