@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use testkit::{
-    Greeting, Origin, ProcessFacts, Running, Step, Turn, certificates, eventually, routes,
+    Client, Greeting, Origin, ProcessFacts, Running, Step, Turn, certificates, eventually, routes,
 };
 
 use crate::broker::Broker;
@@ -358,4 +358,43 @@ fn nothing_is_smuggled_in_a_body() {
             seen.iter().map(testkit::Seen::path).filter(|path| *path != "/broken").collect();
         assert_eq!(paths, ["/extended", "/trailed", "/two"]);
     }
+}
+
+#[test]
+fn who_waits_and_what_was_saved_is_told_by_origin() {
+    let settings = [("HEARTH_EGRESS_CONNECTIONS", "1"), ("HEARTH_EGRESS_QUEUE_TIMEOUT", "25s")];
+    let broker = Broker::start_with(&settings, &["--admin", "127.0.0.1:0"]);
+    let admin = broker.process.log().wait_for("admin on http://");
+    let admin = admin.rsplit('/').next().unwrap().parse().unwrap();
+    let told = |line: &str| {
+        let metrics = Client::connect(admin).unwrap().get("/metrics").unwrap().text();
+        assert!(!metrics.is_empty());
+        metrics.lines().any(|known| known == line)
+    };
+    let secure = Origin::tls(routes);
+    for _ in 0..3 {
+        assert_eq!(broker.curl(&[], &secure.url("/bytes/3")).body.len(), 3);
+    }
+    let name = secure.url("");
+    let name = name.trim_end_matches('/');
+    eventually("what was saved is told", LIMIT, || {
+        told(&format!("hearth_egress_handshakes_saved_total{{origin=\"{name}\"}} 2"))
+            && told(&format!("hearth_egress_handshakes_total{{origin=\"{name}\"}} 1"))
+    });
+
+    let plain = Origin::plain(|_| Turn::Never);
+    let name = plain.url("");
+    let name = name.trim_end_matches('/');
+    let request = format!("GET {} HTTP/1.1\r\nHost: hearth\r\n\r\n", plain.url("/"));
+    let callers: Vec<UnixStream> = (0..3).map(|_| ask(&broker, &request)).collect();
+    eventually("two wait for the one connection", LIMIT, || {
+        told(&format!("hearth_egress_waiting{{origin=\"{name}\"}} 2"))
+            && told(&format!("hearth_egress_connections{{origin=\"{name}\"}} 1"))
+            && told("hearth_egress_callers 3")
+    });
+    drop(callers);
+    eventually("nobody waits any more", LIMIT, || {
+        told(&format!("hearth_egress_waiting{{origin=\"{name}\"}} 0"))
+            && told("hearth_egress_callers 0")
+    });
 }
