@@ -30,9 +30,7 @@ pub(crate) fn look(
     }
     match &egress.socket.0 {
         Some(path) => socket(report, path),
-        None => {
-            report.fine(Topic::Egress, "the broker's socket is made in the server's private folder")
-        }
+        None => report.fine(Topic::Egress, "the broker's socket goes into the server's folder"),
     }
     authorities(report, egress.ca.0.as_deref());
     if egress.deny.is_empty() {
