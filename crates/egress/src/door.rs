@@ -4,9 +4,12 @@ mod control;
 mod declined;
 mod fields;
 mod files;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod head;
 mod http;
 mod refusal;
+mod shortage;
 mod socket;
 mod target;
 mod wire;
