@@ -39,6 +39,9 @@ mod users;
 #[cfg(test)]
 mod testing;
 
+pub mod api;
+pub mod webhook;
+
 pub use app::{App, History, Limits, Rights, Secret};
 pub use apps::{Answer, AppRef, Apps, FixedApps, Found};
 pub use cache::CacheReport;
