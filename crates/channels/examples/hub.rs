@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use channels::hub::{self, Address, Handover, Hub, Listen, Options, Stream, Visitor};
 use channels::{
-    App, AppRef, Apps, Author, ChannelName, Channels, FixedApps, Found, Limits, NoObserver,
-    Publication, Rights, Secret,
+    App, AppRef, Author, ChannelName, Channels, FixedApps, Found, Limits, NoObserver, Publication,
+    Rights, Secret,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -137,7 +137,7 @@ impl Default for Limits {
             queue_messages: 10_000,
             activity_timeout: Duration::from_secs(30),
             pong_timeout: Duration::from_secs(10),
-            cache: Duration::from_secs(30 * 60),
+            cache: Duration::from_mins(30),
         }
     }
 }

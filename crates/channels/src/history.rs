@@ -5,8 +5,8 @@
 //! - Offsets begin anew only with a new epoch.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
+use crate::app::History;
 use crate::encoded::Encoded;
 use crate::moment::Moment;
 use crate::socket_id::SocketId;
@@ -31,9 +31,9 @@ pub(crate) struct Kept {
 
 #[derive(Debug)]
 struct Event {
-    at: Moment,
+    until: Moment,
     message: Encoded,
-    /// Who had it already.
+    /// Who did not want to hear it.
     except: Option<SocketId>,
 }
 
@@ -50,29 +50,24 @@ impl Kept {
         self.events.is_empty()
     }
 
-    /// What the next event will have.
-    pub(crate) fn next_offset(&self) -> u64 {
-        self.offset + 1
-    }
-
-    /// Keeps the next event, and no more than `limit`.
+    /// Keeps the next event: it has the next offset.
     pub(crate) fn add(
         &mut self,
         message: Encoded,
         except: Option<SocketId>,
-        limit: usize,
+        history: &History,
         now: Moment,
     ) {
         self.offset += 1;
-        self.events.push_back(Event { at: now, message, except });
-        while self.events.len() > limit {
+        self.events.push_back(Event { until: now + history.age, message, except });
+        while self.events.len() > history.events {
             self.events.pop_front();
         }
     }
 
-    /// Forgets what is older than `age`.
-    pub(crate) fn expire(&mut self, age: Duration, now: Moment) {
-        while self.events.front().is_some_and(|event| event.at + age <= now) {
+    /// Forgets what is too old.
+    pub(crate) fn expire(&mut self, now: Moment) {
+        while self.next_end().is_some_and(|end| end <= now) {
             self.events.pop_front();
         }
         if self.events.len() * 4 < self.events.capacity() {
@@ -80,23 +75,22 @@ impl Kept {
         }
     }
 
-    /// When the newest event is forgotten; none when nothing is kept.
-    pub(crate) fn ends(&self, age: Duration) -> Option<Moment> {
-        self.events.back().map(|event| event.at + age)
+    /// When the oldest event will be too old; none when nothing is kept.
+    pub(crate) fn next_end(&self) -> Option<Moment> {
+        self.events.front().map(|event| event.until)
     }
 
-    /// What came after `position`, but for what `socket` itself had said; none when not all of it is kept.
+    /// What came after `position`, but for what `socket` did not want to hear; none when not all of it is kept.
     pub(crate) fn since(
         &self,
         position: Position,
         socket: Option<SocketId>,
     ) -> Option<Vec<Encoded>> {
-        let missed = self.offset.checked_sub(position.offset)?;
-        let missed = usize::try_from(missed).ok()?;
-        let first = self.events.len().checked_sub(missed)?;
         if position.epoch != self.epoch {
             return None;
         }
+        let missed = usize::try_from(self.offset.checked_sub(position.offset)?).ok()?;
+        let first = self.events.len().checked_sub(missed)?;
         let events = self.events.range(first..);
         let others = events.filter(|event| socket.is_none() || event.except != socket);
         Some(others.map(|event| event.message.clone()).collect())

@@ -28,6 +28,7 @@ mod encoded;
 mod hello;
 mod message;
 mod observer;
+mod peers;
 
 mod cache;
 mod channels;
@@ -42,10 +43,13 @@ pub mod hub;
 #[cfg(test)]
 mod testing;
 
+pub mod api;
+pub mod webhook;
+
 pub use app::{App, History, Limits, Rights, Secret};
 pub use apps::{Answer, AppRef, Apps, FixedApps, Found};
 pub use cache::CacheReport;
-pub use channels::Channels;
+pub use channels::{Channels, Records};
 pub use close::Close;
 pub use delivery::{ChannelId, Delivery, Full, Offset, Outlet, Seat};
 pub use encoded::Encoded;
@@ -54,13 +58,14 @@ pub use history::Position;
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
 pub use observer::{Happening, NoObserver, Observer};
+pub use peers::{News, NodeId, Origin, Peers};
 pub use presence::Member;
 pub use registry::{
     Author, ChannelReport, EVENT_LOOPS, Joined, Publication, PublishRefused, Registry, Resume,
     SubscribeRefused, Subscription,
 };
 pub use session::{Join, Out, Session};
-pub use socket_id::SocketId;
+pub use socket_id::{InvalidSocketId, SocketId};
 pub use statistics::{Counters, Number, Statistics};
 
 /// Entries for fuzz targets.

@@ -53,13 +53,13 @@ pub(crate) struct Subscribe<'a> {
     pub(crate) auth: Option<Cow<'a, str>>,
     pub(crate) channel_data: Option<Cow<'a, str>>,
     /// Where it was before its connection broke.
-    pub(crate) resume: Option<Resume<'a>>,
+    pub(crate) resume: Option<Resume>,
 }
 
 /// A place in a channel's history, as a client has it.
 #[derive(Debug)]
-pub(crate) struct Resume<'a> {
-    pub(crate) epoch: Cow<'a, str>,
+pub(crate) struct Resume {
+    pub(crate) epoch: u64,
     pub(crate) offset: u64,
     /// The socket it had then: what that one said is not new to it.
     pub(crate) socket_id: Option<SocketId>,
@@ -151,10 +151,10 @@ impl<'a> Inner<'a> {
 }
 
 /// What makes no sense as a place in the history counts as none: the client gets what is new, and is told where it is.
-fn resume(value: Raw<'_>) -> Option<Resume<'_>> {
+fn resume(value: Raw<'_>) -> Option<Resume> {
     let [epoch, offset, socket_id] = value.pick(["epoch", "offset", "socket_id"]);
     Some(Resume {
-        epoch: epoch?.string()?,
+        epoch: u64::from_str_radix(&epoch?.string()?, 16).ok()?,
         offset: offset?.unsigned()?,
         socket_id: socket_id.and_then(Raw::string).and_then(|id| id.parse().ok()),
     })
@@ -271,7 +271,7 @@ pub(crate) fn watchlist_event<'a>(name: &str, users: impl Iterator<Item = &'a st
 /// An event as subscribers get it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
-    pub(crate) event: &'a str,
+    pub(crate) name: &'a str,
     pub(crate) channel: &'a str,
     /// JSON.
     pub(crate) data: &'a str,
@@ -284,9 +284,9 @@ pub(crate) struct Event<'a> {
 impl Event<'_> {
     pub(crate) fn encode(&self) -> Encoded {
         let mut text =
-            String::with_capacity(self.event.len() + self.channel.len() + self.data.len() + 80);
+            String::with_capacity(self.name.len() + self.channel.len() + self.data.len() + 80);
         text.push_str(r#"{"event":"#);
-        push_string(&mut text, self.event);
+        push_string(&mut text, self.name);
         text.push_str(r#","channel":"#);
         push_string(&mut text, self.channel);
         text.push_str(r#","data":"#);

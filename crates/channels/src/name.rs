@@ -67,11 +67,25 @@ impl ChannelName {
             (Access::Public, text)
         };
         let of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-=@,.;".contains(&byte);
-        if !text.trim_start_matches(TO_USER).bytes().all(of_a_name) {
+        let all = if access == Access::User { rest } else { text };
+        if all.is_empty() {
+            return Err(InvalidName::Empty);
+        }
+        if !all.bytes().all(of_a_name) {
             return Err(InvalidName::Character);
         }
         let cache = access != Access::User && rest.starts_with("cache-");
         Ok(Self { text: text.into(), access, cache })
+    }
+
+    /// The channel on which the server speaks to one user: the only one there is. Not every user's id can stand in a name.
+    pub fn to_user(user_id: &str, limit: usize) -> Result<Self, InvalidName> {
+        Self::new(&format!("{TO_USER}{user_id}"), limit)
+    }
+
+    /// Whose channel it is, if the server speaks to one user on it.
+    pub fn user_id(&self) -> Option<&str> {
+        self.text.strip_prefix(TO_USER)
     }
 
     /// As clients write it.
@@ -121,8 +135,17 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         assert_eq!(ChannelName::new("", 164), Err(InvalidName::Empty));
+        assert_eq!(ChannelName::new("#server-to-user-", 164), Err(InvalidName::Empty));
         assert_eq!(ChannelName::new("abc", 2), Err(InvalidName::TooLong { limit: 2 }));
-        for text in ["a b", "#a", "ä", "a/b", "a\n", "#server-to-user-a b"] {
+        for text in [
+            "a b",
+            "#a",
+            "ä",
+            "a/b",
+            "a\n",
+            "#server-to-user-a b",
+            "#server-to-user-#server-to-user-a",
+        ] {
             assert_eq!(ChannelName::new(text, 164), Err(InvalidName::Character), "{text}");
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! Invariants
 //! - Deliveries of one channel stand in every event loop's inbox in one order, and who subscribes hears exactly those published after it.
-//! - A lock is held for lines: over one channel's record and over putting deliveries into inboxes, never over a socket, a clock or another lock of ours.
+//! - A lock is held for lines: over one channel's record and over putting deliveries into inboxes, never over a socket or a clock, nor while another channel is locked.
 //! - Nothing costs more when a channel has more subscribers, but for telling a new member of the others.
 //! - A channel that nobody hears and that keeps nothing is gone, and its memory with it.
 //! - Names are attackers' choice: shards and tables are found by a hash with a random key.
 
 mod channel;
+mod elsewhere;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,8 +27,9 @@ use crate::delivery::{ChannelId, Delivery, Offset, Outlet};
 use crate::encoded::Encoded;
 use crate::history::Position;
 use crate::moment::Moment;
-use crate::name::ChannelName;
+use crate::name::{Access, ChannelName};
 use crate::observer::Observer;
+use crate::peers::{News, NodeId, Origin, Peers};
 use crate::presence::Member;
 use crate::socket_id::SocketId;
 use crate::statistics::{Counters, Statistics};
@@ -46,6 +48,7 @@ pub struct Registry {
     next_id: AtomicU64,
     outlets: Outlets,
     observer: Arc<dyn Observer>,
+    peers: OnceLock<Arc<dyn Peers>>,
     statistics: Arc<Statistics>,
 }
 
@@ -60,13 +63,10 @@ type Due = BinaryHeap<Reverse<(Moment, u64, ChannelId)>>;
 
 impl Shard {
     /// Takes out the next record whose time has come.
-    fn next_due(&mut self, now: Moment) -> Option<(u64, ChannelId)> {
-        let Reverse((at, hash, id)) = *self.due.peek()?;
-        if at > now {
-            return None;
-        }
+    fn next_due(&mut self, now: Moment) -> Option<(Moment, u64, ChannelId)> {
+        let Reverse(next) = *self.due.peek().filter(|Reverse((at, ..))| *at <= now)?;
         self.due.pop();
-        Some((hash, id))
+        Some(next)
     }
 }
 
@@ -241,8 +241,18 @@ impl Registry {
             next_id: AtomicU64::new(1),
             outlets: Outlets::new(),
             observer,
+            peers: OnceLock::new(),
             statistics,
         }
+    }
+
+    /// From now on there are other nodes. Only the first call counts.
+    pub(crate) fn connect(&self, peers: Arc<dyn Peers>) {
+        let _connected_before = self.peers.set(peers);
+    }
+
+    pub(crate) fn peers(&self) -> Option<&dyn Peers> {
+        self.peers.get().map(|peers| &**peers)
     }
 
     pub(crate) fn outlets(&self) -> &Outlets {
@@ -258,6 +268,7 @@ impl Registry {
     ) -> Result<Joined, SubscribeRefused> {
         let counters = self.statistics.of(&app.id);
         self.with(app, subscription.channel, now, |channel| {
+            channel.belongs_to(app);
             channel.join(&self.around(app, &counters, now), subscription)
         })
     }
@@ -290,10 +301,10 @@ impl Registry {
             channel.belongs_to(app);
             channel.publish(&around, publication)
         };
-        if Channel::keeps(app, publication.channel) {
+        if Channel::keeps(app, publication.channel) || around.peers.is_some() {
             self.with(app, publication.channel, now, publish)
         } else {
-            // What nobody hears and nothing keeps leaves no trace.
+            // What nobody hears and nothing keeps leaves no trace. Other nodes may hear it, whatever is known of them.
             counters.published.increase();
             self.with_known(app, publication.channel.as_str(), now, publish).unwrap_or(Ok(()))
         }
@@ -304,13 +315,16 @@ impl Registry {
         self.with_known(app, name, now, |channel| channel.report(now))
     }
 
-    /// What is known of all channels of an application that somebody hears and whose names begin so.
+    /// What is known of all channels of an application that somebody hears and whose names begin so. The channels of users are only among them when the
+    /// prefix asks for them.
     pub fn channels(&self, app: &App, prefix: &str, now: Moment) -> Vec<ChannelReport> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
             let ours = shard.channels.iter().filter(|channel| {
-                channel.app().id == app.id && channel.name().as_str().starts_with(prefix)
+                channel.app().id == app.id
+                    && channel.name().as_str().starts_with(prefix)
+                    && (channel.name().access() != Access::User || prefix.starts_with('#'))
             });
             found
                 .extend(ours.map(|channel| channel.report(now)).filter(ChannelReport::is_occupied));
@@ -323,19 +337,56 @@ impl Registry {
         self.with_known(app, name, now, |channel| channel.members()).unwrap_or_default()
     }
 
+    /// Another node told of a channel.
+    pub(crate) fn hear(
+        &self,
+        from: Origin,
+        app: &Arc<App>,
+        name: &ChannelName,
+        news: &News<'_>,
+        now: Moment,
+    ) {
+        let counters = self.statistics.of(&app.id);
+        let around = self.around(app, &counters, now);
+        let hear = |channel: &mut Channel| {
+            channel.belongs_to(app);
+            channel.hear(&around, from, news);
+        };
+        let makes_a_record = match news {
+            News::Published(_) => Channel::keeps(app, name),
+            News::Last { .. } | News::Member { .. } => true,
+            News::Subscribers { count, .. } => *count > 0,
+            _ => false,
+        };
+        if makes_a_record {
+            self.with(app, name, now, hear);
+        } else {
+            self.with_known(app, name.as_str(), now, hear);
+        }
+    }
+
+    /// Forgets what another node told in other rounds than `round`.
+    pub(crate) fn forget_node(&self, node: NodeId, round: Option<u32>, now: Moment) {
+        self.each(
+            now,
+            |channel| channel.has_old(node, round),
+            |channel, around| {
+                channel.forget_node(around, node, round);
+            },
+        );
+    }
+
+    /// Tells other nodes all that this one knows of channels by itself.
+    pub(crate) fn tell_all(&self, now: Moment) {
+        self.each(now, |_| true, |channel, around| channel.tell_all(around));
+    }
+
     /// Forgets what is too old. The hub calls it about once a second, from one of its loops.
     pub fn tick(&self, now: Moment) {
         for shard in &self.shards {
             let shard = &mut *lock(shard);
-            while let Some((hash, id)) = shard.next_due(now) {
-                let Ok(found) = shard.channels.find_entry(hash, |channel| channel.id() == id)
-                else {
-                    continue;
-                };
-                self.visit(&mut shard.due, found, now, |channel| {
-                    let app = Arc::clone(channel.app());
-                    channel.wake(&self.around(&app, &self.statistics.of(&app.id), now));
-                });
+            while let Some((at, hash, id)) = shard.next_due(now) {
+                self.with_id(shard, hash, id, now, |channel, around| channel.wake(around, at));
             }
             if shard.due.len() * 8 < shard.due.capacity() {
                 let room = shard.due.len() * 2;
@@ -359,6 +410,7 @@ impl Registry {
             app,
             outlets: &self.outlets,
             observer: &*self.observer,
+            peers: self.peers(),
             counters,
             random: &self.random,
             now,
@@ -385,15 +437,19 @@ impl Registry {
         let hash = self.hash(&app.id, name.as_str());
         let mut shard = self.shard(hash);
         let shard = &mut *shard;
-        let is_it = |channel: &Box<Channel>| channel.is(&app.id, name.as_str());
-        let found = match shard.channels.entry(hash, is_it, |channel| channel.hash()) {
+        let entry = shard.channels.entry(
+            hash,
+            |channel| channel.is(&app.id, name.as_str()),
+            |channel| channel.hash(),
+        );
+        let found = match entry {
             Entry::Occupied(found) => found,
             Entry::Vacant(vacant) => {
                 let id = ChannelId(self.next_id.fetch_add(1, Ordering::Relaxed));
                 vacant.insert(Box::new(Channel::new(id, hash, app, name)))
             }
         };
-        self.visit(&mut shard.due, found, now, act)
+        visit(&mut shard.due, found, now, act)
     }
 
     /// Does something with a channel's record, if there is one.
@@ -408,25 +464,62 @@ impl Registry {
         let mut shard = self.shard(hash);
         let shard = &mut *shard;
         let found = shard.channels.find_entry(hash, |channel| channel.is(&app.id, name)).ok()?;
-        Some(self.visit(&mut shard.due, found, now, act))
+        Some(visit(&mut shard.due, found, now, act))
     }
 
-    /// Does something with a record, and sees to what follows: that it is gone when nothing needs it, and looked at again when it is time.
-    fn visit<T>(
+    /// Does something with all records for which `wanted` holds, each with a lock of its own.
+    fn each(
         &self,
-        due: &mut Due,
-        mut found: OccupiedEntry<'_, Box<Channel>>,
         now: Moment,
-        act: impl FnOnce(&mut Channel) -> T,
-    ) -> T {
-        let channel = found.get_mut();
-        let result = act(channel);
-        if channel.is_needless(now) {
-            let (_, vacant) = found.remove();
-            shrink(vacant.into_table());
-        } else if let Some(at) = channel.next_wake(now) {
-            due.push(Reverse((at, channel.hash(), channel.id())));
+        wanted: impl Fn(&Channel) -> bool,
+        act: impl Fn(&mut Channel, &Around<'_>),
+    ) {
+        for shard in &self.shards {
+            let found: Vec<_> = {
+                let shard = lock(shard);
+                let wanted = shard.channels.iter().filter(|channel| wanted(channel));
+                wanted.map(|channel| (channel.hash(), channel.id())).collect()
+            };
+            for (hash, id) in found {
+                self.with_id(&mut lock(shard), hash, id, now, &act);
+            }
         }
-        result
     }
+
+    /// Does something with the record of this id, if it still is there.
+    fn with_id(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        id: ChannelId,
+        now: Moment,
+        act: impl FnOnce(&mut Channel, &Around<'_>),
+    ) {
+        let Ok(found) = shard.channels.find_entry(hash, |channel| channel.id() == id) else {
+            return;
+        };
+        visit(&mut shard.due, found, now, |channel| {
+            let app = Arc::clone(channel.app());
+            let counters = self.statistics.of(&app.id);
+            act(channel, &self.around(&app, &counters, now));
+        });
+    }
+}
+
+/// Does something with a record, and sees to what follows: that it is gone when nothing needs it, and looked at again when it is time.
+fn visit<T>(
+    due: &mut Due,
+    mut found: OccupiedEntry<'_, Box<Channel>>,
+    now: Moment,
+    act: impl FnOnce(&mut Channel) -> T,
+) -> T {
+    let channel = found.get_mut();
+    let result = act(channel);
+    if channel.is_needless(now) {
+        let (_, vacant) = found.remove();
+        shrink(vacant.into_table());
+    } else if let Some(at) = channel.next_wake(now) {
+        due.push(Reverse((at, channel.hash(), channel.id())));
+    }
+    result
 }

@@ -5,6 +5,10 @@
 //! - Whatever a client says, it gets an answer or silence, and the process goes on.
 //! - A session that ends leaves every channel it was in, and nothing of it stays anywhere.
 
+mod client_event;
+mod sign_in;
+mod subscribe;
+
 use std::sync::Arc;
 
 use crate::app::App;
@@ -13,14 +17,14 @@ use crate::close::{Close, NOT_UNDERSTOOD};
 use crate::delivery::{ChannelId, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::hello::Hello;
-use crate::message::{self, Said, Subscribe};
+use crate::message::{self, Said};
 use crate::moment::Moment;
 use crate::name::ChannelName;
 use crate::presence::Member;
 use crate::rate::Bucket;
-use crate::registry::Subscription;
 use crate::socket_id::SocketId;
 use crate::statistics::Counters;
+use sign_in::SignedIn;
 
 /// What an event loop has to do for a socket after a turn of its session, in this order.
 #[derive(Debug, Default)]
@@ -71,8 +75,10 @@ pub struct Session {
     heard: Moment,
     /// It was asked whether it is there, and has not said anything since.
     asked: Option<Moment>,
+    /// What it may still say to others; none until it says something.
     client_events: Option<Box<Bucket>>,
-    /// By name.
+    user: Option<Box<SignedIn>>,
+    /// In the order of names.
     subscriptions: Vec<Subscribed>,
 }
 
@@ -81,30 +87,6 @@ struct Subscribed {
     name: ChannelName,
     channel: ChannelId,
     member: Option<Arc<Member>>,
-}
-
-/// Why a subscription is refused, as the client is told.
-struct Refused {
-    kind: &'static str,
-    message: String,
-    status: u16,
-}
-
-impl Refused {
-    /// Another name, or other data, might do.
-    fn invalid(why: impl ToString) -> Self {
-        Self { kind: "InvalidSubscription", message: why.to_string(), status: 400 }
-    }
-
-    /// The application did not allow it.
-    fn auth(why: impl ToString) -> Self {
-        Self { kind: "AuthError", message: why.to_string(), status: 401 }
-    }
-
-    /// There are too many.
-    fn limit(why: impl ToString) -> Self {
-        Self { kind: "LimitReached", message: why.to_string(), status: 403 }
-    }
 }
 
 impl Session {
@@ -138,6 +120,7 @@ impl Session {
             heard: now,
             asked: None,
             client_events: None,
+            user: None,
             subscriptions: Vec::new(),
         })
     }
@@ -166,8 +149,12 @@ impl Session {
             Ok(Said::Pong) => {}
             Ok(Said::Subscribe(subscribe)) => self.subscribe(&subscribe, channels, now, out),
             Ok(Said::Unsubscribe { channel }) => self.unsubscribe(&channel, channels, now, out),
-            Ok(Said::SignIn { .. }) => {}
-            Ok(Said::Client { .. }) => {}
+            Ok(Said::SignIn { auth, user_data }) => {
+                self.sign_in(&auth, &user_data, channels, now, out);
+            }
+            Ok(Said::Client { event, channel, data }) => {
+                self.client_event(&event, &channel, data, channels, now, out);
+            }
             Err(malformed) => {
                 out.frames.push(message::error(NOT_UNDERSTOOD, &malformed.to_string()));
             }
@@ -214,70 +201,18 @@ impl Session {
         for subscribed in &self.subscriptions {
             self.leave(subscribed, channels, now);
         }
+        if let Some(user) = &self.user {
+            self.sign_out(user, channels);
+        }
         self.counters.connections.decrease();
-    }
-
-    fn subscribe(
-        &mut self,
-        subscribe: &Subscribe<'_>,
-        channels: &Channels,
-        now: Moment,
-        out: &mut Out,
-    ) {
-        if let Err(refused) = self.try_subscribe(subscribe, channels, now, out) {
-            self.counters.subscription_errors.increase();
-            out.frames.push(message::subscription_error(
-                &subscribe.channel,
-                refused.kind,
-                &refused.message,
-                refused.status,
-            ));
-        }
-    }
-
-    fn try_subscribe(
-        &mut self,
-        subscribe: &Subscribe<'_>,
-        channels: &Channels,
-        now: Moment,
-        out: &mut Out,
-    ) -> Result<(), Refused> {
-        let limits = &self.app.limits;
-        let name = ChannelName::new(&subscribe.channel, limits.channel_name)
-            .map_err(|why| Refused::invalid(why))?;
-        let Err(place) = self.find(name.as_str()) else {
-            return Err(Refused::invalid("this connection is subscribed to the channel already"));
-        };
-        if self.subscriptions.len() >= limits.subscriptions {
-            return Err(Refused::limit("this connection has as many subscriptions as it may"));
-        }
-        let subscription = Subscription {
-            channel: &name,
-            event_loop: self.seat.event_loop,
-            member: None,
-            resume: None,
-        };
-        let joined = channels
-            .registry()
-            .subscribe(&self.app, &subscription, now)
-            .map_err(|why| Refused::limit(why))?;
-        out.frames.push(message::about(
-            "pusher_internal:subscription_succeeded",
-            name.as_str(),
-            "{}",
-        ));
-        out.joined.push(Join { channel: joined.channel, after: joined.after });
-        self.counters.subscribed.increase();
-        self.counters.subscriptions.increase();
-        self.subscriptions.reserve_exact(1);
-        self.subscriptions
-            .insert(place, Subscribed { name: joined.name, channel: joined.channel, member: None });
-        Ok(())
     }
 
     fn unsubscribe(&mut self, channel: &str, channels: &Channels, now: Moment, out: &mut Out) {
         let Ok(place) = self.find(channel) else { return };
         let subscribed = self.subscriptions.remove(place);
+        if self.subscriptions.is_empty() {
+            self.subscriptions = Vec::new();
+        }
         self.leave(&subscribed, channels, now);
         out.left.push(subscribed.channel);
     }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    App, ChannelId, Channels, Close, Delivery, FixedApps, Full, Hello, Limits, Moment, NoObserver,
-    Observer, Offset, Out, Outlet, Rights, Seat, Secret, Session, SocketId,
+    App, Author, ChannelId, ChannelName, Channels, Close, Delivery, FixedApps, Full, Happening,
+    Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication, PublishRefused,
+    Rights, Seat, Secret, Session, SocketId, auth,
 };
 
 /// An application with Pusher's limits.
@@ -123,6 +124,74 @@ impl Loop {
         self.turn();
     }
 
+    /// A client subscribes with what its application signed, and what it got of it.
+    pub(crate) fn subscribe(
+        &mut self,
+        socket: u32,
+        channel: &str,
+        channel_data: Option<&str>,
+    ) -> Vec<Value> {
+        self.got(socket);
+        let text = self.signed_subscribe(socket, channel, channel_data).to_string();
+        self.says(socket, &text);
+        self.events(socket)
+    }
+
+    /// What such a client says.
+    pub(crate) fn signed_subscribe(
+        &self,
+        socket: u32,
+        channel: &str,
+        channel_data: Option<&str>,
+    ) -> Value {
+        let auth = auth::sign_subscription(&self.app, self.id(socket), channel, channel_data);
+        let mut data = json!({"channel": channel, "auth": auth});
+        if let Some(channel_data) = channel_data {
+            data["channel_data"] = channel_data.into();
+        }
+        json!({"event": "pusher:subscribe", "data": data})
+    }
+
+    /// A client leaves a channel.
+    pub(crate) fn unsubscribe(&mut self, socket: u32, channel: &str) {
+        let text = json!({"event": "pusher:unsubscribe", "data": {"channel": channel}});
+        self.says(socket, &text.to_string());
+    }
+
+    /// A client signs in, and what it got of it.
+    pub(crate) fn sign_in(&mut self, socket: u32, user_data: &str) -> Vec<Value> {
+        self.got(socket);
+        let auth = auth::sign_sign_in(&self.app, self.id(socket), user_data);
+        let data = json!({"auth": auth, "user_data": user_data});
+        self.says(socket, &json!({"event": "pusher:signin", "data": data}).to_string());
+        self.events(socket)
+    }
+
+    /// The application publishes.
+    pub(crate) fn publish(
+        &mut self,
+        channel: &str,
+        event: &str,
+        data: &str,
+    ) -> Result<(), PublishRefused> {
+        self.publish_but(channel, event, data, None)
+    }
+
+    pub(crate) fn publish_but(
+        &mut self,
+        channel: &str,
+        event: &str,
+        data: &str,
+        except: Option<SocketId>,
+    ) -> Result<(), PublishRefused> {
+        let channel = ChannelName::new(channel, 200).unwrap();
+        let author = Author::Server { except };
+        let publication = Publication { channel: &channel, event, data, author };
+        let result = self.channels.registry().publish(&self.app, &publication, self.now);
+        self.turn();
+        result
+    }
+
     /// Time passes.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
@@ -143,6 +212,12 @@ impl Loop {
         }
         gone.session.closed(&self.channels, self.now);
         self.turn();
+    }
+
+    pub(crate) fn close_all(&mut self) {
+        for socket in self.sockets.keys().copied().collect::<Vec<_>>() {
+            self.close(socket);
+        }
     }
 
     pub(crate) fn id(&self, socket: u32) -> SocketId {
@@ -210,7 +285,41 @@ impl Loop {
     }
 }
 
-fn read(text: &str) -> Value {
+/// Remembers what happened, in words.
+#[derive(Debug, Default)]
+pub(crate) struct Diary(Mutex<Vec<String>>);
+
+impl Diary {
+    /// What happened since it was asked last.
+    pub(crate) fn read(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Diary {
+    fn happened(&self, _: &Arc<App>, happening: &Happening<'_>) {
+        let line = match happening {
+            Happening::Occupied { channel } => format!("{channel} occupied"),
+            Happening::Vacated { channel } => format!("{channel} vacated"),
+            Happening::MemberAdded { channel, user_id } => format!("{channel} +{user_id}"),
+            Happening::MemberRemoved { channel, user_id } => format!("{channel} -{user_id}"),
+            Happening::SubscriptionCount { channel, count } => format!("{channel} {count}"),
+            Happening::CacheMiss { channel } => format!("{channel} missed"),
+            Happening::ClientEvent { channel, event, data, socket, user_id } => {
+                format!("{channel} {event} {data} {socket} {user_id:?}")
+            }
+        };
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+/// `pusher:subscribe`, for a channel that wants no signature.
+pub(crate) fn subscribe(channel: &str) -> String {
+    json!({"event": "pusher:subscribe", "data": {"channel": channel}}).to_string()
+}
+
+/// A message that the socket got over its inbox or as an answer, read: `data` that is a string with JSON in it, too.
+pub(crate) fn read(text: &str) -> Value {
     let mut message: Value = serde_json::from_str(text).unwrap();
     if let Some(data) = message.get("data").and_then(Value::as_str)
         && let Ok(inner) = serde_json::from_str(data)
