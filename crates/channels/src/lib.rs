@@ -39,6 +39,7 @@ mod users;
 #[cfg(test)]
 mod testing;
 
+pub mod adapter;
 pub mod api;
 pub mod webhook;
 
