@@ -91,6 +91,8 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
             return 0;
         }
         return -1;
+    case FRAME_FROM_BROKER:
+        return type == FRAME_BODY || (type >= FRAME_WANT && type <= FRAME_LOST) ? 0 : -1;
     }
     return -1;
 }

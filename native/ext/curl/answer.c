@@ -154,7 +154,11 @@ static void read_line(struct handle *handle, const char *line, size_t len) {
 }
 
 /* Whether a line of the head says something about the hop alone. */
-static bool is_of_hop(const struct step *step, const char *line, size_t len) {
+static bool is_of_hop(const struct handle *handle, const char *line, size_t len) {
+    const struct step *step = &handle->step;
+    if (handle->way == WAY_FAST) {
+        return false; /* there, heads are the origin's */
+    }
     return is_field(line, len, "Connection") ||
            (strcmp(step->verdict.protocol, "2") == 0 && is_field(line, len, "Transfer-Encoding"));
 }
@@ -164,7 +168,7 @@ static size_t deliver_line(struct handle *handle, char *line, size_t len) {
     struct step *step = &handle->step;
     char status[64];
     size_t sent = len;
-    if (is_of_hop(step, line, len)) {
+    if (is_of_hop(handle, line, len)) {
         return len;
     }
     if (step->location != NULL && is_field(line, len, "Location")) {

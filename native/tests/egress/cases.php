@@ -137,6 +137,8 @@ return function (string $http, string $https): array {
                 'name="f"; filename="cases.php"'
             ),
             "$scheme: post two megabytes" => fn () => run("$base/echo", [CURLOPT_POSTFIELDS => str_repeat('0123456789', 200000)]),
+            "$scheme: post a hundred kilobytes" => fn () => run("$base/echo", [CURLOPT_POSTFIELDS => str_repeat('0123456789', 10000)]),
+            "$scheme: put a string" => fn () => run("$base/echo", [CURLOPT_CUSTOMREQUEST => 'PUT', CURLOPT_POSTFIELDS => 'a=b']),
             "$scheme: put a file" => fn () => run("$base/echo", [
                 CURLOPT_UPLOAD => true,
                 CURLOPT_INFILE => fopen($file, 'r'),
@@ -193,6 +195,24 @@ return function (string $http, string $https): array {
                 ]);
                 return array_map(fn ($line) => str_starts_with(strtolower($line[0]), 'content-length') ? null : $line, $asked);
             },
+            "$scheme: callback that calls" => function () use ($base) {
+                $inner = [];
+                $outer = run("$base/bytes/5", [CURLOPT_WRITEFUNCTION => function ($curl, string $bytes) use ($base, &$inner): int {
+                    $inner[] = run("$base/redirect/1", [CURLOPT_FOLLOWLOCATION => true]);
+                    return strlen($bytes);
+                }]);
+                return [$outer, $inner, run("$base/headers")];
+            },
+            "$scheme: callback that sets options" => function () use ($base) {
+                $curl = handle("$base/bytes/5", [CURLOPT_HEADERFUNCTION => function ($curl, string $line): int {
+                    curl_setopt($curl, CURLOPT_USERAGENT, 'later');
+                    return strlen($line);
+                }]);
+                curl_exec($curl);
+                curl_setopt($curl, CURLOPT_URL, "$base/headers");
+                return seen($curl, curl_exec($curl));
+            },
+            "$scheme: lines of an interim answer" => fn () => lines("$base/early-hints", [CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1]),
             "$scheme: into a file" => function () use ($base) {
                 $to = tmpfile();
                 $seen = run("$base/bytes/5000", [CURLOPT_RETURNTRANSFER => false, CURLOPT_FILE => $to]);

@@ -13,6 +13,25 @@ declare(strict_types=1);
 
 final class Egress
 {
+    /** Cases whose calls go over the frame door, all or some; those of the first list are there for http and for https. */
+    private const FAST_OF_BOTH = [
+        'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
+        'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
+        'an empty answer', 'body callback', 'body callback that refuses', 'callback that calls',
+        'callback that sets options', 'callback that throws', 'compressed, as it is', 'copy', 'cut off', 'delete',
+        'fields of the caller\'s', 'get', 'head', 'head into a file', 'header callback',
+        'header callback that refuses', 'into a file', 'lines of an interim answer', 'no path', 'nobody listens',
+        'one that is taken out', 'post', 'post a hundred kilobytes', 'post nothing', 'private', 'put a string',
+        'redirect with referer', 'redirects are followed', 'redirects are not followed', 'reset',
+        'reset in the place of an answer', 'the head in the answer', 'time limit', 'too many redirects',
+        'what a callback can ask',
+    ];
+    private const FAST = [
+        'HTTP/1.1 only', 'a wish to the broker from outside', 'a wrong pin', 'another name in the certificate',
+        'early refusal', 'empty answer', 'from one scheme to the other', 'no such file of authorities',
+        'no such name', 'not verified', 'rubbish', 'unknown authority', 'service, http: Stripe',
+        'service, https: Stripe',
+    ];
     private string $folder;
     /** @var resource[] */
     private array $processes = [];
@@ -122,14 +141,23 @@ final class Egress
         $observe = [__DIR__ . '/observe.php'];
         $environment = ['EGRESS_ONLY' => $only];
         $stock = json_decode($out = $this->php($observe, null, $environment), true) ?? exit("stock: $out\n0 passed, 1 failed\n");
-        $hearth = json_decode($out = $this->php($observe, $this->socket, $environment), true);
-        if ($hearth === null) {
-            $this->check('the table', 'JSON', $out);
-            return;
+        foreach (['by libcurl' => '0', 'by frames' => '1'] as $way => $frames) {
+            $hearth = json_decode($out = $this->php($observe, $this->socket, $environment, ['-d', "hearth.egress_frames=$frames"]), true);
+            if ($hearth === null) {
+                $this->check("the table $way", 'JSON', $out);
+                continue;
+            }
+            foreach ($stock['seen'] as $name => $seen) {
+                $this->check("$name, $way", $seen, $hearth['seen'][$name] ?? 'not run');
+                $this->check("$name, the way $way", $frames === '1' && self::is_fast($name), $hearth['fast'][$name] > 0);
+            }
         }
-        foreach ($stock as $name => $seen) {
-            $this->check($name, $seen, $hearth[$name] ?? 'not run');
-        }
+    }
+
+    /** Whether calls of a case go over the frame door; all others need libcurl. */
+    private static function is_fast(string $name): bool
+    {
+        return in_array(preg_replace('/^https?: /', '', $name), self::FAST_OF_BOTH, true) || in_array($name, self::FAST, true);
     }
 
     public function beyond(): void
