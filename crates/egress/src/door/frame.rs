@@ -6,7 +6,7 @@
 //! - Each call that was read gets exactly one END, DECLINED or FAILED, or the connection ends.
 //! - Memory per caller is bounded: one frame each way and a piece of a body; between calls a small buffer.
 
-mod heads;
+pub(super) mod heads;
 mod link;
 
 use std::future::poll_fn;

@@ -255,9 +255,9 @@ impl Door {
     async fn call(&self, call: Call, slipped: &Slipped, read: &Read) -> Result<Answer, Refusal> {
         // hyper says `100 Continue` by itself, when the body is wanted before the answer is there.
         let expects = call.request.headers().contains_key(EXPECT);
-        let interim = |(status, headers, _written): crate::Interim<'_>| {
+        let interim = |(status, headers, written): crate::Interim<'_>| {
             if !(expects && status == StatusCode::CONTINUE) {
-                slipped.interim(status, headers);
+                slipped.interim(status, headers, written);
             }
         };
         let answer = Box::pin(self.engine.call(call, interim)).await?;
@@ -268,7 +268,7 @@ impl Door {
                 // hyper has been asked for the body, maybe just now: let it say so before the answer begins.
                 tokio::task::yield_now().await;
             } else {
-                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new());
+                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new(), None);
             }
         }
         final_answer(answer)

@@ -1,6 +1,5 @@
 //! The frame door: real sockets, a caller that writes frames by hand, origins that follow a script.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use egress::{DoorOptions, DoorWatch, Engine, HttpDoor, Options};
@@ -28,7 +27,7 @@ impl Door {
     }
 
     fn with(callers: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let options = DoorOptions {
             socket: folder.path().join("egress.sock"),
             group: None,
@@ -37,7 +36,7 @@ impl Door {
             connect: LONG,
             queue: LONG,
         };
-        let door = HttpDoor::bind(options).unwrap();
+        let door = HttpDoor::bind(options).expect("a socket");
         let (watch, drain) = (door.watch(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(door.serve(Engine::new(Options::default()), drain.clone()));
@@ -45,11 +44,11 @@ impl Door {
     }
 
     fn token(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("egress.token")).unwrap()
+        std::fs::read_to_string(self.folder.path().join("egress.token")).expect("a token")
     }
 
     async fn socket(&self) -> UnixStream {
-        UnixStream::connect(self.folder.path().join("egress.sock")).await.unwrap()
+        UnixStream::connect(self.folder.path().join("egress.sock")).await.expect("a door")
     }
 
     async fn caller(&self) -> Caller {
@@ -90,7 +89,7 @@ impl Came {
     }
 
     fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
+        std::str::from_utf8(&self.body).expect("text")
     }
 }
 
@@ -100,7 +99,7 @@ struct Raw(wire::Header, Vec<u8>);
 
 impl Raw {
     fn decoded(&self) -> FromBroker<'_> {
-        FromBroker::decode(self.0, &self.1).unwrap()
+        FromBroker::decode(self.0, &self.1).expect("a good frame")
     }
 }
 
@@ -110,18 +109,19 @@ impl Caller {
     }
 
     async fn ask(&mut self, control: &str, head: &str, coming: CallBody, body: &[u8]) {
-        wire::send::call(&mut self.out, control.as_bytes(), head.as_bytes(), coming).unwrap();
+        wire::send::call(&mut self.out, control.as_bytes(), head.as_bytes(), coming)
+            .expect("it fits");
         if coming == CallBody::Whole {
             wire::send::body(&mut self.out, body, true);
         }
         let out = std::mem::take(&mut self.out);
-        self.socket.write_all(&out).await.unwrap();
+        self.socket.write_all(&out).await.expect("somebody reads");
     }
 
     /// `None`: the connection has ended.
     async fn frame(&mut self) -> Option<Raw> {
         loop {
-            if let Some(header) = wire::peek(&self.input, Sender::Broker).unwrap()
+            if let Some(header) = wire::peek(&self.input, Sender::Broker).expect("a good frame")
                 && self.input.len() >= header.frame_len()
             {
                 let frame: Vec<u8> = self.input.drain(..header.frame_len()).collect();
@@ -137,7 +137,7 @@ impl Caller {
     /// The rest of the exchange.
     async fn came(&mut self) -> Came {
         let mut came = Came::default();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         loop {
             let frame = self.frame().await.expect("the exchange has an end");
             match frame.decoded() {
@@ -174,7 +174,7 @@ impl Caller {
 }
 
 fn ca() -> (TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let (authority, _) = testkit::certificates().authority.write(folder.path(), "authority");
     let control = format!("ca=\"{}\"", authority.display());
     (folder, control)
@@ -263,14 +263,14 @@ async fn a_large_body_is_asked_for_when_there_is_a_connection() {
         let (mut read, mut write) = caller.socket.into_split();
         let mut writer = JoinSet::new();
         writer.spawn(async move {
-            write.write_all(&out).await.unwrap();
+            write.write_all(&out).await.expect("somebody reads");
             write.forget();
         });
         let mut input = vec![];
         // The echo comes while the body goes: whoever only writes would wait for ever.
         let end = [0, 0, 0, 0, 0x55, 0, 0, 0];
         while !input.ends_with(&end) {
-            assert!(within(read.read_buf(&mut input)).await.unwrap() > 0);
+            assert!(within(read.read_buf(&mut input)).await.expect("more") > 0);
         }
         assert!(input.len() > body.len());
         drop(read);
@@ -340,17 +340,17 @@ async fn abort_ends_the_call_and_keeps_the_connection() {
     eventually("the origin has it", || origin.requests().len() == 1).await;
     wire::send::abort(&mut caller.out);
     let out = std::mem::take(&mut caller.out);
-    caller.socket.write_all(&out).await.unwrap();
+    caller.socket.write_all(&out).await.expect("somebody reads");
     assert_eq!(caller.came().await.refusal(), (true, "body", 0));
     eventually("the origin is free", || origin.open() == 0).await;
     // In the middle of a large answer that nobody reads; frames stay whole.
     let head = Caller::head("GET", &origin.url("/bytes/50000000"), "");
     caller.ask("", &head, CallBody::None, b"").await;
-    assert!(matches!(caller.frame().await.unwrap().decoded(), FromBroker::Answer(_)));
+    assert!(matches!(caller.frame().await.expect("an answer").decoded(), FromBroker::Answer(_)));
     tokio::time::sleep(Duration::from_millis(50)).await;
     wire::send::abort(&mut caller.out);
     let out = std::mem::take(&mut caller.out);
-    caller.socket.write_all(&out).await.unwrap();
+    caller.socket.write_all(&out).await.expect("somebody reads");
     assert_eq!(caller.came().await.refusal(), (true, "body", 0));
     // One that comes too late is skipped, and so is what is left of a body.
     wire::send::abort(&mut caller.out);
@@ -377,7 +377,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
     wire::send::open(&mut opened, door.token().as_bytes());
     let mut call = opened.clone();
     let head = Caller::head("GET", &origin.url("/never"), "");
-    wire::send::call(&mut call, b"", head.as_bytes(), CallBody::None).unwrap();
+    wire::send::call(&mut call, b"", head.as_bytes(), CallBody::None).expect("it fits");
     let with = |begin: &[u8], end: &[u8]| [begin, end].concat();
     for bytes in [
         b"\0\0\0\0\0\0\0\0".to_vec(),
@@ -394,7 +394,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
         with(&opened, &[5, 0, 0, 0, 0x42, 2, 0, 0, 0, 0, 0, 0, b'x', 0, 0, 0, 0, 3, 0, 0, 0]),
     ] {
         let mut socket = door.socket().await;
-        socket.write_all(&bytes).await.unwrap();
+        socket.write_all(&bytes).await.expect("somebody reads");
         let mut rest = vec![];
         let ended = within(socket.read_to_end(&mut rest)).await;
         assert!(rest.is_empty(), "{bytes:?}: {rest:?}");
@@ -403,7 +403,7 @@ async fn garbage_ends_the_connection_and_nothing_goes_out() {
     // Half a frame is waited for, and nothing comes of it.
     for length in 1..call.len() {
         let mut socket = door.socket().await;
-        socket.write_all(&call[..length]).await.unwrap();
+        socket.write_all(&call[..length]).await.expect("somebody reads");
     }
     assert!(origin.requests().len() <= 1, "only the doubled call was whole");
     let mut caller = door.caller().await;
@@ -428,7 +428,6 @@ async fn more_connections_than_may_wait_are_closed_behind_their_call() {
 #[tokio::test]
 async fn a_drain_ends_idle_connections_and_others_behind_their_call() {
     let mut door = Door::open();
-    let release = Arc::new(tokio::sync::Semaphore::new(0));
     let origin = Origin::plain(|_| Reply::text("late").delayed(Duration::from_millis(300)).into());
     let (mut idle, mut busy) = (door.caller().await, door.caller().await);
     assert_eq!(idle.get(&origin.url("/")).await.text(), "late");
@@ -439,5 +438,4 @@ async fn a_drain_ends_idle_connections_and_others_behind_their_call() {
     assert_eq!(busy.came().await.text(), "late");
     assert!(busy.frame().await.is_none());
     assert!(within(door.tasks.join_next()).await.is_some());
-    drop(release);
 }

@@ -78,7 +78,7 @@ impl hyper::rt::Write for Memory<'_> {
 }
 
 /// An answer's head for the caller: as it was written, less what is ours; else made of its fields.
-pub(super) fn answer(
+pub(in crate::door) fn answer(
     status: StatusCode,
     fields: &HeaderMap,
     written: Option<&[u8]>,
