@@ -119,7 +119,11 @@ enum frame_error frame_read_header(
     if (out->length > (body ? FRAME_MAX_BODY : FRAME_MAX_PAYLOAD)) {
         return FRAME_BAD_LENGTH;
     }
-    if (out->type == FRAME_ABORT && out->length != 0) {
+    bool empty = out->type == FRAME_ABORT || out->type == FRAME_WANT || out->type == FRAME_DONE;
+    if (empty && out->length != 0) {
+        return FRAME_BAD_PAYLOAD;
+    }
+    if (from == FRAME_FROM_BROKER && out->type == FRAME_BODY && out->length == 0) {
         return FRAME_BAD_PAYLOAD;
     }
     return FRAME_OK;
