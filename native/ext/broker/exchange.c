@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,6 +45,12 @@ struct exchange {
 /* The connection that waits for the next call. */
 static struct exchange *idle;
 static struct exchange *under_way;
+/* This process, as of the last connection or fork(): a child must not read what is its parent's. */
+static pid_t self;
+
+static void note_fork(void) {
+    self = getpid();
+}
 
 static void *expect_memory(void *memory) {
     if (memory == NULL) {
@@ -85,7 +92,10 @@ static struct exchange *connect_to(const char *socket_path) {
     }
     struct exchange *connection = expect_memory(calloc(1, sizeof *connection));
     connection->fd = fd;
-    connection->owner = getpid();
+    if (self == 0) {
+        pthread_atfork(NULL, NULL, note_fork);
+    }
+    connection->owner = self = getpid();
     connection->room = ROOM;
     connection->input = expect_memory(malloc(ROOM));
     return connection;
@@ -382,7 +392,7 @@ static enum exchange_event next_frame(
 enum exchange_event exchange_next(struct exchange *x, struct exchange_news *news) {
     for (;;) {
         uint8_t type = 0;
-        if (x->ended || x->broken || x->owner != getpid()) {
+        if (x->ended || x->broken || x->owner != self) {
             return EXCHANGE_LOST;
         }
         enum exchange_event event = next_frame(x, news, &type);
@@ -436,7 +446,7 @@ void exchange_end(struct exchange *x) {
     if (*place == x) {
         *place = x->next;
     }
-    bool ours = x->owner == getpid();
+    bool ours = x->owner == self;
     if (ours && !x->ended && !x->broken) {
         give_up(x);
     }

@@ -229,6 +229,162 @@ final class Egress
         ]));
     }
 
+    /** Listens, and answers by hand: the origin or the broker of a test about what is sent how often. */
+    private function listen(string $address): mixed
+    {
+        @unlink(preg_replace('#^unix://#', '', $address));
+        return stream_socket_server($address);
+    }
+
+    /** What comes next over a connection; `` at its end. */
+    private function next_of(mixed $connection): string
+    {
+        stream_set_timeout($connection, 30);
+        return (string) fread($connection, 65536);
+    }
+
+    /** Whether nobody connects for a while. */
+    private function stays_alone(mixed $listener): bool
+    {
+        return @stream_socket_accept($listener, 0.5) === false;
+    }
+
+    /** A script under the extension whose output is read later. */
+    private function begin(string $code, string $socket): array
+    {
+        $command = [PHP_BINARY, '-d', "error_log={$this->folder}/php.log", '-d', "extension={$this->extension}", '-r', $code];
+        $process = proc_open($command, [1 => ['pipe', 'w']], $pipes, null, [
+            'HEARTH_EGRESS' => $socket,
+            'EGRESS_HTTP' => $this->bases[0],
+            'EGRESS_FOLDER' => $this->folder,
+        ]);
+        return [$process, $pipes[1]];
+    }
+
+    private function end(array $begun): string
+    {
+        $out = stream_get_contents($begun[1]);
+        proc_close($begun[0]);
+        return $out;
+    }
+
+    /** Calls a listener's address once and tells the error. */
+    private static function one_call(mixed $listener, string $options): string
+    {
+        return '$curl = curl_init("http://' . stream_socket_get_name($listener, false) . '/");
+            curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, ' . $options . ']);
+            $body = curl_exec($curl);
+            echo curl_errno($curl), "|", curl_error($curl), "|", (string) $body;';
+    }
+
+    private const POST = 'CURLOPT_POSTFIELDS => "paid once"';
+    private const ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+    /** The kept connection when something happens to one of its ends. */
+    public function faults(): void
+    {
+        $origin = $this->listen('tcp://127.0.0.1:0');
+
+        $php = $this->begin(self::one_call($origin, self::POST), $this->socket);
+        $connection = stream_socket_accept($origin, 30);
+        $request = $this->next_of($connection);
+        $this->kill_broker();
+        $this->check('broker killed in a POST: the error', '52|Empty reply from server|', $this->end($php));
+        $this->check('broker killed in a POST: it was out', 1, substr_count($request, "\r\n\r\npaid once"));
+        $this->check('broker killed in a POST: sent once', true, $this->stays_alone($origin));
+        $this->start_broker();
+
+        $php = $this->begin(self::one_call($origin, 'CURLOPT_TIMEOUT => 30'), $this->socket);
+        $connection = stream_socket_accept($origin, 30);
+        $this->next_of($connection);
+        $this->kill_broker();
+        $again = stream_socket_accept($origin, 30);
+        $this->next_of($again);
+        fwrite($again, self::ANSWER);
+        $this->check('broker killed in a GET: made again, directly', '0||ok', $this->end($php));
+        $this->start_broker();
+
+        $php = $this->begin(self::one_call($origin, self::POST), $this->socket);
+        $connection = stream_socket_accept($origin, 30);
+        $this->next_of($connection);
+        proc_terminate($php[0], 9);
+        $this->check('PHP killed in a call: the broker lets go', '', $this->next_of($connection));
+        $this->end($php);
+
+        // Brokers that are none. What they have read decides.
+        $path = "{$this->folder}/false.sock";
+        $broker = $this->listen("unix://$path");
+        foreach ([
+            'closes without reading, POST' => [self::POST, false, '', '0||ok'],
+            'closes without reading, GET' => ['', false, '', '0||ok'],
+            'reads and closes, POST' => [self::POST, true, '', '52|Empty reply from server|'],
+            'reads and closes, GET' => ['', true, '', '0||ok'],
+            'answers garbage, POST' => [self::POST, true, str_repeat("\xff", 100), '52|Empty reply from server|'],
+            'answers half a frame, POST' => [self::POST, true, "\x10\0\0\0\x53\0\0\0", '52|Empty reply from server|'],
+            'answers half a head, POST' => [self::POST, true, "\x04\0\0\0\x53\0\0\0abcd", '52|Empty reply from server|'],
+            'asks for a body that it has, POST' => [self::POST, true, "\0\0\0\0\x51\0\0\0", '52|Empty reply from server|'],
+        ] as $what => [$options, $reads, $answer, $expected]) {
+            $php = $this->begin(self::one_call($origin, $options), $path);
+            // One that was not read is offered once more.
+            for ($i = 0; $i < ($reads ? 1 : 2); $i++) {
+                $connection = stream_socket_accept($broker, 30);
+                $waiting = [$connection];
+                $none = null;
+                stream_select($waiting, $none, $none, 30);
+                if ($reads) {
+                    $this->next_of($connection);
+                    fwrite($connection, $answer);
+                }
+                fclose($connection);
+            }
+            if ($expected === '0||ok') {
+                $direct = stream_socket_accept($origin, 30);
+                $this->next_of($direct);
+                fwrite($direct, self::ANSWER);
+                fclose($direct);
+            }
+            $this->check("a broker that $what", $expected, $this->end($php));
+            $this->check("a broker that $what: nothing twice", true, $this->stays_alone($origin));
+        }
+
+        $many = '$sockets = fn () => count(array_filter(
+                array_map("readlink", glob("/proc/self/fd/*")),
+                fn ($to) => str_starts_with((string) $to, "socket:")
+            ));
+            $before = $sockets();
+            for ($i = 0; $i < 1000; $i++) {
+                $curl = curl_init(getenv("EGRESS_HTTP") . "/echo");
+                curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, CURLOPT_POSTFIELDS => "n$i"]);
+                $bad = ($bad ?? 0) + (curl_exec($curl) !== "n$i");
+            }
+            ob_start();
+            (new ReflectionExtension("hearth"))->info();
+            preg_match("/without libcurl => (\d+)/", ob_get_clean(), $found);
+            unset($curl);
+            echo $bad, " ", $found[1], " ", $sockets() - $before;';
+        $this->check('a thousand calls on one connection', '0 1000 1', $this->end($this->begin($many, $this->socket)));
+
+        $leave = '$call = function (string $path, array $options = []) {
+                $curl = curl_init(getenv("EGRESS_HTTP") . $path);
+                curl_setopt_array($curl, $options + [CURLOPT_RETURNTRANSFER => true]);
+                return curl_exec($curl);
+            };
+            register_shutdown_function(fn () => print(strlen((string) $call("/bytes/5"))));
+            echo strlen($call("/bytes/3"));
+            $call("/bytes/3000000", [CURLOPT_WRITEFUNCTION => function () { LEAVE }]);';
+        foreach (['exit(0);', '@trigger_error("out", E_USER_ERROR);', '$GLOBALS["x"] = str_repeat("x", 1 << 40);'] as $way) {
+            $out = $this->end($this->begin('ini_set("display_errors", "0");' . str_replace('LEAVE', $way, $leave), $this->socket));
+            $this->check("a callback that leaves by $way", '35', $out);
+        }
+    }
+
+    private function kill_broker(): void
+    {
+        proc_terminate($this->processes['broker'], 9);
+        proc_close($this->processes['broker']);
+        unset($this->processes['broker']);
+    }
+
     /** A script that waits, while the file `step` is there, for what is done between its calls. */
     private function with_steps(array $arguments, array $steps): string
     {
@@ -314,6 +470,7 @@ $egress->start_all();
 $egress->table($argv[1] ?? '');
 if (!isset($argv[1])) {
     $egress->beyond();
+    $egress->faults();
     $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
     if (is_executable($fpm)) {
         $egress->fpm($fpm, false);
