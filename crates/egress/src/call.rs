@@ -82,6 +82,8 @@ pub struct CallError {
     pub curl: u8,
     /// Why, as libcurl would say it.
     pub message: String,
+    /// The other end, where there was a connection.
+    pub address: Option<SocketAddr>,
 }
 
 /// What a call that has no answer has come to.

@@ -72,27 +72,7 @@ static long number_parameter(const char *line, const char *key) {
     return parameter(line, key, digits, sizeof digits) ? strtol(digits, NULL, 10) : 0;
 }
 
-static void read_refusal(struct verdict *verdict, const char *line) {
-    const char *reason = line + strcspn(line, ":") + 1;
-    reason += strspn(reason, " ");
-    snprintf(
-        verdict->reason, sizeof verdict->reason, "%.*s", (int)strcspn(reason, "; \r\n"), reason);
-    verdict->error = (int)number_parameter(line, "errno");
-    if (!parameter(line, "message", verdict->message, sizeof verdict->message)) {
-        verdict->message[0] = '\0';
-    }
-}
-
-static void read_timing(struct verdict *verdict, const char *line) {
-    char word[8] = "";
-    verdict->timed = true;
-    verdict->resolved = number_parameter(line, "dns");
-    verdict->connected = number_parameter(line, "connect");
-    verdict->secured = number_parameter(line, "tls");
-    verdict->reused = parameter(line, "reused", word, sizeof word) && strcmp(word, "?1") == 0;
-    if (!parameter(line, "protocol", verdict->protocol, sizeof verdict->protocol)) {
-        verdict->protocol[0] = '\0';
-    }
+static void read_address(struct verdict *verdict, const char *line) {
     if (parameter(line, "address", verdict->address, sizeof verdict->address)) {
         char *colon = strrchr(verdict->address, ':');
         if (colon != NULL) {
@@ -105,6 +85,31 @@ static void read_timing(struct verdict *verdict, const char *line) {
             verdict->address[len - 2] = '\0';
         }
     }
+}
+
+static void read_refusal(struct verdict *verdict, const char *line) {
+    const char *reason = line + strcspn(line, ":") + 1;
+    reason += strspn(reason, " ");
+    snprintf(
+        verdict->reason, sizeof verdict->reason, "%.*s", (int)strcspn(reason, "; \r\n"), reason);
+    verdict->error = (int)number_parameter(line, "errno");
+    if (!parameter(line, "message", verdict->message, sizeof verdict->message)) {
+        verdict->message[0] = '\0';
+    }
+    read_address(verdict, line);
+}
+
+static void read_timing(struct verdict *verdict, const char *line) {
+    char word[8] = "";
+    verdict->timed = true;
+    verdict->resolved = number_parameter(line, "dns");
+    verdict->connected = number_parameter(line, "connect");
+    verdict->secured = number_parameter(line, "tls");
+    verdict->reused = parameter(line, "reused", word, sizeof word) && strcmp(word, "?1") == 0;
+    if (!parameter(line, "protocol", verdict->protocol, sizeof verdict->protocol)) {
+        verdict->protocol[0] = '\0';
+    }
+    read_address(verdict, line);
 }
 
 /* True: the line is the hop's, not the origin's. */

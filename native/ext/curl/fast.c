@@ -10,6 +10,7 @@
 
 #include "ext/broker/exchange.h"
 #include "ext/curl/answer.h"
+#include "ext/curl/inflate.h"
 #include "ext/curl/settings.h"
 
 static unsigned long count;
@@ -85,7 +86,7 @@ static bool has_body(const struct handle *handle) {
 /* What it asks for is more than a line in the head. */
 static bool is_special(const char *line) {
     static const char *const special[] = {
-        "Host", "Content-Length", "Transfer-Encoding", "TE", "Upgrade", "HTTP2-Settings"};
+        "Content-Length", "Transfer-Encoding", "TE", "Upgrade", "HTTP2-Settings"};
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (route_is_field(line, special[i])) {
             return true;
@@ -96,7 +97,8 @@ static bool is_special(const char *line) {
 }
 
 /* As Curl_add_custom_headers(): `Name:` only takes a field of libcurl's own away, `Name;` is one without value. False: not for us. */
-static bool add_custom(struct text *head, const struct handle *handle) {
+static bool add_custom(
+    struct text *head, const struct handle *handle, const char *host, size_t host_len) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
     for (; field != NULL; field = field->next) {
         const char *line = field->data;
@@ -108,6 +110,13 @@ static bool add_custom(struct text *head, const struct handle *handle) {
             continue;
         }
         const char *colon = strchr(line, ':');
+        if (route_is_field(line, "Host")) { /* libcurl sends it in the place of its own */
+            const char *named = line + 5 + strspn(line + 5, " \t");
+            if (colon == NULL || strlen(named) != host_len || strncmp(named, host, host_len) != 0) {
+                return false;
+            }
+            continue;
+        }
         const char *end = colon != NULL ? colon : strchr(line, ';');
         if (end == NULL || end == line) {
             continue;
@@ -145,16 +154,18 @@ static bool write_head(struct handle *handle, const struct target *target) {
     text_append(head, target->host, (size_t)(port - target->host));
     add(head, *rest == '\0' ? "/" : rest);
     add(head, " HTTP/1.1\r\nHost: ");
-    text_append(head, target->host, (size_t)((usual ? target->host_end : port) - target->host));
+    size_t host_len = (size_t)((usual ? target->host_end : port) - target->host);
+    text_append(head, target->host, host_len);
     add(head, "\r\n");
     add_unless(head, handle, "User-Agent", handle_text(handle, CURLOPT_USERAGENT));
     add_unless(head, handle, "Accept", "*/*");
+    add_unless(head, handle, "Accept-Encoding", handle_text(handle, CURLOPT_ACCEPT_ENCODING));
     add_unless(
         head, handle, "Referer", referer != NULL ? referer : handle_text(handle, CURLOPT_REFERER));
     if (!handle->onward.anonymous) {
         add_unless(head, handle, "Cookie", handle_text(handle, CURLOPT_COOKIE));
     }
-    if (!add_custom(head, handle)) {
+    if (!add_custom(head, handle, target->host, host_len)) {
         return false;
     }
     if (has_body(handle)) {
@@ -167,12 +178,20 @@ static bool write_head(struct handle *handle, const struct target *target) {
     return true;
 }
 
+/* Whether what comes can be decoded as libcurl would: where the application has its own word on Accept-Encoding (Guzzle takes the field
+ * away), nothing else than the usual is expected. */
+static bool can_decode(const struct handle *handle) {
+    const char *codings = handle_text(handle, CURLOPT_ACCEPT_ENCODING);
+    return codings == NULL ||
+           inflater_knows(has_field(handle, "Accept-Encoding") ? "gzip" : codings);
+}
+
 bool fast_prepare(struct handle *handle, const char *url, const struct target *target) {
     enum { LARGEST = 60000 }; /* of a head; the door's limit is 65536 */
-    if (!settings_frames() || handle_is_slow(handle) || handle->cookie_engine ||
-        handle->method == METHOD_MIME || handle->method == METHOD_PUT ||
-        (has_body(handle) && handle->fields == NULL) || !is_plain_url(url, target) ||
-        !is_token(method_of(handle))) {
+    bool made_here = handle->method == METHOD_GET || handle->method == METHOD_HEAD ||
+                     (handle->method == METHOD_POST && handle->fields != NULL);
+    if (!settings_frames() || handle_is_slow(handle) || handle->cookie_engine || !made_here ||
+        !is_plain_url(url, target) || !is_token(method_of(handle)) || !can_decode(handle)) {
         return false;
     }
     text_clear(&handle->control);
@@ -237,7 +256,8 @@ static unsigned long scheme_of(const char *value) {
 }
 
 /* What CURLINFO tells of a line of the head. */
-static void note_line(struct fast *fast, const char *line, size_t len) {
+static void note_line(struct handle *handle, const char *line, size_t len) {
+    struct fast *fast = &handle->fast;
     if (len > 12 && strncmp(line, "HTTP/", 5) == 0) {
         fast->status = (int)strtol(line + strcspn(line, " "), NULL, 10);
         fast->http_version = strncmp(line + 5, "1.0", 3) == 0 ? CURL_HTTP_VERSION_1_0
@@ -249,7 +269,9 @@ static void note_line(struct fast *fast, const char *line, size_t len) {
     bool length = starts_field(line, len, "Content-Length");
     bool later = starts_field(line, len, "Retry-After");
     bool sign_in = fast->status == 401 && starts_field(line, len, "WWW-Authenticate");
-    if (!type && !length && !later && !sign_in) {
+    bool coding = starts_field(line, len, "Content-Encoding") &&
+                  handle_text(handle, CURLOPT_ACCEPT_ENCODING) != NULL;
+    if (!type && !length && !later && !sign_in && !coding) {
         return;
     }
     char *value = value_of(line, len);
@@ -257,6 +279,10 @@ static void note_line(struct fast *fast, const char *line, size_t len) {
         free(fast->content_type);
         fast->content_type = *value != '\0' ? value : NULL;
         value = *value != '\0' ? NULL : value;
+    } else if (coding) {
+        free(fast->coding);
+        fast->coding = value;
+        value = NULL;
     } else if (length) {
         fast->length = strtoll(value, NULL, 10);
     } else if (later) {
@@ -276,7 +302,7 @@ static bool hand_over_lines(struct handle *handle, const char *bytes, size_t len
         const char *end = memchr(line, '\n', len - at);
         size_t line_len = end != NULL ? (size_t)(end - line) + 1 : len - at;
         if (head) {
-            note_line(&handle->fast, line, line_len);
+            note_line(handle, line, line_len);
         }
         if (answer_header((char *)(uintptr_t)line, 1, line_len, handle) != line_len) {
             return false;
@@ -286,17 +312,51 @@ static bool hand_over_lines(struct handle *handle, const char *bytes, size_t len
     return true;
 }
 
+static bool to_application(void *handle, char *bytes, size_t len) {
+    return answer_body(bytes, 1, len, handle) == len;
+}
+
+/* Undoes what CURLOPT_ACCEPT_ENCODING has brought about. */
+static CURLcode hand_over_decoded(struct handle *handle, const char *bytes, size_t len) {
+    struct fast *fast = &handle->fast;
+    bool taken = true;
+    if (!inflater_run(fast->inflater, bytes, len, to_application, handle, &taken)) {
+        return fail(handle, CURLE_BAD_CONTENT_ENCODING,
+            "Error while processing content unencoding: the data are broken");
+    }
+    return taken ? CURLE_OK
+                 : fail(handle, CURLE_WRITE_ERROR, "Failure writing output to destination");
+}
+
 /* In the pieces that callbacks are used to. */
-static bool hand_over_body(struct handle *handle, const char *bytes, size_t len) {
+static CURLcode hand_over_body(struct handle *handle, const char *bytes, size_t len) {
+    struct fast *fast = &handle->fast;
+    if (fast->coding != NULL && fast->inflater == NULL && !handle->step.follows) {
+        bool known;
+        fast->inflater = inflater_begin(fast->coding, &known);
+        if (!known) {
+            return fail(handle, CURLE_BAD_CONTENT_ENCODING,
+                "Unrecognized content encoding type. libcurl understands deflate, gzip content "
+                "encodings.");
+        }
+        if (fast->inflater == NULL) {
+            free(fast->coding);
+            fast->coding = NULL;
+        }
+    }
+    if (fast->inflater != NULL) {
+        fast->received += (curl_off_t)len;
+        return hand_over_decoded(handle, bytes, len);
+    }
     for (size_t at = 0; at < len;) {
         size_t piece = len - at < CURL_MAX_WRITE_SIZE ? len - at : CURL_MAX_WRITE_SIZE;
-        handle->fast.received += (curl_off_t)piece;
-        if (answer_body((char *)(uintptr_t)bytes + at, 1, piece, handle) != piece) {
-            return false;
+        fast->received += (curl_off_t)piece;
+        if (!to_application(handle, (char *)(uintptr_t)bytes + at, piece)) {
+            return fail(handle, CURLE_WRITE_ERROR, "Failure writing output to destination");
         }
         at += piece;
     }
-    return true;
+    return CURLE_OK;
 }
 
 static void copy_text(char *to, size_t room, const char *text, size_t len) {
@@ -382,11 +442,8 @@ static bool take_in(struct handle *handle, enum exchange_event event,
         taken = hand_over_lines(handle, news->bytes, news->len, false);
         break;
     case EXCHANGE_BODY:
-        if (!hand_over_body(handle, news->bytes, news->len)) {
-            *result = fail(handle, CURLE_WRITE_ERROR, "Failure writing output to destination");
-            return false;
-        }
-        return true;
+        *result = hand_over_body(handle, news->bytes, news->len);
+        return *result == CURLE_OK;
     case EXCHANGE_END:
         *result = CURLE_OK;
         return false;

@@ -1,6 +1,8 @@
 /* See handle.h. */
 #include "ext/curl/handle.h"
 
+#include "ext/curl/inflate.h"
+
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -79,6 +81,8 @@ static void drop_last_call(struct handle *handle) {
 void handle_clear_fast(struct handle *handle) {
     free(handle->fast.url);
     free(handle->fast.content_type);
+    free(handle->fast.coding);
+    inflater_end(handle->fast.inflater);
     handle->fast = (struct fast){0};
 }
 

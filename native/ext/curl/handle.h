@@ -92,6 +92,8 @@ struct fast {
     char *url; /* owned */
     int status;
     char *content_type; /* owned; NULL: none */
+    char *coding;       /* owned; NULL: none, or left to the application */
+    struct inflater *inflater;
     long retry_after;
     unsigned long sign_in; /* CURLAUTH_* that the origin offers */
     curl_off_t length;     /* of the body as announced, -1: not known */

@@ -182,9 +182,9 @@ bool fast_knows(CURLoption option, long number) {
     case CURLOPT_TRANSFER_ENCODING:
     case CURLOPT_VERBOSE:
         return number == 0;
+    case CURLOPT_HTTP_CONTENT_DECODING:
     case CURLOPT_NOPROGRESS:
         return number == 1;
-    case CURLOPT_ACCEPT_ENCODING:
     case CURLOPT_PASSWORD:
     case CURLOPT_RANGE:
     case CURLOPT_SHARE:

@@ -28,10 +28,11 @@ function seen(CurlHandle $curl, mixed $result): array
             unset($info[$key]);
         }
     }
+    if (curl_errno($curl) === CURLE_OPERATION_TIMEDOUT) {
+        unset($info['primary_ip'], $info['primary_port']); // there is no answer to say it
+    }
     if (curl_errno($curl) !== 0) {
         unset(
-            $info['primary_ip'],
-            $info['primary_port'],
             $info['upload_content_length'],
             $info['size_upload'],
             $info['protocol'],
@@ -248,6 +249,13 @@ return function (string $http, string $https): array {
             "$scheme: 404 with fail on error" => fn () => lines("$base/status/404", [CURLOPT_FAILONERROR => true]),
             "$scheme: a 502 of the origin's" => fn () => run("$base/status/502"),
             "$scheme: compressed" => fn () => run("$base/gzip", [CURLOPT_ENCODING => '']),
+            "$scheme: compressed with gzip" => fn () => run("$base/gzip", [CURLOPT_ENCODING => 'gzip, deflate']),
+            "$scheme: compressed, not said" => fn () => run("$base/gzip", [CURLOPT_ENCODING => '', CURLOPT_HTTPHEADER => ['Accept-Encoding:']]),
+            "$scheme: asked to be compressed" => fn () => run("$base/headers", [CURLOPT_ENCODING => 'gzip']),
+            "$scheme: compressed, and the callback refuses" => fn () => run("$base/gzip", [
+                CURLOPT_ENCODING => 'gzip',
+                CURLOPT_WRITEFUNCTION => fn () => 0,
+            ])['errno'],
             "$scheme: compressed, as it is" => fn () => md5((string) curl_exec(handle("$base/gzip"))),
             "$scheme: basic authentication" => fn () => run("$base/basic-auth", [CURLOPT_USERPWD => 'user:password']),
             "$scheme: user in the URL" => fn () => run(str_replace('://', '://user:password@', $base) . '/basic-auth'),

@@ -15,6 +15,10 @@ final class Egress
 {
     /** Cases whose calls go over the frame door, all or some; those of the first list are there for http and for https. */
     private const FAST_OF_BOTH = [
+        'asked to be compressed', 'compressed with gzip', 'compressed, and the callback refuses',
+        'compressed, not said',
+        '404', 'a stream', 'compressed', 'cookies', 'get', 'json', 'multipart', 'redirects', 'refused',
+        'refused while it streams', 'reset', 'sink', 'statistics', 'time limit', 'too many redirects',
         'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
         'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
         'an empty answer', 'body callback', 'body callback that refuses', 'callback that calls',
@@ -157,7 +161,7 @@ final class Egress
     /** Whether calls of a case go over the frame door; all others need libcurl. */
     private static function is_fast(string $name): bool
     {
-        return in_array(preg_replace('/^https?: /', '', $name), self::FAST_OF_BOTH, true) || in_array($name, self::FAST, true);
+        return in_array(preg_replace('/^(guzzle, )?https?: /', '', $name), self::FAST_OF_BOTH, true) || in_array($name, self::FAST, true);
     }
 
     public function beyond(): void

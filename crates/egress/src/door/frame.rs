@@ -264,11 +264,13 @@ where
 
 fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     let message: String = refusal.message.chars().take(500).collect();
+    let address = refusal.address.map(|address| address.ip().to_string()).unwrap_or_default();
     let why = NoAnswer {
         errno: refusal.curl,
+        port: refusal.address.map_or(0, |address| address.port()),
         reason: refusal.word.as_bytes(),
+        address: address.as_bytes(),
         message: message.as_bytes(),
-        ..Default::default()
     };
     let lost = refusal.fate == Fate::Failed;
     wire::send::no_answer_at_all(out, lost, &why);

@@ -177,6 +177,7 @@ pub(super) fn final_answer(answer: Answer) -> Result<Answer, Refusal> {
             reason: Reason::Rubbish,
             curl: 1,
             message: "the origin switched protocols unasked".to_owned(),
+            address: answer.timing.address,
         }));
     }
     Ok(answer)
