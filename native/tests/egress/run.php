@@ -13,12 +13,10 @@ declare(strict_types=1);
 
 final class Egress
 {
-    /** Cases whose calls go over the frame door, all or some; those of the first list are there for http and for https. */
+    /** Cases whose calls go over the frame door, all or some; those of the first two are there for http and for https. */
     private const FAST_OF_BOTH = [
         'asked to be compressed', 'compressed with gzip', 'compressed, and the callback refuses',
         'compressed, not said',
-        '404', 'a stream', 'compressed', 'cookies', 'get', 'json', 'multipart', 'redirects', 'refused',
-        'refused while it streams', 'reset', 'sink', 'statistics', 'time limit', 'too many redirects',
         'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
         'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
         'an empty answer', 'body callback', 'body callback that refuses', 'callback that calls',
@@ -30,7 +28,12 @@ final class Egress
         'reset in the place of an answer', 'the head in the answer', 'time limit', 'too many redirects',
         'what a callback can ask',
     ];
+    private const FAST_OF_GUZZLE = [
+        '404', 'a stream', 'compressed', 'cookies', 'get', 'json', 'multipart', 'redirects', 'refused',
+        'refused while it streams', 'reset', 'sink', 'statistics', 'time limit', 'too many redirects',
+    ];
     private const FAST = [
+        'guzzle, https: HTTP/2',
         'HTTP/1.1 only', 'a wish to the broker from outside', 'a wrong pin', 'another name in the certificate',
         'early refusal', 'empty answer', 'from one scheme to the other', 'no such file of authorities',
         'no such name', 'not verified', 'rubbish', 'unknown authority', 'service, http: Stripe',
@@ -158,10 +161,17 @@ final class Egress
         }
     }
 
+    private static function guzzle(): array
+    {
+        return array_map(fn (string $name) => "guzzle: $name", self::FAST_OF_GUZZLE);
+    }
+
     /** Whether calls of a case go over the frame door; all others need libcurl. */
     private static function is_fast(string $name): bool
     {
-        return in_array(preg_replace('/^(guzzle, )?https?: /', '', $name), self::FAST_OF_BOTH, true) || in_array($name, self::FAST, true);
+        return in_array(preg_replace('/^https?: /', '', $name), self::FAST_OF_BOTH, true)
+            || in_array(preg_replace('/^guzzle, https?: /', 'guzzle: ', $name), self::guzzle(), true)
+            || in_array($name, self::FAST, true);
     }
 
     public function beyond(): void
