@@ -197,7 +197,8 @@ impl Caller<'_> {
     async fn call(&self, call: Call) -> Result<Result<Answer, Refusal>, Gone> {
         let link = self.link;
         let interim = |(status, fields, written): crate::Interim<'_>| {
-            let head = heads::answer(status, fields, written, false);
+            // Over HTTP/2 nothing is written as text.
+            let head = heads::answer(status, fields, written, written.is_none());
             link.later(|out| wire::send::interim(out, &head));
         };
         let mut call = Box::pin(self.door.engine.call(call, interim));

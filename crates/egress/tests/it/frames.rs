@@ -155,6 +155,9 @@ impl Caller {
                 FromBroker::Declined(why) | FromBroker::Failed(why) => {
                     let lost = matches!(frame.decoded(), FromBroker::Failed(_));
                     came.refusal = Some((lost, text(why.reason), why.errno, text(why.message)));
+                    if came.address.is_empty() && !why.address.is_empty() {
+                        came.address = format!("{}:{}", text(why.address), why.port);
+                    }
                     return came;
                 }
             }
@@ -236,6 +239,17 @@ async fn http2_and_trailers_pass() {
 }
 
 #[tokio::test]
+async fn an_interim_answer_over_http2_says_so() {
+    let (door, origin, (_folder, control)) = (Door::open(), Origin::tls(routes), ca());
+    let mut caller = door.caller().await;
+    let head = Caller::head("GET", &origin.url("/early-hints"), "");
+    caller.ask(&control, &head, CallBody::None, b"").await;
+    let came = caller.came().await;
+    assert!(came.interims[0].starts_with("HTTP/2 103 \r\nlink: "), "{came:?}");
+    assert_eq!(came.text(), "hinted");
+}
+
+#[tokio::test]
 async fn a_large_answer_waits_for_its_caller() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut caller = door.caller().await;
@@ -295,7 +309,11 @@ async fn what_is_declined_or_fails_leaves_the_connection_as_it_was() {
         (origin.url("/rubbish"), (true, "rubbish", 1)),
         (origin.url("/reset"), (true, "reset", 56)),
     ] {
-        assert_eq!(caller.get(&url).await.refusal(), expected, "{url}");
+        let came = caller.get(&url).await;
+        assert_eq!(came.refusal(), expected, "{url}");
+        let address =
+            if expected.0 { format!("127.0.0.1:{}", origin.port()) } else { String::new() };
+        assert_eq!(came.address, address, "{url}");
     }
     let cut = caller.get(&origin.url("/cut")).await;
     assert_eq!(cut.refusal(), (true, "reset", 18));
