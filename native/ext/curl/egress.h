@@ -10,7 +10,8 @@ void egress_activate(void);
 const char *egress_why_direct(void);
 void egress_shutdown(int module_number);
 
-/* Before a snapshot is taken: makes the connection to the broker that calls will use, so that each restore finds it as it was. */
+/* In a process that serves many requests, before the first of them or the snapshot: makes the connection to the broker that calls will use,
+ * so that each request finds it as it was. */
 void egress_connect(void);
 /* The request is over, maybe by longjmp: no call is under way after it. */
 void egress_settle(void);
