@@ -304,7 +304,9 @@ static bool hand_over_lines(struct handle *handle, const char *bytes, size_t len
         if (head) {
             note_line(handle, line, line_len);
         }
-        if (answer_header((char *)(uintptr_t)line, 1, line_len, handle) != line_len) {
+        handle->fast.offered = line_len;
+        handle->fast.taken = answer_header((char *)(uintptr_t)line, 1, line_len, handle);
+        if (handle->fast.taken != line_len) {
             return false;
         }
         at += line_len;
@@ -312,8 +314,27 @@ static bool hand_over_lines(struct handle *handle, const char *bytes, size_t len
     return true;
 }
 
-static bool to_application(void *handle, char *bytes, size_t len) {
-    return answer_body(bytes, 1, len, handle) == len;
+static bool to_application(void *arg, char *bytes, size_t len) {
+    struct handle *handle = arg;
+    handle->fast.offered = len;
+    handle->fast.taken = answer_body(bytes, 1, len, handle);
+    return handle->fast.taken == len;
+}
+
+static bool is_older_than(unsigned version) {
+    return libcurl.version_info(CURLVERSION_NOW)->version_num < version;
+}
+
+/* In the words of the libcurl that is there; 8.x tells the numbers, and counts only what was taken. */
+static CURLcode fail_to_write(const struct handle *handle, const char *words) {
+    char message[CURL_ERROR_SIZE];
+    if (is_older_than(0x080000)) {
+        return fail(handle, CURLE_WRITE_ERROR, words);
+    }
+    snprintf(message, sizeof message,
+        "Failure writing output to destination, passed %zu returned %zd", handle->fast.offered,
+        (ssize_t)handle->fast.taken);
+    return fail(handle, CURLE_WRITE_ERROR, message);
 }
 
 /* Undoes what CURLOPT_ACCEPT_ENCODING has brought about. */
@@ -324,8 +345,7 @@ static CURLcode hand_over_decoded(struct handle *handle, const char *bytes, size
         return fail(handle, CURLE_BAD_CONTENT_ENCODING,
             "Error while processing content unencoding: the data are broken");
     }
-    return taken ? CURLE_OK
-                 : fail(handle, CURLE_WRITE_ERROR, "Failure writing output to destination");
+    return taken ? CURLE_OK : fail_to_write(handle, "Failure writing output to destination");
 }
 
 /* In the pieces that callbacks are used to. */
@@ -352,7 +372,8 @@ static CURLcode hand_over_body(struct handle *handle, const char *bytes, size_t 
         size_t piece = len - at < CURL_MAX_WRITE_SIZE ? len - at : CURL_MAX_WRITE_SIZE;
         fast->received += (curl_off_t)piece;
         if (!to_application(handle, (char *)(uintptr_t)bytes + at, piece)) {
-            return fail(handle, CURLE_WRITE_ERROR, "Failure writing output to destination");
+            fast->received -= is_older_than(0x080000) ? 0 : (curl_off_t)piece;
+            return fail_to_write(handle, "Failure writing output to destination");
         }
         at += piece;
     }
@@ -384,10 +405,23 @@ static void note_refusal(struct verdict *verdict, const struct call_no_answer *w
     copy_text(verdict->address, sizeof verdict->address, why->address, why->address_len);
 }
 
+/* The end came before `Content-Length` said so. */
+static CURLcode cut_off(const struct handle *handle) {
+    char message[CURL_ERROR_SIZE];
+    snprintf(message, sizeof message,
+        is_older_than(0x080a00) ? "transfer closed with %lld bytes remaining to read"
+                                : "end of response with %lld bytes missing",
+        (long long)(handle->fast.length - handle->fast.received));
+    return fail(handle, CURLE_PARTIAL_FILE, message);
+}
+
 static CURLcode refused(struct handle *handle, const struct call_no_answer *why, bool failed) {
     struct verdict *verdict = &handle->step.verdict;
     if (handle->step.head_done) { /* in the middle of the answer: what has come stays */
         char message[CURL_ERROR_SIZE];
+        if (why->error == CURLE_PARTIAL_FILE && handle->fast.length >= 0) {
+            return cut_off(handle);
+        }
         copy_text(message, sizeof message, why->message, why->message_len);
         return fail(handle, why->error > 0 ? (CURLcode)why->error : CURLE_RECV_ERROR, message);
     }
@@ -397,17 +431,12 @@ static CURLcode refused(struct handle *handle, const struct call_no_answer *why,
 }
 
 static CURLcode lost(const struct handle *handle) {
-    const struct fast *fast = &handle->fast;
-    char message[CURL_ERROR_SIZE];
     if (!handle->step.head_done) {
         return fail(handle, CURLE_GOT_NOTHING, "Empty reply from server");
     }
-    if (fast->length < 0) {
-        return fail(handle, CURLE_RECV_ERROR, "Recv failure: Connection reset by peer");
-    }
-    snprintf(message, sizeof message, "transfer closed with %lld bytes remaining to read",
-        (long long)(fast->length - fast->received));
-    return fail(handle, CURLE_PARTIAL_FILE, message);
+    return handle->fast.length >= 0
+               ? cut_off(handle)
+               : fail(handle, CURLE_RECV_ERROR, "Recv failure: Connection reset by peer");
 }
 
 static CURLcode late(const struct handle *handle) {
@@ -462,7 +491,7 @@ static bool take_in(struct handle *handle, enum exchange_event event,
         return false;
     }
     if (!taken) {
-        *result = fail(handle, CURLE_WRITE_ERROR, "Failed writing header");
+        *result = fail_to_write(handle, "Failed writing header");
     }
     return taken;
 }
@@ -517,167 +546,4 @@ CURLcode fast_perform(struct handle *handle) {
     fast->first_byte = fast->first_byte > 0 ? fast->first_byte - began : 0;
     count += result != CURLE_COULDNT_CONNECT;
     return result;
-}
-
-static bool text_info(const struct handle *handle, CURLINFO info, const char **text) {
-    const struct fast *fast = &handle->fast;
-    bool lower_case = libcurl.version_info(CURLVERSION_NOW)->version_num >= 0x080900;
-    switch ((int)info) {
-    case CURLINFO_EFFECTIVE_URL:
-        *text = fast->url;
-        return handle->way ==
-               WAY_FAST; /* after the call info.c has it, unless another URL was set */
-    case CURLINFO_CONTENT_TYPE:
-        *text = fast->content_type;
-        return true;
-    case CURLINFO_LOCAL_IP:
-        *text = "";
-        return true;
-    case CURLINFO_SCHEME:
-        *text = lower_case ? "http" : "HTTP"; /* info.c makes it https */
-        return true;
-    case 0x10003a: /* CURLINFO_EFFECTIVE_METHOD, 7.72 */
-        *text = handle_text(handle, CURLOPT_CUSTOMREQUEST);
-        *text = *text != NULL ? *text : fast->method;
-        return true;
-    case CURLINFO_REDIRECT_URL:
-    case CURLINFO_RTSP_SESSION_ID:
-    case CURLINFO_FTP_ENTRY_PATH:
-        *text = NULL;
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool number_info(const struct fast *fast, CURLINFO info, long *number) {
-    switch ((int)info) {
-    case CURLINFO_RESPONSE_CODE:
-        *number = fast->status;
-        return true;
-    case CURLINFO_REQUEST_SIZE:
-        *number = (long)fast->request_size;
-        return true;
-    case CURLINFO_HTTP_VERSION:
-        *number = fast->http_version;
-        return true;
-    case CURLINFO_PROTOCOL:
-        *number = CURLPROTO_HTTP;
-        return true;
-    case CURLINFO_NUM_CONNECTS:
-        *number = 1; /* info.c: or none */
-        return true;
-    case CURLINFO_HTTPAUTH_AVAIL:
-        *number = (long)fast->sign_in;
-        return true;
-    case CURLINFO_FILETIME:
-    case CURLINFO_LASTSOCKET:
-        *number = -1;
-        return true;
-    case CURLINFO_HEADER_SIZE: /* info.c knows it */
-    case CURLINFO_SSL_VERIFYRESULT:
-    case CURLINFO_REDIRECT_COUNT:
-    case CURLINFO_LOCAL_PORT:
-    case CURLINFO_OS_ERRNO:
-    case CURLINFO_HTTP_CONNECTCODE:
-    case CURLINFO_PROXYAUTH_AVAIL:
-    case CURLINFO_PROXY_SSL_VERIFYRESULT:
-    case CURLINFO_CONDITION_UNMET:
-    case CURLINFO_PROXY_ERROR:
-        *number = 0;
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool offset_info(const struct fast *fast, CURLINFO info, curl_off_t *offset) {
-    curl_off_t total = fast->total > 0 ? fast->total : 1;
-    switch ((int)info) {
-    case CURLINFO_TOTAL_TIME_T:
-        *offset = fast->total;
-        return true;
-    case CURLINFO_NAMELOOKUP_TIME_T:
-    case CURLINFO_CONNECT_TIME_T:
-    case CURLINFO_PRETRANSFER_TIME_T:
-        *offset = fast->prepared;
-        return true;
-    case CURLINFO_STARTTRANSFER_TIME_T:
-        *offset = fast->first_byte;
-        return true;
-    case CURLINFO_APPCONNECT_TIME_T:
-    case CURLINFO_REDIRECT_TIME_T:
-        *offset = 0;
-        return true;
-    case CURLINFO_SIZE_UPLOAD_T:
-        *offset = fast->sent;
-        return true;
-    case CURLINFO_SIZE_DOWNLOAD_T:
-        *offset = fast->received;
-        return true;
-    case CURLINFO_SPEED_UPLOAD_T:
-        *offset = fast->sent * 1000000 / total;
-        return true;
-    case CURLINFO_SPEED_DOWNLOAD_T:
-        *offset = fast->received * 1000000 / total;
-        return true;
-    case CURLINFO_CONTENT_LENGTH_DOWNLOAD_T:
-        *offset = fast->length;
-        return true;
-    case CURLINFO_CONTENT_LENGTH_UPLOAD_T:
-        *offset = fast->sent;
-        return true;
-    case CURLINFO_RETRY_AFTER:
-        *offset = fast->retry_after;
-        return true;
-    case CURLINFO_FILETIME_T:
-        *offset = -1;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The same in the older form. */
-static CURLINFO exact(CURLINFO info) {
-    switch ((int)info) {
-    case CURLINFO_SIZE_UPLOAD:
-        return CURLINFO_SIZE_UPLOAD_T;
-    case CURLINFO_SIZE_DOWNLOAD:
-        return CURLINFO_SIZE_DOWNLOAD_T;
-    case CURLINFO_SPEED_UPLOAD:
-        return CURLINFO_SPEED_UPLOAD_T;
-    case CURLINFO_SPEED_DOWNLOAD:
-        return CURLINFO_SPEED_DOWNLOAD_T;
-    case CURLINFO_CONTENT_LENGTH_DOWNLOAD:
-        return CURLINFO_CONTENT_LENGTH_DOWNLOAD_T;
-    case CURLINFO_CONTENT_LENGTH_UPLOAD:
-        return CURLINFO_CONTENT_LENGTH_UPLOAD_T;
-    default:
-        return CURLINFO_NONE;
-    }
-}
-
-CURLcode fast_info(const struct handle *handle, CURLINFO info, void *value) {
-    curl_off_t offset;
-    if (exact(info) != CURLINFO_NONE && offset_info(&handle->fast, exact(info), &offset)) {
-        *(double *)value = (double)offset;
-        return CURLE_OK;
-    }
-    bool known = false;
-    switch ((int)info & CURLINFO_TYPEMASK) {
-    case CURLINFO_STRING:
-        known = text_info(handle, info, value);
-        break;
-    case CURLINFO_LONG:
-        known = number_info(&handle->fast, info, value);
-        break;
-    case CURLINFO_OFF_T:
-        known = offset_info(&handle->fast, info, value);
-        break;
-    default:
-        break;
-    }
-    /* what is left belongs to the handle, not to the transfer */
-    return known ? CURLE_OK : libcurl.easy_getinfo(handle->curl, info, value);
 }

@@ -101,6 +101,7 @@ struct fast {
     curl_off_t prepared, first_byte, total; /* microseconds */
     int http_version;
     const char *method;
+    size_t offered, taken; /* the last that a callback was given, and what it said */
 };
 
 /* Sums over the steps before this one, as libcurl's CURLINFO would have them. */

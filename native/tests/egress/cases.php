@@ -28,7 +28,7 @@ function seen(CurlHandle $curl, mixed $result): array
             unset($info[$key]);
         }
     }
-    if (curl_errno($curl) === CURLE_OPERATION_TIMEDOUT) {
+    if (in_array(curl_errno($curl), [CURLE_OPERATION_TIMEDOUT, CURLE_ABORTED_BY_CALLBACK], true)) {
         unset($info['primary_ip'], $info['primary_port']); // there is no answer to say it
     }
     if (curl_errno($curl) !== 0) {
