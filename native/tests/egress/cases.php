@@ -24,7 +24,7 @@ function seen(CurlHandle $curl, mixed $result): array
 {
     $info = curl_getinfo($curl);
     foreach (array_keys($info) as $key) {
-        if (preg_match('/_time(_us)?$|^speed_|^local_|^request_size$/', $key)) {
+        if (preg_match('/_time(_us)?$|^speed_|^local_|^request_size$|^conn_id$/', $key)) {
             unset($info[$key]);
         }
     }
