@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -29,26 +29,17 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::control::{Control, control};
+use super::control::control;
 use super::declined::{Counters, DoorReport};
 use super::files::Files;
+use super::prepare::{CHEAP_FIELDS, Counted, Door, HEAD, HEAD_TIMEOUT, Shared, final_answer};
 use super::refusal::Refusal;
-use super::shortage::Reserve;
 use super::socket::{Socket, SocketError};
-use super::target::{self, Target, target};
 use super::wire::{Outgoing, Slipped, Wire, left};
 use super::{fields, head};
 use crate::peer::Allowed;
-use crate::{Answer, Call, CallError, Certificate, Engine, Key, Limits, Timing, Trust};
+use crate::{Answer, Call, Engine, Timing};
 
-/// The largest head. curl's own limit for what it takes is larger, what it sends seldom is.
-const HEAD: usize = 64 << 10;
-/// The most fields in a head.
-const FIELDS: usize = 1000;
-/// hyper's own limit, which costs no allocation.
-const CHEAP_FIELDS: usize = 100;
-/// How long a caller may take to send its head. It is on this machine.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// hyper's buffers for one caller, each way.
 const BUFFER: usize = HEAD + (8 << 10);
 /// Connections beyond the callers that are admitted: they are told so.
@@ -86,14 +77,6 @@ pub struct HttpDoor {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    options: DoorOptions,
-    allowed: Allowed,
-    files: Files,
-    counters: Counters,
-}
-
 /// Tells what comes through a door.
 #[derive(Clone, Debug)]
 pub struct DoorWatch(Arc<Shared>);
@@ -128,9 +111,10 @@ impl HttpDoor {
     /// Takes calls until `drain` is cancelled, and then finishes those that have begun. The socket is gone before they are.
     pub async fn serve(self, engine: Engine, drain: CancellationToken) {
         let Self { socket, shared } = self;
-        let most = shared.options.callers.saturating_add(REFUSED_AT_ONCE);
-        let reserve = Reserve::new();
-        let door = Arc::new(Door { engine, shared, token: socket.token.clone(), reserve });
+        let callers_at_once = shared.options.callers;
+        // The frame door's idle ones are no calls.
+        let most = callers_at_once.saturating_add(callers_at_once / 2 + REFUSED_AT_ONCE);
+        let door = Arc::new(Door::new(engine, shared, socket.token.clone()));
         let mut callers = JoinSet::new();
         loop {
             tokio::select! {
@@ -165,62 +149,30 @@ impl HttpDoor {
     }
 }
 
-#[derive(Debug)]
-struct Door {
-    engine: Engine,
-    shared: Arc<Shared>,
-    token: super::control::Token,
-    reserve: Reserve,
-}
-
-/// One more caller, for as long as it is there.
-struct Counted<'a>(&'a Counters);
-
-impl<'a> Counted<'a> {
-    fn new(counters: &'a Counters) -> (Self, usize) {
-        (Self(counters), counters.callers.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.callers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Door {
     async fn caller(self: Arc<Self>, mut stream: UnixStream, drain: CancellationToken) {
         let Ok(uid) = stream.peer_cred().map(|credentials| credentials.uid()) else { return };
+        let mut bytes = BytesMut::with_capacity(4096);
         let read = tokio::select! {
             biased;
-            read = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream)) => read,
+            read = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream, &mut bytes)) => read,
             // Nobody has asked for anything yet.
             () = drain.cancelled() => return,
         };
-        let (bytes, end) = match read {
-            Ok(Ok(Some(head))) => head,
-            Ok(Ok(None)) | Err(_) => return,
+        let end = match read {
+            Ok(Ok(Begin::Http(end))) => end,
+            Ok(Ok(Begin::Frames)) => {
+                return super::frame::serve(self, stream, bytes, uid, drain).await;
+            }
+            Ok(Ok(Begin::Nothing)) | Err(_) => return,
             Ok(Err(refusal)) => return self.refuse(stream, &refusal).await,
         };
-        let counters = &self.shared.counters;
-        counters.calls.fetch_add(1, Ordering::Relaxed);
-        let (_counted, before) = Counted::new(counters);
-        let facts = match head::check(&bytes[..end]) {
-            Ok(facts) if facts.fields <= FIELDS => facts,
-            Ok(_) => {
-                return self.refuse(stream, &Refusal::request("there are too many fields")).await;
-            }
-            Err(malformed) => return self.refuse(stream, &Refusal::request(malformed)).await,
+        let bytes = bytes.freeze();
+        let counted = Counted::new(&self.shared.counters);
+        let facts = match self.admit(&bytes[..end], uid, &counted) {
+            Ok(facts) => facts,
+            Err(refusal) => return self.refuse(stream, &refusal).await,
         };
-        if !self.shared.allowed.may_call(uid) {
-            return self.refuse(stream, &Refusal::user(uid)).await;
-        }
-        if let Err(refusal) = target::judge(facts.target) {
-            return self.refuse(stream, &refusal).await;
-        }
-        if before >= self.shared.options.callers {
-            return self.refuse(stream, &Refusal::full(before)).await;
-        }
         let (written, fields) = (facts.target.to_owned(), facts.fields);
         self.speak(stream, bytes, uid, &written, fields).await;
     }
@@ -229,8 +181,11 @@ impl Door {
     async fn turn_away(&self, mut stream: UnixStream) {
         self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
         let told = async {
-            let _asked = read_head(&mut stream).await.is_ok();
-            self.refuse(stream, &Refusal::no_descriptor()).await;
+            let mut bytes = BytesMut::with_capacity(4096);
+            // One that keeps its connection takes its end for the same.
+            if !matches!(read_head(&mut stream, &mut bytes).await, Ok(Begin::Frames)) {
+                self.refuse(stream, &Refusal::no_descriptor()).await;
+            }
         };
         let _left_or_told = tokio::time::timeout(TURNED_AWAY, told).await.is_ok();
         self.reserve.restore();
@@ -296,8 +251,10 @@ impl Door {
         read.whole.store(request.body().is_end_stream(), Ordering::Relaxed);
         let mut origin = String::new();
         let outcome =
-            match self.prepare(request, uid, written, Arc::clone(&read), &mut origin).await {
-                Ok(prepared) => self.call(prepared, &slipped, &read).await,
+            match self.prepared(request, uid, written, Arc::clone(&read), &mut origin).await {
+                Ok((call, timing)) => {
+                    self.call(call, &slipped, &read).await.map(|answer| (answer, timing))
+                }
                 Err(refusal) => Err(refusal),
             };
         slipped.answered();
@@ -310,17 +267,28 @@ impl Door {
         }
     }
 
-    async fn call(
+    /// The call, and whether its caller wants to know how it went.
+    async fn prepared(
         &self,
-        (call, asks_for_timing): (Call, bool),
-        slipped: &Slipped,
-        read: &Read,
-    ) -> Result<(Answer, bool), Refusal> {
+        request: Request<Incoming>,
+        uid: u32,
+        written: &str,
+        read: Arc<Read>,
+        origin: &mut String,
+    ) -> Result<(Call, bool), Refusal> {
+        let (head, body) = request.into_parts();
+        let wishes = |fields: &HeaderMap| control(fields, &self.token);
+        let body = Asked { body, read }.boxed_unsync();
+        let (call, control) = self.prepare(head, body, uid, written, wishes, origin).await?;
+        Ok((call, control.timing))
+    }
+
+    async fn call(&self, call: Call, slipped: &Slipped, read: &Read) -> Result<Answer, Refusal> {
         // hyper says `100 Continue` by itself, when the body is wanted before the answer is there.
         let expects = call.request.headers().contains_key(EXPECT);
-        let interim = |(status, headers): crate::Interim<'_>| {
+        let interim = |(status, headers, written): crate::Interim<'_>| {
             if !(expects && status == StatusCode::CONTINUE) {
-                slipped.interim(status, headers);
+                slipped.interim(status, headers, written);
             }
         };
         let answer = Box::pin(self.engine.call(call, interim)).await?;
@@ -331,90 +299,10 @@ impl Door {
                 // hyper has been asked for the body, maybe just now: let it say so before the answer begins.
                 tokio::task::yield_now().await;
             } else {
-                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new());
+                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new(), None);
             }
         }
-        if status.is_informational() {
-            return Err(Refusal::from(CallError {
-                fate: crate::Fate::Failed,
-                reason: crate::Reason::Rubbish,
-                curl: 1,
-                message: "the origin switched protocols unasked".to_owned(),
-            }));
-        }
-        Ok((answer, asks_for_timing))
-    }
-
-    /// Makes a call of a request. `origin`: for the log, as far as it is known.
-    async fn prepare(
-        &self,
-        request: Request<Incoming>,
-        uid: u32,
-        written: &str,
-        read: Arc<Read>,
-        origin: &mut String,
-    ) -> Result<(Call, bool), Refusal> {
-        let (mut head, body) = request.into_parts();
-        let target = target(written, &head.headers)?;
-        origin.push_str(target.scheme.word());
-        origin.push_str("://");
-        origin.push_str(&target.authority);
-        let control = control(&head.headers, &self.token)?;
-        if head.method == Method::CONNECT {
-            return Err(Refusal::unsupported("CONNECT: there is nothing to share in a tunnel"));
-        }
-        if fields::wants_upgrade(&head.headers) {
-            return Err(Refusal::unsupported("another protocol is asked for (Upgrade)"));
-        }
-        let host = HeaderValue::try_from(target.authority.as_str())
-            .map_err(|_invalid| Refusal::target("the host is no value of a field"))?;
-        head.headers = fields::of_request(head.headers, &host);
-        head.uri = target.uri.clone();
-        head.version = Version::HTTP_11;
-        let options = &self.shared.options;
-        let limits = Limits {
-            connect: control.connect_timeout.unwrap_or(options.connect),
-            queue: options.queue,
-        };
-        let timing = control.timing;
-        let key = self.key(uid, target, control).await?;
-        let body = Asked { body, read }.boxed_unsync();
-        Ok((Call { key, request: Request::from_parts(head, body), limits }, timing))
-    }
-
-    async fn key(&self, uid: u32, target: Target, control: Control) -> Result<Key, Refusal> {
-        let reads = control.ca.is_some() || control.certificate.is_some();
-        if reads && !self.shared.allowed.reads_as_we_do(uid) {
-            return Err(Refusal::control("files are read for the broker's own user only"));
-        }
-        let files = &self.shared.files;
-        let trust = match &control.ca {
-            _ if !control.verify => Trust::Anyone,
-            Some(path) => Trust::Authorities(files.read(path).await?),
-            None => Trust::System,
-        };
-        let certificate = match &control.certificate {
-            Some((chain, key)) => {
-                Some(Certificate { chain: files.read(chain).await?, key: files.read(key).await? })
-            }
-            None => None,
-        };
-        Ok(Key {
-            uid,
-            scheme: target.scheme,
-            host: target.host.into(),
-            port: target.port,
-            connect_to: control.connect_to,
-            interface: control.interface,
-            family: control.family,
-            trust,
-            pins: control.pins,
-            certificate,
-            tls_min: control.tls_min,
-            tls_max: control.tls_max,
-            http: control.http,
-            proxy: control.proxy,
-        })
+        final_answer(answer)
     }
 
     /// Answers without hyper.
@@ -426,20 +314,29 @@ impl Door {
     }
 }
 
-/// Reads until the end of a head, and says where that is. `None`: the caller has left before.
-async fn read_head(stream: &mut UnixStream) -> Result<Option<(Bytes, usize)>, Refusal> {
-    let mut bytes = BytesMut::with_capacity(4096);
+/// How a caller begins.
+enum Begin {
+    /// With a head of HTTP, up to here.
+    Http(usize),
+    /// As no HTTP does.
+    Frames,
+    /// It has left.
+    Nothing,
+}
+
+/// Reads until the end of a head.
+async fn read_head(stream: &mut UnixStream, bytes: &mut BytesMut) -> Result<Begin, Refusal> {
     let mut seen = 0;
     loop {
-        match stream.read_buf(&mut bytes).await {
+        match stream.read_buf(bytes).await {
             Ok(1..) => {}
-            Ok(0) | Err(_) => return Ok(None),
+            Ok(0) | Err(_) => return Ok(Begin::Nothing),
         }
-        if let Some(end) = head::end(&bytes, seen).map_err(Refusal::request)? {
-            if end > HEAD {
-                return Err(Refusal::request("the head is too large"));
-            }
-            return Ok(Some((bytes.freeze(), end)));
+        if bytes.first() == wire::OPENING.first() {
+            return Ok(Begin::Frames);
+        }
+        if let Some(end) = head::end(bytes, seen).map_err(Refusal::request)? {
+            return Ok(Begin::Http(end));
         }
         seen = bytes.len();
         if seen > HEAD {

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::UnixStream;
 
 use super::fields;
+use super::frame::heads;
 use crate::{AnswerBody, CallError};
 
 /// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
@@ -45,12 +46,16 @@ impl Slipped {
     }
 
     /// An interim answer came.
-    pub(crate) fn interim(&self, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn interim(&self, status: StatusCode, headers: &HeaderMap, written: Option<&[u8]>) {
         let mut state = self.lock();
         if state.answered || !status.is_informational() || state.interim.len() > INTERIM {
             return;
         }
         let out = &mut state.interim;
+        if let Some(written) = written.filter(|head| !has_bare_lf(head)) {
+            out.unsplit(heads::answer(status, headers, Some(written), false));
+            return;
+        }
         out.put_slice(b"HTTP/1.1 ");
         out.put_slice(status.as_str().as_bytes());
         out.put_u8(b' ');
@@ -64,6 +69,11 @@ impl Slipped {
     pub(crate) fn answered(&self) {
         self.lock().answered = true;
     }
+}
+
+/// Clients may be stricter than origins.
+fn has_bare_lf(head: &[u8]) -> bool {
+    head.split_inclusive(|byte| *byte == b'\n').any(|line| !line.ends_with(b"\r\n"))
 }
 
 fn put_fields(out: &mut BytesMut, fields: &HeaderMap) {
