@@ -70,7 +70,6 @@ static void hold_notes(struct call *call, php_stream_context *context) {
     call->context = context;
     call->notifier = context->notifier;
     call->recorder.func = record;
-    ZVAL_UNDEF(&call->recorder.ptr);
     context->notifier = &call->recorder;
 }
 
@@ -111,11 +110,22 @@ static void become_direct(php_stream *stream, const struct call *call) {
     stream->abstract = call->direct;
 }
 
+/* Frees what stock PHP's stream would have been, connected or not; the stream is ours again. */
+static void close_insides(php_stream *stream, struct call *call) {
+    if (call->direct_ops != NULL) {
+        become_direct(stream, call);
+        call->direct_ops->close(stream, 1);
+        call->direct_ops = NULL;
+    }
+    stream->ops = &ops;
+    stream->abstract = call;
+}
+
+/* No connection on the direct way either: what the wrapper reads now is nothing. */
 static ssize_t fail_directly(php_stream *stream, struct call *call, zend_string *message) {
+    close_insides(stream, call);
     call->failure->failed = true;
     call->failure->message = message;
-    stream->eof = 1;
-    free_call(call);
     return -1;
 }
 
@@ -355,7 +365,7 @@ static ssize_t ask(php_stream *stream, struct call *call, const char *bytes, siz
     }
     if (refusal.outcome == LATE) {
         close_socket(call);
-        become_direct(stream, call);
+        release_notes(call, false);
         return fail_directly(
             stream, call, zend_string_init(strerror(ETIMEDOUT), strlen(strerror(ETIMEDOUT)), 0));
     }
@@ -367,7 +377,7 @@ static ssize_t ask(php_stream *stream, struct call *call, const char *bytes, siz
             php_error_docref(NULL, E_WARNING, "SSL: %s", strerror(ECONNRESET));
         }
         close_socket(call);
-        stream->eof = 1;
+        stream->eof = !call->socket.timeout_event;
     }
     return (ssize_t)len;
 }
@@ -414,10 +424,7 @@ static int call_set_option(php_stream *stream, int option, int value, void *para
 
 static int call_close(php_stream *stream, int close_handle) {
     struct call *call = stream->abstract;
-    become_direct(stream, call);
-    call->direct_ops->close(stream, 1);
-    stream->abstract = call;
-    stream->ops = &ops;
+    close_insides(stream, call);
     if (close_handle) {
         close_socket(call);
     }

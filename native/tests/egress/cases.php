@@ -26,7 +26,7 @@ function seen(CurlHandle $curl, mixed $result): array
 {
     $info = curl_getinfo($curl);
     foreach (array_keys($info) as $key) {
-        if (preg_match('/_time(_us)?$|^speed_|^local_|^request_size$/', $key)) {
+        if (preg_match('/_time(_us)?$|^speed_|^local_|^request_size$|^conn_id$/', $key)) {
             unset($info[$key]);
         }
     }
@@ -44,7 +44,11 @@ function seen(CurlHandle $curl, mixed $result): array
     return [
         'result' => is_string($result) && strlen($result) > 2000 ? md5($result) : facts($result),
         'errno' => curl_errno($curl),
-        'error' => preg_replace(['/after \d+ m/', '/stream \d+/'], ['after N m', 'stream N'], curl_error($curl)),
+        'error' => preg_replace(
+            ['/after \d+ m/', '/stream \d+/', '/reset by server \(error 0x(\d) (\w+)\)/'],
+            ['after N m', 'stream N', 'was not closed cleanly: $2 (err $1)'], // of which libcurl's versions speak differently
+            curl_error($curl)
+        ),
         'info' => array_diff_key($info, is_string($result) && $result !== '' && $result[0] === '{'
             ? ['size_download' => 0, 'download_content_length' => 0] : []),
     ];

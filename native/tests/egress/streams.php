@@ -186,12 +186,13 @@ return function (string $http, string $https): array {
             }),
             // OpenSSL hears of the reset only now and then, and PHP warns of it then
             "$scheme: reset in the place of an answer" => fn () => array_slice(fetched("$base/reset")['warnings'], -1),
-            "$scheme: no answer" => fn () => fetched("$base/empty"),
-            "$scheme: posted, and no answer" => fn () => fetched("$base/empty", [
+            // whether PHP 8.5 notifies of the end as well is a matter of luck with OpenSSL
+            "$scheme: no answer" => fn () => array_diff_key(fetched("$base/empty"), ['notes' => 0]),
+            "$scheme: posted, and no answer" => fn () => array_diff_key(fetched("$base/empty", [
                 'method' => 'POST',
                 'header' => 'Content-Type: text/plain',
                 'content' => 'body',
-            ]),
+            ]), ['notes' => 0]),
             "$scheme: cut off" => fn () => fetched("$base/cut")['result'],
             "$scheme: written to" => fn () => noted(fn () => [
                 file_put_contents("$base/headers", 'x', 0, context()),
