@@ -46,7 +46,7 @@ fn what_the_broker_declines_php_finds_out_itself_in_every_model() {
 }
 
 /// Opens URLs as files. What it leaves half read, or to a callback that ends the request, is for no other request to see.
-const STREAMS: &str = r#"<?php
+const STREAMS: &str = r"<?php
 $options = ['http' => ['timeout' => 20]];
 if (isset($_GET['post'])) {
     $options['http'] += ['method' => 'POST', 'header' => 'Content-Type: text/plain', 'content' => $_GET['post']];
@@ -71,7 +71,7 @@ echo json_encode([
     'error' => error_get_last()['message'] ?? null,
     'open' => count(scandir('/proc/self/fd')),
 ]);
-"#;
+";
 
 #[test]
 fn urls_opened_as_files_go_through_the_broker_in_every_model() {
