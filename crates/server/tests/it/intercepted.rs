@@ -96,7 +96,7 @@ fn urls_opened_as_files_go_through_the_broker_in_every_model() {
             posts.clone().all(|post| post.field("connection").is_none()),
             "{model}: stock PHP would have asked the origin to close: {calls:?}"
         );
-        assert_eq!(open[1], open[3], "{model}: no descriptor is left: {open:?}");
+        assert!(open[3] <= open[1], "{model}: no descriptor is left: {open:?}");
         drop(site);
     }
 }
