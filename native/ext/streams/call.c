@@ -209,7 +209,12 @@ static void read_refusal(struct refusal *refusal, const char *line, const char *
         reason++;
     } while (*reason == ' ');
     size_t len = strcspn(reason, "; \r\n");
-    snprintf(refusal->reason, sizeof refusal->reason, "%.*s", (int)len, reason);
+    if (len >= sizeof refusal->reason) {
+        len = sizeof refusal->reason - 1;
+    }
+    /* the head does not end with a NUL, which PHP's snprintf() looks for even where it is told a length */
+    memcpy(refusal->reason, reason, len);
+    refusal->reason[len] = '\0';
     static const char late[] = "errno=28;";
     if (!declined) {
         refusal->outcome = strcmp(refusal->reason, "reset") == 0 ? RESET : FAILED;

@@ -60,7 +60,11 @@ static const struct rule ssl_rules[] = {
     {NULL, INDIFFERENT},
 };
 
-static const struct rule socket_rules[] = {{"tcp_nodelay", INDIFFERENT}, {NULL, INDIFFERENT}};
+static const struct rule socket_rules[] = {
+    {"tcp_nodelay", INDIFFERENT},
+    {"bindto", EMPTY_ONLY},
+    {NULL, INDIFFERENT},
+};
 
 struct wishes {
     bool verify_peer, verify_name;

@@ -4,16 +4,17 @@
 
 declare(strict_types=1);
 
+foreach (['GuzzleHttp', 'Symfony/Component/HttpClient'] as $package) {
+    if (is_file("/usr/share/php/$package/autoload.php")) {
+        require_once "/usr/share/php/$package/autoload.php";
+    }
+}
+
 $bases = [getenv('EGRESS_HTTP'), getenv('EGRESS_HTTPS')];
 $cases = [];
 if (getenv('EGRESS_CASES') === 'streams') {
     $cases = (require __DIR__ . '/streams.php')(...$bases);
 } else {
-    foreach (['GuzzleHttp', 'Symfony/Component/HttpClient'] as $package) {
-        if (is_file("/usr/share/php/$package/autoload.php")) {
-            require_once "/usr/share/php/$package/autoload.php";
-        }
-    }
     $cases = (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases);
 }
 $seen = [];

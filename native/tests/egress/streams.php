@@ -79,11 +79,64 @@ function opened(string $url, array $http = [], array $ssl = []): array
     });
 }
 
+/** Clients as they are installed, told to use PHP's streams. */
+function client_cases(string $base): array
+{
+    $cases = [];
+    $ca = getenv('EGRESS_FOLDER') . '/authority.pem';
+    if (class_exists(GuzzleHttp\Client::class)) {
+        $guzzle = function (string $method, string $path, array $options = []) use ($base, $ca): array {
+            $stack = GuzzleHttp\HandlerStack::create(new GuzzleHttp\Handler\StreamHandler());
+            $client = new GuzzleHttp\Client(['base_uri' => $base, 'handler' => $stack, 'verify' => $ca, 'timeout' => 20]);
+            try {
+                $answer = $client->request($method, $path, $options);
+                $fields = array_diff_key(array_change_key_case($answer->getHeaders()), ['content-length' => 0, 'connection' => 0]);
+                return [$answer->getStatusCode(), $answer->getReasonPhrase(), $fields, facts((string) $answer->getBody())];
+            } catch (GuzzleHttp\Exception\GuzzleException $error) {
+                return [get_class($error), $error->getMessage()];
+            }
+        };
+        $cases += [
+            'Guzzle: get' => fn () => $guzzle('GET', '/headers'),
+            'Guzzle: json' => fn () => $guzzle('PUT', '/headers', ['json' => ['a' => 1]]),
+            'Guzzle: 404' => fn () => $guzzle('GET', '/status/404'),
+            'Guzzle: redirects' => fn () => $guzzle('GET', '/redirect/2'),
+            'Guzzle: a stream' => fn () => $guzzle('GET', '/bytes/100000', ['stream' => true])[0],
+            'Guzzle: compressed' => fn () => $guzzle('GET', '/gzip'),
+            'Guzzle: not verified' => fn () => $guzzle('GET', '/headers', ['verify' => false]),
+            'Guzzle: refused' => fn () => $guzzle('GET', 'http://127.0.0.1:' . closed_port()),
+        ];
+    }
+    if (class_exists(Symfony\Component\HttpClient\NativeHttpClient::class)) {
+        $symfony = function (string $method, string $path, array $options = []) use ($base, $ca): array {
+            $client = new Symfony\Component\HttpClient\NativeHttpClient(['cafile' => $ca, 'timeout' => 20]);
+            try {
+                $answer = $client->request($method, str_contains($path, '://') ? $path : $base . $path, $options);
+                $fields = array_diff_key($answer->getHeaders(false), ['content-length' => 0, 'connection' => 0]);
+                return [$answer->getStatusCode(), $fields, facts($answer->getContent(false))];
+            } catch (Symfony\Contracts\HttpClient\Exception\ExceptionInterface $error) {
+                return [get_class($error), $error->getMessage()];
+            }
+        };
+        $cases += [
+            'Symfony: get' => fn () => $symfony('GET', '/headers'),
+            'Symfony: post' => fn () => $symfony('POST', '/headers', ['body' => ['a' => 'b']]),
+            'Symfony: redirects' => fn () => $symfony('GET', '/redirect/2'),
+            'Symfony: 404' => fn () => $symfony('GET', '/status/404'),
+            'Symfony: refused' => fn () => $symfony('GET', 'http://127.0.0.1:' . closed_port()),
+        ];
+    }
+    return $cases;
+}
+
 return function (string $http, string $https): array {
     $cases = [];
     $folder = getenv('EGRESS_FOLDER');
     foreach (['http' => $http, 'https' => $https] as $scheme => $base) {
         $closed = "$scheme://127.0.0.1:" . closed_port() . '/';
+        foreach (client_cases($base) as $name => $case) {
+            $cases["$scheme, $name"] = $case;
+        }
         $cases += [
             "$scheme: get" => fn () => fetched("$base/headers"),
             "$scheme: get with a query and a fragment" => fn () => fetched("$base/headers?a=b%20c#fragment"),
