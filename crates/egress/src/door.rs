@@ -5,10 +5,13 @@ mod declined;
 mod fields;
 mod files;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod head;
 mod http;
 mod prepare;
 mod refusal;
+mod shortage;
 mod socket;
 mod target;
 mod wire;

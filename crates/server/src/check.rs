@@ -5,9 +5,11 @@
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod application;
+mod egress;
 mod machine;
 mod model;
 mod php;
+mod realtime;
 mod report;
 
 use pool::Model;
@@ -71,6 +73,8 @@ pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report
     if let Some(application) = &application {
         application::look(&mut report, application, info.as_ref(), environment);
     }
+    realtime::look(&mut report, &folder, &settings, environment);
+    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref());
     machine::look(&mut report, &settings);
     Ok(report)
 }

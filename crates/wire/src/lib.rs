@@ -13,7 +13,10 @@ mod kind;
 mod limits;
 
 pub use call::{AnswerHead, CallBody, FromBroker, FromCaller, NoAnswer, OPENING};
-pub use decode::{FromServer, FromWorker, Header, Malformed, Output, Pairs, Text, ToZygote, peek};
+pub use decode::{
+    Channels, FromServer, FromWorker, Header, Malformed, Output, Pairs, Publication, Text,
+    ToZygote, peek,
+};
 pub use encode::{TooLarge, body_header};
 pub use head::{RequestHead, ResponseHead};
 pub use kind::{Kind, Sender};
@@ -27,6 +30,6 @@ pub mod send {
         answer_head, call, done, interim, no_answer_at_all, open, trailers, want,
     };
     pub use crate::encode::{abort, body, end, hello, kill, log, ready, response_body, spawn};
-    pub use crate::encode::{exited, failed, spawned};
+    pub use crate::encode::{exited, failed, publish, spawned};
     pub use crate::head::{RequestWriter, ResponseWriter};
 }

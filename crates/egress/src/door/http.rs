@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -25,6 +26,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::control::control;
@@ -33,7 +35,7 @@ use super::files::Files;
 use super::prepare::{CHEAP_FIELDS, Counted, Door, HEAD, HEAD_TIMEOUT, Shared, final_answer};
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
-use super::wire::{Outgoing, Slipped, Wire};
+use super::wire::{Outgoing, Slipped, Wire, left};
 use super::{fields, head};
 use crate::peer::Allowed;
 use crate::{Answer, Call, Engine, Timing};
@@ -46,6 +48,8 @@ const REFUSED_AT_ONCE: usize = 64;
 const LINGER: Duration = Duration::from_secs(5);
 /// Before the next attempt when the system has no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the descriptor in reserve is lent to one caller.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// How the call went, for callers that ask.
 const TIMING: HeaderName = HeaderName::from_static("hearth-timing");
 
@@ -124,8 +128,18 @@ impl HttpDoor {
                         callers.spawn(async move { door.caller(stream, drain).await });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "caller not accepted");
-                        tokio::time::sleep(PAUSE).await;
+                        let reserve = &door.reserve;
+                        if reserve.is_news(Instant::now()) {
+                            tracing::warn!(%error, "caller not accepted");
+                        }
+                        let again = |cx: &mut Context<'_>| Poll::Ready(socket.listener.poll_accept(cx));
+                        if reserve.lend() && let Poll::Ready(Ok((stream, _))) = poll_fn(again).await {
+                            let door = Arc::clone(&door);
+                            callers.spawn(async move { door.turn_away(stream).await });
+                        } else {
+                            reserve.restore();
+                            tokio::time::sleep(PAUSE).await;
+                        }
                     }
                 },
             }
@@ -163,6 +177,23 @@ impl Door {
         self.speak(stream, bytes, uid, &written, fields).await;
     }
 
+    /// For whom there is a descriptor only to be told so: what it sends is read, and it goes directly.
+    async fn turn_away(&self, mut stream: UnixStream) {
+        self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
+        let told = async {
+            let asked = read_head(&mut stream, &mut BytesMut::new()).await;
+            let refusal = Refusal::no_descriptor();
+            if matches!(asked, Ok(Begin::Frames)) {
+                self.shared.counters.refused("", &refusal);
+                let _left = stream.write_all(&super::frame::refusal(&refusal)).await.is_err();
+            } else {
+                self.refuse(stream, &refusal).await;
+            }
+        };
+        let _left_or_told = tokio::time::timeout(TURNED_AWAY, told).await.is_ok();
+        self.reserve.restore();
+    }
+
     /// Has hyper answer the one request.
     async fn speak(
         &self,
@@ -174,7 +205,8 @@ impl Door {
     ) {
         let slipped = Arc::new(Slipped::default());
         let read = Arc::new(Read::default());
-        let wire = Wire::new(stream, bytes, Arc::clone(&slipped));
+        let stream = Arc::new(stream);
+        let wire = Wire::new(Arc::clone(&stream), bytes, Arc::clone(&slipped));
         let mut builder = Builder::new();
         builder
             // A caller that closes its sending side is gone.
@@ -197,15 +229,17 @@ impl Door {
             })
         };
         let mut connection = builder.serve_connection(TokioIo::new(wire), service);
-        match poll_fn(|cx| connection.poll_without_shutdown(cx)).await {
-            Ok(()) => {
-                let stream = connection.into_parts().io.into_inner().into_stream();
-                if read.whole.load(Ordering::Relaxed) {
-                    return;
-                }
-                linger(stream).await;
-            }
-            Err(error) => tracing::debug!(%error, "caller's connection broke off"),
+        let ended = tokio::select! {
+            biased;
+            ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
+            () = left(&stream) => return tracing::debug!("caller has left"),
+        };
+        // With it its half of the stream goes.
+        drop(connection);
+        match (ended, Arc::into_inner(stream)) {
+            (Ok(()), Some(stream)) if !read.whole.load(Ordering::Relaxed) => linger(stream).await,
+            (Ok(()), _) => {}
+            (Err(error), _) => tracing::debug!(%error, "caller's connection broke off"),
         }
     }
 
@@ -381,14 +415,20 @@ impl Body for Asked {
 
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         self.read.begun.store(true, Ordering::Relaxed);
         let polled = std::pin::Pin::new(&mut self.body).poll_frame(cx);
-        if matches!(polled, std::task::Poll::Ready(None)) || self.body.is_end_stream() {
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
             self.read.whole.store(true, Ordering::Relaxed);
         }
-        polled.map_err(std::io::Error::other)
+        polled.map(|frame| {
+            let frame = frame?.map_err(std::io::Error::other);
+            Some(frame.map(|frame| match frame.into_trailers() {
+                Ok(trailers) => Frame::trailers(fields::of_trailers(trailers)),
+                Err(data) => data,
+            }))
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -17,7 +17,8 @@ use super::files::Files;
 use super::head::{self, Facts};
 use super::http::DoorOptions;
 use super::refusal::Refusal;
-use super::target::{Target, target};
+use super::shortage::Reserve;
+use super::target::{self, Target, target};
 use crate::peer::Allowed;
 use crate::{
     Answer, Call, CallBody, CallError, Certificate, Engine, Fate, Key, Limits, Reason, Trust,
@@ -47,6 +48,7 @@ pub(super) struct Door {
     pub(super) engine: Engine,
     pub(super) shared: Arc<Shared>,
     pub(super) token: Token,
+    pub(super) reserve: Reserve,
     /// Connections of the frame door.
     pub(super) kept: AtomicUsize,
 }
@@ -72,7 +74,7 @@ impl Drop for Counted<'_> {
 
 impl Door {
     pub(super) fn new(engine: Engine, shared: Arc<Shared>, token: Token) -> Self {
-        Self { engine, shared, token, kept: AtomicUsize::new(0) }
+        Self { engine, shared, token, reserve: Reserve::new(), kept: AtomicUsize::new(0) }
     }
 
     /// Looks at a head as it came, and at who sends it.
@@ -92,6 +94,7 @@ impl Door {
         if !self.shared.allowed.may_call(uid) {
             return Err(Refusal::user(uid));
         }
+        target::judge(facts.target)?;
         if counted.before >= self.shared.options.callers {
             return Err(Refusal::full(counted.before));
         }

@@ -88,6 +88,12 @@ impl Refusal {
         Self::declined(StatusCode::BAD_GATEWAY, "full", message)
     }
 
+    /// The system has no descriptor for another call.
+    pub(crate) fn no_descriptor() -> Self {
+        let message = "no file descriptor is left for another call (LimitNOFILE)";
+        Self::declined(StatusCode::BAD_GATEWAY, "full", message)
+    }
+
     /// The field that says it.
     pub(crate) fn field(&self) -> (HeaderName, HeaderValue) {
         let name = match self.fate {

@@ -48,8 +48,12 @@ pub(crate) enum Topic {
     Php,
     /// How a request meets PHP.
     Model,
+    /// Outgoing calls.
+    Egress,
     /// Addresses and certificates.
     Listeners,
+    /// Channels for clients.
+    Realtime,
     /// Limits of the process and features of the kernel.
     System,
 }
@@ -61,7 +65,9 @@ impl Topic {
             Self::Application => "application",
             Self::Php => "php",
             Self::Model => "model",
+            Self::Egress => "egress",
             Self::Listeners => "listeners",
+            Self::Realtime => "realtime",
             Self::System => "system",
         }
     }
