@@ -308,7 +308,9 @@ impl Channel {
         let history = self.history.as_ref().and_then(|kept| kept.next_end());
         let bucket = (self.bucket.is_some() && self.here == 0).then(|| now + RATE_PAUSE);
         let count = (self.told != self.subscribers()).then(|| self.told_at + COUNT_PAUSE);
-        let next = [cache, history, bucket, count].into_iter().flatten().min()?;
+        // Never at once: whatever is due is done before this is asked.
+        let soon = now + Duration::from_millis(1);
+        let next = [cache, history, bucket, count].into_iter().flatten().min()?.max(soon);
         if self.wake.is_some_and(|wake| wake <= next) {
             return None;
         }

@@ -85,7 +85,6 @@ fn what_is_no_message_is_answered_and_the_connection_goes_on() {
         r#"{"event":"pusher:subscribe","data":{"channel":"news","auth":7}}"#.to_owned(),
         r#"{"event":"pusher:subscribe","data":{"channel":"\ud800"}}"#.to_owned(),
         r#"{"event":"pusher:unsubscribe","data":[]}"#.to_owned(),
-        r#"{"event":"pusher:signin","data":{"auth":"key:0"}}"#.to_owned(),
         r#"{"event":"pusher:connection_established","data":{}}"#.to_owned(),
         r#"{"event":"pusher_internal:member_added","channel":"presence-a","data":{}}"#.to_owned(),
         r#"{"event":"message","channel":"news","data":{}}"#.to_owned(),
