@@ -95,9 +95,10 @@ impl Outlets {
 
     /// Gives an event loop its number. None when there are [`EVENT_LOOPS`] already.
     pub(crate) fn attach(&self, outlet: Arc<dyn Outlet>) -> Option<u16> {
-        let number = self.taken.fetch_add(1, Ordering::Relaxed);
-        let place = self.all.get(usize::from(number))?;
-        place.set(outlet).ok().map(|()| number)
+        let last = u16::try_from(self.all.len()).unwrap_or(u16::MAX);
+        let next = |number| (number < last).then_some(number + 1);
+        let number = self.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        self.all.get(usize::from(number))?.set(outlet).ok().map(|()| number)
     }
 
     /// Puts a delivery into an inbox. One that is full is the event loop's to deal with: it knows that it lost something, and ends the sockets concerned.
@@ -405,6 +406,13 @@ impl Registry {
         self.len() == 0
     }
 
+    /// Places for records and for times to look at them again, taken or not.
+    #[cfg(test)]
+    fn room(&self) -> usize {
+        let room = |shard: &Shard| shard.channels.capacity() + shard.due.capacity();
+        self.shards.iter().map(|shard| room(&lock(shard))).sum()
+    }
+
     fn around<'a>(&'a self, app: &'a Arc<App>, counters: &'a Counters, now: Moment) -> Around<'a> {
         Around {
             app,
@@ -523,3 +531,6 @@ fn visit<T>(
     }
     result
 }
+
+#[cfg(test)]
+mod tests;

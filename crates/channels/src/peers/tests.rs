@@ -138,10 +138,12 @@ struct Node {
     round: u32,
 }
 
+type Link = VecDeque<(u32, Option<Parcel>)>;
+
 struct Cluster {
     nodes: Vec<Option<Node>>,
     /// What is under way, by sender and receiver: news of a round, or the end of one.
-    links: BTreeMap<(usize, usize), VecDeque<(u32, Option<Parcel>)>>,
+    links: BTreeMap<(usize, usize), Link>,
     /// Links that lose what is sent.
     cut: BTreeSet<(usize, usize)>,
 }
@@ -484,10 +486,10 @@ impl View {
                 }
             }
             "pusher_internal:member_added" => {
-                assert!(self.members.insert(user()), "told twice: {event}")
+                assert!(self.members.insert(user()), "told twice: {event}");
             }
             "pusher_internal:member_removed" => {
-                assert!(self.members.remove(&user()), "never told of: {event}")
+                assert!(self.members.remove(&user()), "never told of: {event}");
             }
             "pusher_internal:watchlist_events" => {
                 for event in event["data"]["events"].as_array().unwrap() {
@@ -601,7 +603,7 @@ fn run(ops: &[Op]) {
             );
             if channel.starts_with("presence-") {
                 let members: BTreeSet<_> =
-                    registry.members(app, channel, now).iter().map(|id| id.to_string()).collect();
+                    registry.members(app, channel, now).iter().map(ToString::to_string).collect();
                 assert_eq!(
                     members,
                     there().map(|client| client.member.to_owned()).collect(),

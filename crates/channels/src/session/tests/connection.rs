@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::session::Subscribed;
 use crate::testing::{Loop, app, subscribe};
 use crate::{AppRef, Apps, Close, FixedApps, Found, Hello, Records, Target};
 
@@ -235,6 +236,12 @@ fn what_connections_leave_behind_is_nothing() {
     assert_eq!(counters.connections.get(), 0);
     assert_eq!(counters.subscriptions.get(), 0);
     assert_eq!(counters.subscribed.get(), 12);
+}
+
+#[test]
+fn what_a_silent_connection_costs_stays_small() {
+    assert!(size_of::<crate::Session>() <= 128, "{}", size_of::<crate::Session>());
+    assert!(size_of::<Subscribed>() <= 48, "{}", size_of::<Subscribed>());
 }
 
 proptest! {
