@@ -216,7 +216,7 @@ pub struct ChannelReport {
     pub subscription_count: usize,
     /// Members, if it is a presence channel.
     pub user_count: Option<usize>,
-    /// The last event, if it is a cache channel that has one.
+    /// The last event, if it is a cache channel that has one; never in a list of channels.
     pub cache: Option<CacheReport>,
 }
 
@@ -313,12 +313,15 @@ impl Registry {
 
     /// What is known of one channel; none when nobody hears it and it keeps nothing.
     pub fn channel(&self, app: &App, name: &str, now: Moment) -> Option<ChannelReport> {
-        self.with_known(app, name, now, |channel| channel.report(now))
+        let (mut report, last) =
+            self.with_known(app, name, now, |channel| (channel.report(), channel.last(now)))?;
+        report.cache = last.and_then(|(last, ttl)| last.report(ttl, now));
+        Some(report)
     }
 
     /// What is known of all channels of an application that somebody hears and whose names begin so. The channels of users are only among them when the
     /// prefix asks for them.
-    pub fn channels(&self, app: &App, prefix: &str, now: Moment) -> Vec<ChannelReport> {
+    pub fn channels(&self, app: &App, prefix: &str) -> Vec<ChannelReport> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
@@ -327,8 +330,7 @@ impl Registry {
                     && channel.name().as_str().starts_with(prefix)
                     && (channel.name().access() != Access::User || prefix.starts_with('#'))
             });
-            found
-                .extend(ours.map(|channel| channel.report(now)).filter(ChannelReport::is_occupied));
+            found.extend(ours.map(|channel| channel.report()).filter(ChannelReport::is_occupied));
         }
         found
     }

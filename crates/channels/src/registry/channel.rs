@@ -269,14 +269,20 @@ impl Channel {
         }
     }
 
-    pub(super) fn report(&self, now: Moment) -> ChannelReport {
+    /// Without what a cache channel keeps: [`Channel::last`].
+    pub(super) fn report(&self) -> ChannelReport {
         ChannelReport {
             name: self.name.clone(),
             subscription_count: self.subscribers(),
             user_count: (self.name.access() == Access::Presence)
                 .then(|| self.members.as_ref().map_or(0, |members| members.len())),
-            cache: self.fresh(now).and_then(|last| last.report(self.app.limits.cache, now)),
+            cache: None,
         }
+    }
+
+    /// The last event of a cache channel, and how long it is kept.
+    pub(super) fn last(&self, now: Moment) -> Option<(Last, Duration)> {
+        self.fresh(now).map(|last| (last.clone(), self.app.limits.cache))
     }
 
     pub(super) fn members(&self) -> Vec<Arc<str>> {

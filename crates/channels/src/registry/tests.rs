@@ -166,7 +166,7 @@ fn subscribers_on_all_event_loops_hear_each_delivery_after_they_came_once_and_in
     let mut app = app();
     app.rights.subscription_count = true;
     app.history =
-        Some(History { events: 50, age: std::time::Duration::from_secs(60), channels: Vec::new() });
+        Some(History { events: 50, age: std::time::Duration::from_mins(1), channels: Vec::new() });
     let (app, channels) = channels_of(app);
     let registry = channels.registry();
     let names: Vec<_> = (0..3).map(|index| name(&format!("channel-{index}"))).collect();
@@ -191,7 +191,7 @@ fn subscribers_on_all_event_loops_hear_each_delivery_after_they_came_once_and_in
         let publishers: Vec<_> = (0..PUBLISHERS)
             .map(|publisher| {
                 let (app, names, number) = (&app, &names, &number);
-                let mut dice = Dice(seed ^ publisher as u64 + 77);
+                let mut dice = Dice(seed ^ (publisher as u64 + 77));
                 scope.spawn(move || {
                     for _ in 0..EVENTS {
                         let index = usize::try_from(dice.below(names.len() as u64)).unwrap();
