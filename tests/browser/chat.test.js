@@ -1,7 +1,7 @@
 /** examples/laravel-chat in two browsers: what one does the other sees, and a broken connection loses nothing. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { browser, hearth, until } from './servers.js';
+import { browser, hearth, line, until } from './servers.js';
 
 const example = new URL('../../examples/laravel-chat', import.meta.url).pathname;
 let server, chromium;
@@ -21,11 +21,11 @@ const sees = (page, text) =>
     until(page, (text) => [...document.querySelectorAll('#messages li p')].some((p) => p.textContent === text), text);
 
 /** A visitor with cookies of its own. */
-async function visitor() {
+async function visitor(url = server.url) {
     const context = await chromium.createBrowserContext();
     const page = await context.newPage();
     page.on('pageerror', (error) => console.error(`page: ${error.message}\n${server.log()}`));
-    await page.goto(server.url);
+    await page.goto(url);
     await until(page, () => document.body.dataset.connection === 'connected');
     return page;
 }
@@ -37,9 +37,11 @@ async function say(page, name, text) {
     await sees(page, text);
 }
 
-test('two visitors see each other, what is said, who types, who waves, and what was said while a line was down', async () => {
+test('two visitors see each other, what is said, who types, who waves, and what was said while a line was down', async (t) => {
     const run = `${Date.now()}`;
-    const [ada, ben] = [await visitor(), await visitor()];
+    const wire = await line(server.url);
+    t.after(() => wire.end());
+    const [ada, ben] = [await visitor(), await visitor(wire.url)];
 
     // Public: everybody hears, with a name or without.
     await say(ada, 'Ada', `hello ${run}`);
@@ -68,15 +70,13 @@ test('two visitors see each other, what is said, who types, who waves, and what 
     await until(ada, () => document.querySelector('#status').textContent === 'Ben waves at you.');
 
     // A line that breaks: what was said meanwhile comes when it is back, in order, once.
-    await ben.setOfflineMode(true);
-    await ben.evaluate(() => window.dispatchEvent(new Event('offline')));
+    wire.cut();
     await until(ben, () => document.body.dataset.connection !== 'connected');
     for (const n of [1, 2, 3]) {
         await say(ada, 'Ada', `meanwhile ${n} ${run}`);
     }
     await until(ada, () => ![...document.querySelectorAll('#here button')].some((button) => button.textContent === 'Ben'));
-    await ben.setOfflineMode(false);
-    await ben.evaluate(() => window.dispatchEvent(new Event('online')));
+    wire.mend();
     await sees(ben, `meanwhile 3 ${run}`);
     const missed = (await said(ben)).filter((text) => text.startsWith('meanwhile') && text.endsWith(run));
     assert.deepEqual(missed, [1, 2, 3].map((n) => `meanwhile ${n} ${run}`));

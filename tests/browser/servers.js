@@ -1,6 +1,7 @@
 /** A `hearth` for one test, and a browser that people see the page in. */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import puppeteer from 'puppeteer-core';
 
 const CHROMIUM = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
@@ -35,6 +36,36 @@ export async function hearth(args, options = {}) {
                 server.on('exit', gone);
                 server.kill('SIGTERM');
             }),
+    };
+}
+
+/** A line to a server that can be cut. */
+export async function line(url) {
+    const { hostname, port } = new URL(url);
+    const sockets = new Set();
+    let down = false;
+    const server = createServer((client) => {
+        if (down) {
+            client.destroy();
+            return;
+        }
+        const far = connect(Number(port), hostname);
+        for (const [one, other] of [[client, far], [far, client]]) {
+            sockets.add(one);
+            one.pipe(other);
+            one.on('error', () => other.destroy());
+            one.on('close', () => (other.destroy(), sockets.delete(one)));
+        }
+    });
+    await new Promise((listening) => server.listen(0, '127.0.0.1', listening));
+    return {
+        url: `http://127.0.0.1:${server.address().port}`,
+        cut: () => {
+            down = true;
+            sockets.forEach((socket) => socket.destroy());
+        },
+        mend: () => (down = false),
+        end: () => (sockets.forEach((socket) => socket.destroy()), server.close()),
     };
 }
 

@@ -34,6 +34,9 @@ const PAST: Duration = Duration::from_mins(10);
 /// A new node takes its part after so long even when it could not hear everything.
 const JOIN_AT_LAST: Duration = Duration::from_secs(10);
 
+/// So long after a node has said that it reports all others know: nodes that start together do not all think that they are the only one.
+const ANNOUNCED: Duration = Duration::from_millis(500);
+
 /// What this node knows of the others.
 #[derive(Debug)]
 pub struct Cluster {
@@ -42,7 +45,12 @@ pub struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     past: BTreeMap<NodeId, Past>,
     began: Moment,
+    /// It reports, and says so.
     ready: bool,
+    /// Since when.
+    since: Moment,
+    /// All others know that it does.
+    open: bool,
     next_beat: Moment,
     /// Since when the broker cannot be reached.
     blind: Option<Moment>,
@@ -93,7 +101,8 @@ pub struct Report {
     pub nodes: u64,
     /// Is the broker there?
     pub connected: bool,
-    /// Does this node take its part?
+    /// Does this node take its part, and do the others know? Before that it lets no clients in, because what happens to their channels might be reported
+    /// twice or not at all.
     pub ready: bool,
     /// Packets heard.
     pub packets: u64,
@@ -117,6 +126,8 @@ impl Cluster {
             past: BTreeMap::new(),
             began: now,
             ready: false,
+            since: now,
+            open: false,
             next_beat: now,
             blind: None,
             round: 0,
@@ -131,14 +142,9 @@ impl Cluster {
         Report {
             nodes: self.nodes.len() as u64,
             connected: self.blind.is_none(),
-            ready: self.ready,
+            ready: self.open,
             ..self.report
         }
-    }
-
-    /// Does this node take its part? Before that others report what happens to its channels, so it waits with letting clients in.
-    pub fn is_ready(&self) -> bool {
-        self.ready
     }
 
     /// The broker cannot be reached any more.
@@ -318,12 +324,14 @@ impl Cluster {
 
     fn join(&mut self, now: Moment) {
         if self.ready {
+            self.open |= now.since(self.since) >= ANNOUNCED;
             return;
         }
         let since = now.since(self.began);
         let heard_all = since >= self.options.join && self.nodes.values().all(|node| node.settled);
         if heard_all || since >= JOIN_AT_LAST {
             self.ready = true;
+            self.since = now;
             self.rank();
             self.next_beat = now;
         }

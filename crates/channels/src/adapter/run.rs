@@ -43,6 +43,12 @@ pub trait Broker: Send {
     /// # Cancel safety
     /// What was not returned is returned the next time.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>>;
+
+    /// Waits until what was to be sent has gone. The last call.
+    ///
+    /// # Cancel safety
+    /// Whoever does not wait any more loses what has not gone.
+    fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// How it stands with the other nodes, for those who wait or look.
@@ -67,6 +73,9 @@ impl Joined {
 
 /// Packets that wait for a broker that is away for a moment, in bytes. Older ones go.
 const KEPT: usize = 4 * 1024 * 1024;
+
+/// How long the end of a node waits for its goodbye to go.
+const FINISH: Duration = Duration::from_secs(2);
 
 /// How long an application may be looked up for.
 const LOOK_UP: Duration = Duration::from_secs(5);
@@ -139,6 +148,9 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         }
         cluster.end();
         self.send().await;
+        if timeout(FINISH, self.broker.finish()).await.is_err() {
+            warn!("other nodes were not told that this one ends: they find out");
+        }
         cluster.report()
     }
 

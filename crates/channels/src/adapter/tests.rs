@@ -496,6 +496,19 @@ fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
     assert!(shares.iter().all(|share| (120..300).contains(share)), "{shares:?}");
 }
 
+#[test]
+fn what_happens_on_all_nodes_at_once_is_reported_once() {
+    let mut world = World::new(11, 3, Weather::default());
+    world.pass(Duration::from_secs(3));
+    for node in &mut world.nodes {
+        let socket = node.open();
+        node.subscribe(socket, "presence-d", &format!("u{}", node.id.0));
+    }
+    world.pass(Duration::from_secs(1));
+    let expected = ["presence-d +u1", "presence-d +u2", "presence-d +u3", "presence-d occupied"];
+    assert_eq!(world.told("presence-d"), expected);
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Open(usize),
@@ -648,3 +661,5 @@ proptest! {
         prop_assert_eq!(told, expected);
     }
 }
+
+mod brokers;

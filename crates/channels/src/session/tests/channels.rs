@@ -296,7 +296,7 @@ fn channels_are_reported_by_prefix_and_only_while_somebody_hears_them() {
     assert_eq!(registry.channels(&world.app, "x").len(), 0);
     assert_eq!(registry.channel(&world.app, "x", world.now), None);
     let ids: Vec<_> = registry.members(&world.app, "presence-a", world.now);
-    assert_eq!(ids, ["1".into()]);
+    assert_eq!(ids, [Arc::<str>::from("1")]);
 }
 
 #[test]
