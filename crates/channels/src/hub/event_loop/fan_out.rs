@@ -169,6 +169,7 @@ impl EventLoop {
                 &mut connection.transport,
                 connection.form,
                 &mut self.deflater,
+                &mut self.buffer,
                 &mut moved,
             );
             budget = budget.saturating_sub(moved.writes.max(1));
