@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
+use super::event_stream::{self, Epochs};
 use super::transport::Transport;
 use crate::encoded::Encoded;
 use crate::websocket::Deflater;
@@ -25,6 +26,15 @@ pub(super) enum Form {
     Deflated(u32),
     /// Server-Sent Events.
     EventStream,
+}
+
+/// How messages are put for one socket.
+#[derive(Debug)]
+pub(super) struct Manner<'a> {
+    pub(super) form: Form,
+    pub(super) deflater: &'a mut Deflater,
+    /// Of an event stream's channels.
+    pub(super) epochs: &'a Epochs,
 }
 
 /// How much may wait.
@@ -45,15 +55,17 @@ enum Queued {
 }
 
 impl Queued {
-    fn bytes(&self, form: Form, deflater: &mut Deflater) -> &[u8] {
+    fn bytes(&self, manner: &mut Manner<'_>) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Message(message) => match form {
+            Self::Message(message) => match manner.form {
                 Form::Deflated(from) if message.frame().len() > from as usize => {
-                    message.deflated(|text| deflater.frame(text))
+                    message.deflated(|text| manner.deflater.frame(text))
                 }
                 Form::Plain | Form::Deflated(_) => message.frame(),
-                Form::EventStream => message.event_stream(super::event_stream::write),
+                Form::EventStream => {
+                    message.event_stream(|text| event_stream::write(text, manner.epochs))
+                }
             },
         }
     }
@@ -144,17 +156,16 @@ impl Queue {
     pub(super) fn flush(
         &mut self,
         transport: &mut Transport,
-        form: Form,
-        deflater: &mut Deflater,
+        manner: &mut Manner<'_>,
         scratch: &mut [u8],
         moved: &mut Moved,
     ) -> io::Result<Flushed> {
         while let Some(first) = self.waiting.front() {
-            let (_, first) = first.bytes(form, deflater).split_at(self.begun);
+            let (_, first) = first.bytes(manner).split_at(self.begun);
             let result = if self.waiting.len() == 1 || first.len() >= LARGE {
                 transport.write(first).map(|written| (written, first.len()))
             } else {
-                let gathered = self.gather(form, deflater, scratch);
+                let gathered = self.gather(manner, scratch);
                 transport.write(gathered).map(|written| (written, gathered.len()))
             };
             moved.writes += 1;
@@ -166,7 +177,7 @@ impl Queue {
                 Err(error) => return Err(error),
             };
             moved.bytes += written;
-            self.written(written, form, deflater);
+            self.written(written, manner);
             if written < offered && transport.short_is_all() {
                 return Ok(Flushed::Blocked);
             }
@@ -180,10 +191,10 @@ impl Queue {
     }
 
     /// As many frames from the first on as fit, one after another.
-    fn gather<'a>(&self, form: Form, deflater: &mut Deflater, scratch: &'a mut [u8]) -> &'a [u8] {
+    fn gather<'a>(&self, manner: &mut Manner<'_>, scratch: &'a mut [u8]) -> &'a [u8] {
         let (mut length, mut skip) = (0, self.begun);
         for queued in &self.waiting {
-            let (_, bytes) = queued.bytes(form, deflater).split_at(std::mem::take(&mut skip));
+            let (_, bytes) = queued.bytes(manner).split_at(std::mem::take(&mut skip));
             let Some(place) = scratch.get_mut(length..length + bytes.len()) else { break };
             place.copy_from_slice(bytes);
             length += bytes.len();
@@ -191,9 +202,9 @@ impl Queue {
         scratch.split_at(length).0
     }
 
-    fn written(&mut self, mut bytes: usize, form: Form, deflater: &mut Deflater) {
+    fn written(&mut self, mut bytes: usize, manner: &mut Manner<'_>) {
         while let Some(first) = self.waiting.front() {
-            let left = first.bytes(form, deflater).len() - self.begun;
+            let left = first.bytes(manner).len() - self.begun;
             if bytes < left {
                 self.begun += bytes;
                 return;

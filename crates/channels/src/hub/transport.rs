@@ -131,6 +131,13 @@ impl Transport {
         }
     }
 
+    /// The connection ends now, as both sides want it: TLS has a word for that.
+    pub(super) fn part(&mut self) {
+        if matches!(self, Self::Tls(_)) {
+            self.finish();
+        }
+    }
+
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE)
     }
