@@ -291,7 +291,7 @@ impl EventLoop {
                 continue;
             }
             connection.tick = Tick::NEVER;
-            self.with(seat, |this, seat, connection| this.time_out(seat, connection));
+            self.with(seat, Self::time_out);
         }
     }
 

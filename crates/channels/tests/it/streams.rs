@@ -47,8 +47,8 @@ impl<S: Read> Listener<S> {
         for line in self.block() {
             match line.split_once(": ") {
                 Some(("id", value)) => id = Some(value.to_owned()),
-                Some(("event", value)) => name = value.to_owned(),
-                Some(("data", value)) => data = value.to_owned(),
+                Some(("event", value)) => value.clone_into(&mut name),
+                Some(("data", value)) => value.clone_into(&mut data),
                 _ => panic!("{line:?} is of no event"),
             }
         }
