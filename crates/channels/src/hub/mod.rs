@@ -12,6 +12,7 @@ mod adopted;
 mod audience;
 mod clock;
 mod connection;
+mod dirty;
 mod drain;
 mod event_loop;
 mod event_stream;
@@ -84,12 +85,14 @@ impl Hub {
             loops.push(Handle { inbox: event_loop.inbox(), figures: event_loop.figures() });
             ready.push(event_loop);
         }
-        let mut threads = Vec::new();
+        // Dropped on the way out, it ends those that have started.
+        let hub = Self { loops, addresses, next: AtomicUsize::new(0), threads: Mutex::default() };
         for (number, event_loop) in ready.into_iter().enumerate() {
             let thread = std::thread::Builder::new().name(format!("channels-{number}"));
-            threads.push(thread.spawn(|| event_loop.run()).map_err(StartError::EventLoop)?);
+            let thread = thread.spawn(|| event_loop.run()).map_err(StartError::EventLoop)?;
+            hub.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
-        Ok(Self { loops, addresses, next: AtomicUsize::new(0), threads: Mutex::new(threads) })
+        Ok(hub)
     }
 
     /// The addresses it listens on, in the order of [`Options::listen`]; none for those that are no TCP.

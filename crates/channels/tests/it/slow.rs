@@ -126,6 +126,34 @@ fn a_client_that_asks_without_end_and_never_reads_is_closed() {
 }
 
 #[test]
+fn events_come_through_while_other_clients_keep_the_loop_busy() {
+    let server = Server::with(app(), |options| options.event_loops = std::num::NonZeroUsize::MIN);
+    let mut client = server.subscriber("news");
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut talker = server.connect();
+            let busy = &busy;
+            scope.spawn(move || {
+                while busy.load(Ordering::Relaxed) {
+                    for _ in 0..50 {
+                        talker.say(r#"{"event":"pusher:ping","data":{}}"#);
+                    }
+                    for _ in 0..50 {
+                        talker.event();
+                    }
+                }
+            });
+        }
+        for count in 0..200 {
+            server.publish("news", &count.to_string());
+            assert_eq!(client.data(), count.to_string());
+        }
+        busy.store(false, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn half_of_all_clients_may_leave_while_events_are_published_and_the_others_miss_none() {
     let server = Server::start();
     let mut stay: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();

@@ -231,6 +231,9 @@ impl EventLoop {
         let mut overflow = false;
         if out.close.is_none() {
             self.figures.delivered.add(out.frames.len() as u64);
+            if let Stage::Open(session) = &connection.stage {
+                session.counters().sent.add(out.frames.len() as u64);
+            }
             if let Some(epochs) = &mut connection.epochs {
                 out.frames.iter().for_each(|frame| epochs.learn(frame));
             }

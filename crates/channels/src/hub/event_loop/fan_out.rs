@@ -22,7 +22,7 @@ impl EventLoop {
     /// Puts messages into queues, once the sockets of the last ones have been written to: a client that reads does not find its queue full only because the
     /// loop did not come round to it. Until then they wait in the inbox, and so they come together.
     pub(super) fn give_out(&mut self) {
-        if !self.dirty.is_empty() {
+        if !self.dirty.is_past_mark() {
             return;
         }
         if self.deliveries.is_empty() {
@@ -56,6 +56,7 @@ impl EventLoop {
                 break;
             }
         }
+        self.dirty.mark();
         self.figures.delivered.add(messages as u64);
         if self.deliveries.is_empty() && self.deliveries.capacity() > 1024 {
             self.deliveries = Vec::new();
@@ -158,7 +159,7 @@ impl EventLoop {
     pub(super) fn flush(&mut self) {
         let mut budget = WRITES;
         while budget > 0 {
-            let Some(slot) = self.dirty.pop_front() else { break };
+            let Some(slot) = self.dirty.pop() else { break };
             let Some(seat) = self.seats.seat_at(slot) else { continue };
             let Some(connection) = self.seats.get_mut(seat) else { continue };
             if !std::mem::take(&mut connection.dirty) {
@@ -211,9 +212,6 @@ impl EventLoop {
                     })
                 }),
             }
-        }
-        if self.dirty.is_empty() && self.dirty.capacity() > 4096 {
-            self.dirty.shrink_to(1024);
         }
     }
 }
