@@ -1,7 +1,7 @@
 //! A hub by itself, to measure and to profile: one application (id `app-id`, key `app-key`, secret `app-secret`), and a way to publish that checks nothing.
 //!
 //! ```sh
-//! cargo run --example hub -- 127.0.0.1:8090 2 3600      # address, event loops, seconds
+//! cargo run --example hub -- 127.0.0.1:8090 2 3600 1024      # address, event loops, seconds, compress from so many bytes
 //! curl -d '{"name":"e","channel":"c","data":"d"}' http://127.0.0.1:8090/apps/app-id/events
 //! ```
 
@@ -30,14 +30,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         history: None,
     };
     let channels = Channels::new(Arc::new(FixedApps::new([app])), Arc::new(NoObserver));
+    let seconds: u64 = arguments.next().unwrap_or_else(|| "3600".to_owned()).parse()?;
     let options = Options {
         event_loops,
         listen: vec![Listen { address: Address::Tcp(address), secure: false }],
         handover: Some(Arc::new(Publisher(channels.clone()))),
+        deflate: arguments.next().map(|from| from.parse()).transpose()?,
         ..Options::default()
     };
     let hub = Hub::start(options, &channels)?;
-    let seconds: u64 = arguments.next().unwrap_or_else(|| "3600".to_owned()).parse()?;
     for _ in 0..seconds.div_ceil(5) {
         std::thread::sleep(Duration::from_secs(5));
         writeln!(std::io::stderr(), "{:?}", hub.figures())?;
