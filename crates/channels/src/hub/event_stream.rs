@@ -207,6 +207,8 @@ fn allow(head: &mut String, origin: Option<&str>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -262,5 +264,24 @@ mod tests {
             "data: {\"event\":\"a\\nb\",\ndata: \"data\":{\ndata: }}\n\n",
             "no line of the data can end the event, and no name can add a field"
         );
+    }
+    proptest! {
+        #[test]
+        fn no_text_adds_a_field_or_ends_an_event(name in ".{0,20}", data in "(.|\\r|\\n){0,60}") {
+            let text = format!(r#"{{"event":{},{data}"data":1}}"#, quoted(&name));
+            let event = String::from_utf8(write(text.as_bytes(), &Epochs::default()).to_vec()).unwrap();
+            let lines: Vec<&str> = event.strip_suffix("\n\n").unwrap().split(['\r', '\n']).collect();
+            prop_assert!(lines.iter().skip(1).all(|line| line.starts_with("data: ")), "{event:?}");
+            prop_assert!(lines[0].starts_with("event: ") || lines[0].starts_with("data: "));
+        }
+
+        #[test]
+        fn any_target_is_read_or_refused(target in "/app/.{0,40}/sse(\\?(channels|auth|socket_id|channel_data)=.{0,30}){0,3}", id in ".{0,30}") {
+            if let Ok(wanted) = Wanted::read(&target, Some(&id)) {
+                for text in &wanted.subscriptions {
+                    prop_assert!(Raw::new(text).is_ok(), "{text}");
+                }
+            }
+        }
     }
 }

@@ -79,6 +79,8 @@ pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const UPGRADE: &str = "GET /app/key?protocol=7 HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -119,5 +121,19 @@ mod tests {
         assert!(
             matches!(read(old.as_bytes(), false), Request::Refused(answer) if answer.starts_with(b"HTTP/1.1 426 "))
         );
+    }
+    proptest! {
+        #[test]
+        fn whatever_comes_is_one_of_these(
+            at in 0usize..230,
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            deflate: bool,
+        ) {
+            let (before, after) = UPGRADE.as_bytes().split_at(at.min(UPGRADE.len()));
+            let input = [before, &bytes, after].concat();
+            if let Request::WebSocket { length, target, .. } = read(&input, deflate) {
+                prop_assert!(length <= input.len() && target.len() < length);
+            }
+        }
     }
 }
