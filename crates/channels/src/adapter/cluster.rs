@@ -74,6 +74,10 @@ struct Node {
     settled: bool,
     asked: Option<Moment>,
     ready: bool,
+    /// All it told was heard once: what it repeats and was not heard was missed, and is not from before this node began.
+    known: bool,
+    /// The number of the last user whose connections it wished to be ended.
+    terminated: u64,
 }
 
 /// A node that is not there any more, or only silent: what it said before is not heard again if it comes back.
@@ -81,6 +85,8 @@ struct Node {
 struct Past {
     next: u64,
     at: Moment,
+    known: bool,
+    terminated: u64,
     /// It will not come back.
     goodbye: bool,
 }
@@ -187,7 +193,7 @@ impl Cluster {
         if id == self.way.me() || past.is_some_and(|past| past.goodbye || number < past.next) {
             return Ok(());
         }
-        self.past.remove(&id);
+        let past = self.past.remove(&id).filter(|past| past.known);
         let is_new = !self.nodes.contains_key(&id);
         let node = self.nodes.entry(id).or_insert_with(|| Node {
             heard: now,
@@ -197,6 +203,8 @@ impl Cluster {
             settled: false,
             asked: None,
             ready: false,
+            known: past.is_some(),
+            terminated: past.map_or(0, |past| past.terminated),
         });
         node.heard = now;
         if number < node.next {
@@ -226,7 +234,14 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         match record {
             Record::Told { app, told } => {
-                local.hear(Origin { node: id, round: node.round }, app, &told, now)
+                if let Told::Terminated { number, again, .. } = told {
+                    let missed = number > node.terminated;
+                    node.terminated = node.terminated.max(number);
+                    if !missed || (again && !node.known) {
+                        return;
+                    }
+                }
+                local.hear(Origin { node: id, round: node.round }, app, &told, now);
             }
             Record::Beat { ready } => {
                 if node.ready != ready {
@@ -243,6 +258,7 @@ impl Cluster {
                 if node.telling == Telling::Whole(round) {
                     node.telling = Telling::Nothing;
                     node.settled = true;
+                    node.known = true;
                     node.asked = None;
                     local.settle(Origin { node: id, round }, now);
                 }
@@ -254,7 +270,16 @@ impl Cluster {
     /// A node is gone. Who reports in its place is settled first, so that what its end brings about is reported.
     fn leave(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
         if let Some(node) = self.nodes.remove(&id) {
-            self.past.insert(id, Past { next: node.next, at: now, goodbye });
+            self.past.insert(
+                id,
+                Past {
+                    next: node.next,
+                    at: now,
+                    known: node.known,
+                    terminated: node.terminated,
+                    goodbye,
+                },
+            );
             self.rank();
             local.forget(id, now);
         }
@@ -267,6 +292,7 @@ impl Cluster {
 
     /// Does what is due, and says when to come again.
     pub(super) fn poll(&mut self, now: Moment, local: &mut impl Local) -> Moment {
+        self.way.age(now);
         self.bury(now, local);
         self.ask(now);
         if self.wanted && self.round_began.is_none_or(|began| began + ROUNDS_APART <= now) {
@@ -275,6 +301,7 @@ impl Cluster {
             self.round_began = Some(now);
             self.way.begin(self.round);
             local.tell_all(now);
+            self.way.repeat();
             let round = self.round;
             self.way.write(|out| out.end(round));
         }
@@ -339,6 +366,8 @@ impl Cluster {
 
     /// The node ends: others need not wait to find out.
     pub fn end(&self) {
-        self.way.write(|out| out.bye());
+        self.way.write(|out| {
+            out.bye();
+        });
     }
 }

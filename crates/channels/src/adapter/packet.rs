@@ -63,14 +63,37 @@ pub(super) enum Record<'a> {
 /// News, as they come.
 #[derive(Debug)]
 pub(super) enum Told<'a> {
-    Published { channel: ChannelName, event: &'a str, data: &'a str, author: Who<'a> },
-    Last { channel: ChannelName, message: &'a str, age: Duration },
-    Subscribers { channel: ChannelName, count: u32 },
-    Member { channel: ChannelName, member: Arc<Member> },
-    NoMember { channel: ChannelName, user: &'a str },
+    Published {
+        channel: ChannelName,
+        event: &'a str,
+        data: &'a str,
+        author: Who<'a>,
+    },
+    Last {
+        channel: ChannelName,
+        message: &'a str,
+        age: Duration,
+    },
+    Subscribers {
+        channel: ChannelName,
+        count: u32,
+    },
+    Member {
+        channel: ChannelName,
+        member: Arc<Member>,
+    },
+    NoMember {
+        channel: ChannelName,
+        user: &'a str,
+    },
     Online(Arc<str>),
     Offline(Arc<str>),
-    Terminated(&'a str),
+    /// With a number that goes up by one each time; `again` when it is only repeated for those who may have missed it.
+    Terminated {
+        user: &'a str,
+        number: u64,
+        again: bool,
+    },
 }
 
 /// An event's author.
@@ -97,16 +120,16 @@ impl Told<'_> {
                 hear(&News::Published(&Publication { channel, event, data, author }));
             }
             Self::Last { channel, message, age } => {
-                hear(&News::Last { channel, message, age: *age })
+                hear(&News::Last { channel, message, age: *age });
             }
             Self::Subscribers { channel, count } => {
-                hear(&News::Subscribers { channel, count: *count })
+                hear(&News::Subscribers { channel, count: *count });
             }
             Self::Member { channel, member } => hear(&News::Member { channel, member }),
             Self::NoMember { channel, user } => hear(&News::NoMember { channel, user_id: user }),
             Self::Online(user) => hear(&News::Online { user_id: user }),
             Self::Offline(user) => hear(&News::Offline { user_id: user }),
-            Self::Terminated(user) => hear(&News::Terminated { user_id: user }),
+            Self::Terminated { user, .. } => hear(&News::Terminated { user_id: user }),
         }
     }
 }
@@ -164,6 +187,14 @@ impl Writer<'_> {
         self.record(b'x', |_| {});
     }
 
+    /// The end of a user's connections; `again` for those who may have missed it.
+    pub(super) fn terminated(&mut self, app: &str, user: &str, number: u64, again: bool) {
+        self.record(if again { b'R' } else { b'T' }, |out| {
+            out.texts(&[app, user]);
+            out.number(number.to_le_bytes());
+        });
+    }
+
     pub(super) fn news(&mut self, app: &str, news: &News<'_>) {
         match news {
             News::Published(Publication { channel, event, data, author }) => {
@@ -179,7 +210,7 @@ impl Writer<'_> {
                     out.text(socket.as_deref().unwrap_or_default());
                     out.0.push(u8::from(user.is_some()));
                     out.text(user.map_or("", |user| user));
-                })
+                });
             }
             News::Last { channel, message, age } => self.record(b'L', |out| {
                 out.texts(&[app, channel.as_str(), message]);
@@ -195,11 +226,12 @@ impl Writer<'_> {
                 out.text(member.info().unwrap_or_default());
             }),
             News::NoMember { channel, user_id } => {
-                self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]))
+                self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]));
             }
             News::Online { user_id } => self.record(b'O', |out| out.texts(&[app, user_id])),
             News::Offline { user_id } => self.record(b'F', |out| out.texts(&[app, user_id])),
-            News::Terminated { user_id } => self.record(b'T', |out| out.texts(&[app, user_id])),
+            // With its number it is a record of its own.
+            News::Terminated { .. } => {}
         }
     }
 }
@@ -274,7 +306,7 @@ impl<'a> Reader<'a> {
             b'g' => Record::Begin { round: u32::from_le_bytes(self.take()?) },
             b'e' => Record::End { round: u32::from_le_bytes(self.take()?) },
             b'x' => Record::Bye,
-            b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' => {
+            b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' | b'R' => {
                 let app = self.text()?;
                 Record::Told { app, told: self.told(letter)? }
             }
@@ -287,7 +319,11 @@ impl<'a> Reader<'a> {
         Ok(match letter {
             b'O' => Told::Online(self.text()?.into()),
             b'F' => Told::Offline(self.text()?.into()),
-            b'T' => Told::Terminated(self.text()?),
+            b'T' | b'R' => Told::Terminated {
+                user: self.text()?,
+                number: u64::from_le_bytes(self.take()?),
+                again: letter == b'R',
+            },
             _ => {
                 let channel = self.channel()?;
                 match letter {
