@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Options;
-use super::packet::{self, Header, Malformed, Record, Told};
+use super::packet::{Header, Packet, Record, Told};
 use super::way::Way;
 use crate::moment::Moment;
 use crate::peers::{NodeId, Origin};
@@ -167,31 +167,17 @@ impl Cluster {
         }
     }
 
-    /// Takes a packet, also one of this node's own.
-    pub(super) fn receive(
-        &mut self,
-        packet: &[u8],
-        now: Moment,
-        local: &mut impl Local,
-    ) -> Result<(), Malformed> {
-        let outcome = self.take(packet, now, local);
-        if outcome.is_err() {
-            self.report.malformed += 1;
-        }
-        outcome
+    /// A packet made no sense.
+    pub(super) fn malformed(&mut self) {
+        self.report.malformed += 1;
     }
 
-    fn take(
-        &mut self,
-        packet: &[u8],
-        now: Moment,
-        local: &mut impl Local,
-    ) -> Result<(), Malformed> {
-        let (Header { node: id, number, round }, rest) = packet::header(packet)?;
-        let records = packet::records(rest)?;
+    /// Takes a packet, also one of this node's own.
+    pub(super) fn receive(&mut self, packet: Packet<'_>, now: Moment, local: &mut impl Local) {
+        let Packet { header: Header { node: id, number, round }, records } = packet;
         let past = self.past.get(&id);
         if id == self.way.me() || past.is_some_and(|past| past.goodbye || number < past.next) {
-            return Ok(());
+            return;
         }
         let past = self.past.remove(&id).filter(|past| past.known);
         let is_new = !self.nodes.contains_key(&id);
@@ -209,7 +195,7 @@ impl Cluster {
         node.heard = now;
         if number < node.next {
             self.report.repeated += 1;
-            return Ok(());
+            return;
         }
         self.report.packets += 1;
         if number > node.next {
@@ -227,7 +213,6 @@ impl Cluster {
         for record in records {
             self.record(id, record, now, local);
         }
-        Ok(())
     }
 
     fn record(&mut self, id: NodeId, record: Record<'_>, now: Moment, local: &mut impl Local) {

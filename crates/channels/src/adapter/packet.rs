@@ -3,7 +3,6 @@
 //! A packet is `H1`, the node (`u64`), its number (`u64`) and the round it begins in (`u32`), then records: a letter, the length of the rest (`u32`) and the rest.
 //! Numbers have their least byte first; texts follow their length (`u32`).
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -237,7 +236,7 @@ impl Writer<'_> {
 }
 
 /// Reads a packet's header, and gives what follows.
-pub(super) fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
+fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     let mut reader = Reader(packet.strip_prefix(MARK).ok_or(Malformed)?);
     let header = Header {
         node: NodeId(u64::from_le_bytes(reader.take()?)),
@@ -248,7 +247,7 @@ pub(super) fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
 }
 
 /// Reads all records. One of a kind that is not known is passed over: a newer version may say more.
-pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
+fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
     let mut records = Vec::new();
     while let Some((letter, rest)) = bytes.split_first() {
         let mut reader = Reader(rest);
@@ -364,16 +363,32 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The applications that a packet is about: each once.
-pub(super) fn apps(packet: &[u8]) -> Vec<Cow<'_, str>> {
-    let mut apps: Vec<Cow<'_, str>> = Vec::new();
-    let records = header(packet).and_then(|(_, rest)| records(rest)).unwrap_or_default();
-    for record in records {
-        if let Record::Told { app, .. } = record
-            && !apps.iter().any(|known| known == app)
-        {
-            apps.push(Cow::Borrowed(app));
-        }
-    }
-    apps
+/// A packet that was read.
+#[derive(Debug)]
+pub(super) struct Packet<'a> {
+    pub(super) header: Header,
+    pub(super) records: Vec<Record<'a>>,
 }
+
+impl<'a> Packet<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = header(bytes)?;
+        Ok(Self { header, records: records(rest)? })
+    }
+
+    /// The applications that it is about: each once.
+    pub(super) fn apps(&self) -> Vec<&'a str> {
+        let mut apps: Vec<&str> = Vec::new();
+        for record in &self.records {
+            if let Record::Told { app, .. } = record
+                && !apps.contains(app)
+            {
+                apps.push(app);
+            }
+        }
+        apps
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::cluster::Cluster;
+use super::packet::Packet;
 use super::run::Here;
 use super::{Options, Report, Way};
 use crate::app::App;
@@ -175,7 +176,7 @@ impl World {
             due.sort_by_key(|(at, _)| *at);
             for (_, packet) in due {
                 let mut here = Here::new(&node.server.channels).knows(&node.server.app);
-                node.cluster.receive(&packet, self.now, &mut here).unwrap();
+                node.cluster.receive(Packet::read(&packet).unwrap(), self.now, &mut here);
             }
             if node.wake <= self.now {
                 let mut here = Here::new(&node.server.channels).knows(&node.server.app);
