@@ -526,3 +526,13 @@ async fn brokers_speak_tls_and_want_a_password() {
     let mut nodes = bring_together(brokers).await;
     all_hear_all(&mut nodes, "over TLS to NATS").await;
 }
+
+#[test]
+fn passwords_in_addresses_are_not_printed() {
+    let options = redis_options("user:hidden@127.0.0.1:1");
+    assert!(!format!("{options:?}").contains("hidden"));
+    let invalid =
+        redis::Options { servers: vec!["http://user:hidden@127.0.0.1".into()], ..options };
+    let failure = Redis::new(&invalid).unwrap_err();
+    assert!(!format!("{failure:?} {failure}").contains("hidden"), "{failure:?}");
+}
