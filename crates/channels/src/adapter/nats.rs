@@ -1,5 +1,6 @@
 //! NATS as the broker: one server or a cluster of them. The client connects again and subscribes again by itself.
 
+use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -29,7 +30,7 @@ const CHANGES: usize = 16;
 const HEARD: usize = 65_536;
 
 /// Where NATS is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// `nats://[user:password@]host[:port]`, `tls://` for TLS: some servers of one cluster. The others are learned from them.
     pub servers: Vec<String>,
@@ -39,6 +40,17 @@ pub struct Options {
     pub token: Option<crate::Secret>,
     /// A file with authorities in PEM, with TLS, besides the system's.
     pub authorities: Option<PathBuf>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses may hold passwords.
+        let servers = self.servers.len();
+        f.debug_struct("Options")
+            .field("servers", &servers)
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why settings make no way to NATS.

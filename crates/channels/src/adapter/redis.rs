@@ -4,6 +4,7 @@
 //! Two connections, one that hears and one that speaks. What this node says comes back to it: silence for [`SILENCE`] means that a connection is dead, though
 //! nobody has closed it.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -35,7 +36,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const QUEUE: usize = 256;
 
 /// Where Redis is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// `redis://[user:password@]host[:port]`, `rediss://` for TLS. One for a plain server; some nodes of a cluster; or all sentinels.
     pub servers: Vec<String>,
@@ -45,6 +46,18 @@ pub struct Options {
     pub subject: String,
     /// Authorities in PEM, with TLS, instead of the system's.
     pub authorities: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses may hold passwords.
+        let servers = self.servers.len();
+        f.debug_struct("Options")
+            .field("servers", &servers)
+            .field("sentinel", &self.sentinel)
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A service behind sentinels.

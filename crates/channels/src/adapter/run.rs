@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::cluster::{Cluster, Local, Report};
-use super::packet::{self, Told};
+use super::packet::{Packet, Told};
 use super::{Options, Way};
 use crate::app::App;
 use crate::apps::{AppRef, Found};
@@ -171,12 +171,14 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
 
     async fn heard(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
         match event {
-            BrokerEvent::Packet(packet) => {
+            BrokerEvent::Packet(bytes) => {
+                let Ok(packet) = Packet::read(&bytes) else {
+                    warn!(bytes = bytes.len(), "a packet of no node of this version");
+                    return cluster.malformed();
+                };
                 let mut local = Here::new(&self.channels);
                 local.look_up(&packet).await;
-                if cluster.receive(&packet, (self.clock)(), &mut local).is_err() {
-                    warn!(bytes = packet.len(), "a packet of no node of this version");
-                }
+                cluster.receive(packet, (self.clock)(), &mut local);
             }
             BrokerEvent::Found => {
                 info!("the broker is there");
@@ -204,9 +206,9 @@ impl<'a> Here<'a> {
     }
 
     /// Finds the applications of a packet. One that does not exist here has no clients here.
-    async fn look_up(&mut self, packet: &[u8]) {
-        for id in packet::apps(packet) {
-            let app = match self.channels.apps().find(AppRef::Id(&id)) {
+    async fn look_up(&mut self, packet: &Packet<'_>) {
+        for id in packet.apps() {
+            let app = match self.channels.apps().find(AppRef::Id(id)) {
                 Found::App(app) => Some(app),
                 Found::None => None,
                 Found::Unknown => {
@@ -215,12 +217,12 @@ impl<'a> Here<'a> {
                         // Whoever asked has waited long enough.
                         let _late: Result<(), _> = sender.send(app);
                     });
-                    self.channels.apps().ask(AppRef::Id(&id), answer);
+                    self.channels.apps().ask(AppRef::Id(id), answer);
                     timeout(LOOK_UP, receiver).await.ok().and_then(Result::ok).flatten()
                 }
             };
             if let Some(app) = app {
-                self.apps.insert(id.into_owned(), app);
+                self.apps.insert(id.to_owned(), app);
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::peers::NodeId;
 use crate::testing::{Diary, Loop, app};
 
 /// For a machine that does much else at the same time.
-const LIMIT: Duration = Duration::from_mins(1);
+pub(super) const LIMIT: Duration = Duration::from_mins(1);
 
 /// A process that is ended with the test.
 #[derive(Debug)]
@@ -38,6 +38,15 @@ impl Server {
         let server = Self { child, arguments, port, _folder: folder };
         server.wait();
         server
+    }
+
+    /// One that others look after.
+    pub(super) fn unwatched(child: Child) -> Self {
+        Self { child, arguments: Vec::new(), port: 0, _folder: None }
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     fn wait(&self) {
@@ -70,7 +79,7 @@ impl Drop for Server {
     }
 }
 
-fn spawn(arguments: &[String]) -> Child {
+pub(super) fn spawn(arguments: &[String]) -> Child {
     let (program, arguments) = arguments.split_first().unwrap();
     let child =
         Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -78,7 +87,7 @@ fn spawn(arguments: &[String]) -> Child {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
@@ -104,22 +113,22 @@ pub(super) fn nats_server(more: &str) -> Server {
     Server::start(words(&format!("nats-server -a 127.0.0.1 -p {port} {more}")), port, None)
 }
 
-fn redis_options(port: u16) -> redis::Options {
+pub(super) fn redis_options(address: &str) -> redis::Options {
     redis::Options {
-        servers: vec![format!("redis://127.0.0.1:{port}")],
+        servers: vec![format!("redis://{address}")],
         sentinel: None,
         subject: "hearth-test".into(),
         authorities: None,
     }
 }
 
-fn redis(options: &redis::Options) -> Box<dyn Broker> {
+pub(super) fn redis(options: &redis::Options) -> Box<dyn Broker> {
     Box::new(Redis::new(options).unwrap())
 }
 
-async fn nats(port: u16) -> Box<dyn Broker> {
+pub(super) async fn nats(address: &str) -> Box<dyn Broker> {
     let options = nats::Options {
-        servers: vec![format!("nats://127.0.0.1:{port}")],
+        servers: vec![format!("nats://{address}")],
         subject: "hearth.test".into(),
         token: None,
         authorities: None,
@@ -128,7 +137,7 @@ async fn nats(port: u16) -> Box<dyn Broker> {
 }
 
 /// One node with its event loop.
-struct Node {
+pub(super) struct Node {
     server: Loop,
     joined: Joined,
     diary: Arc<Diary>,
@@ -141,7 +150,7 @@ struct Node {
 
 impl Node {
     /// A node with a client.
-    async fn start(id: u64, broker: Box<dyn Broker>, began: Instant) -> Self {
+    pub(super) async fn start(id: u64, broker: Box<dyn Broker>, began: Instant) -> Self {
         let diary = Arc::new(Diary::default());
         let mut server = Loop::observed(app(), Arc::<Diary>::clone(&diary));
         for _ in 0..id {
@@ -167,24 +176,24 @@ impl Node {
         self.got.extend(self.server.got(self.socket));
     }
 
-    fn subscribe(&mut self, channel: &str, user: Option<&str>) {
+    pub(super) fn subscribe(&mut self, channel: &str, user: Option<&str>) {
         self.turn();
         let data = user.map(|user| format!(r#"{{"user_id":"{user}"}}"#));
         let text = self.server.signed_subscribe(self.socket, channel, data.as_deref());
         self.server.says(self.socket, &text.to_string());
     }
 
-    fn publish(&mut self, channel: &str, data: &str) {
+    pub(super) fn publish(&mut self, channel: &str, data: &str) {
         self.turn();
         self.server.publish(channel, "n", &format!(r#""{data}""#)).unwrap();
     }
 
-    fn times(&mut self, text: &str) -> usize {
+    pub(super) fn times(&mut self, text: &str) -> usize {
         self.turn();
         self.got.iter().filter(|got| got.contains(text)).count()
     }
 
-    fn members(&mut self) -> BTreeSet<String> {
+    pub(super) fn members(&mut self) -> BTreeSet<String> {
         self.turn();
         let members = self.server.channels.registry().members(
             &self.server.app,
@@ -192,6 +201,10 @@ impl Node {
             self.server.now,
         );
         members.iter().map(ToString::to_string).collect()
+    }
+
+    pub(super) fn connected(&self) -> bool {
+        self.joined.report().connected
     }
 }
 
@@ -310,9 +323,9 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
     all_hear_all(&mut nodes, "before").await;
     for hangs in [true, false] {
         if hangs {
-            server.signal(Signal::STOP)
+            server.signal(Signal::STOP);
         } else {
-            server.kill()
+            server.kill();
         }
         eventually("all see that the broker is away", || {
             nodes.iter().all(|node| !node.joined.report().connected)
@@ -323,9 +336,9 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
         nodes[0].publish("presence-x", what);
         assert_eq!(nodes[0].times(what), 1);
         if hangs {
-            server.signal(Signal::CONT)
+            server.signal(Signal::CONT);
         } else {
-            server.restart()
+            server.restart();
         }
         eventually("all see that the broker is back", || {
             nodes.iter().all(|node| node.joined.report().connected)
@@ -345,7 +358,7 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
 #[tokio::test]
 async fn three_nodes_over_redis_are_one() {
     let server = redis_server("");
-    let options = redis_options(server.port);
+    let options = redis_options(&server.address());
     live_and_die(bring_together((0..3).map(|_| redis(&options)).collect()).await).await;
 }
 
@@ -354,7 +367,7 @@ async fn three_nodes_over_nats_are_one() {
     let server = nats_server("");
     let mut brokers = Vec::new();
     for _ in 0..3 {
-        brokers.push(nats(server.port).await);
+        brokers.push(nats(&server.address()).await);
     }
     live_and_die(bring_together(brokers).await).await;
 }
@@ -362,7 +375,7 @@ async fn three_nodes_over_nats_are_one() {
 #[tokio::test]
 async fn redis_may_hang_and_die_and_come_back() {
     let server = redis_server("");
-    let options = redis_options(server.port);
+    let options = redis_options(&server.address());
     hang_and_restart(bring_together((0..3).map(|_| redis(&options)).collect()).await, server).await;
 }
 
@@ -371,7 +384,7 @@ async fn nats_may_hang_and_die_and_come_back() {
     let server = nats_server("");
     let mut brokers = Vec::new();
     for _ in 0..3 {
-        brokers.push(nats(server.port).await);
+        brokers.push(nats(&server.address()).await);
     }
     hang_and_restart(bring_together(brokers).await, server).await;
 }
@@ -381,7 +394,13 @@ async fn nodes_start_before_their_broker() {
     let port = free_port();
     let began = Instant::now();
     let mut early = Vec::new();
-    for (id, broker) in [redis(&redis_options(port)), nats(port).await].into_iter().enumerate() {
+    for (id, broker) in [
+        redis(&redis_options(&format!("127.0.0.1:{port}"))),
+        nats(&format!("127.0.0.1:{port}")).await,
+    ]
+    .into_iter()
+    .enumerate()
+    {
         early.push(Node::start(id as u64, broker, began).await);
     }
     for node in &mut early {
@@ -410,7 +429,8 @@ async fn a_service_behind_sentinels_moves_and_the_nodes_follow() {
 
     let sentinel =
         redis::Sentinel { service: "service".into(), user: None, password: None, tls: false };
-    let options = redis::Options { sentinel: Some(sentinel), ..redis_options(port) };
+    let options =
+        redis::Options { sentinel: Some(sentinel), ..redis_options(&format!("127.0.0.1:{port}")) };
     let mut nodes = bring_together((0..3).map(|_| redis(&options)).collect()).await;
     all_hear_all(&mut nodes, "before").await;
     // The sentinel learns of the replica from the master, within ten seconds.
@@ -457,7 +477,7 @@ async fn the_nodes_of_a_redis_cluster_are_one_broker() {
         addresses.rotate_left(first);
         redis(&redis::Options {
             servers: addresses.iter().map(|address| format!("redis://{address}")).collect(),
-            ..redis_options(0)
+            ..redis_options("")
         })
     });
     let mut nodes = bring_together(brokers.collect()).await;
@@ -486,7 +506,7 @@ async fn brokers_speak_tls_and_want_a_password() {
     let options = redis::Options {
         servers: vec![format!("rediss://:secret@localhost:{tls}")],
         authorities: Some(fs::read(&authorities).unwrap()),
-        ..redis_options(server.port)
+        ..redis_options(&server.address())
     };
     let mut nodes = bring_together((0..2).map(|_| redis(&options)).collect()).await;
     all_hear_all(&mut nodes, "over TLS to Redis").await;
@@ -505,4 +525,14 @@ async fn brokers_speak_tls_and_want_a_password() {
     }
     let mut nodes = bring_together(brokers).await;
     all_hear_all(&mut nodes, "over TLS to NATS").await;
+}
+
+#[test]
+fn passwords_in_addresses_are_not_printed() {
+    let options = redis_options("user:hidden@127.0.0.1:1");
+    assert!(!format!("{options:?}").contains("hidden"));
+    let invalid =
+        redis::Options { servers: vec!["http://user:hidden@127.0.0.1".into()], ..options };
+    let failure = Redis::new(&invalid).unwrap_err();
+    assert!(!format!("{failure:?} {failure}").contains("hidden"), "{failure:?}");
 }

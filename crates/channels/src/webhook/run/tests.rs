@@ -142,3 +142,39 @@ async fn what_could_not_be_told_is_told_after_a_restart() {
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{bodies:?}");
     assert_eq!(Spool::open(folder.path()).unwrap().1, []);
 }
+
+/// Wants to know of channels that nobody hears any more, and of nothing else.
+#[derive(Debug)]
+struct Vacancies;
+
+impl Endpoints for Vacancies {
+    fn of(&self, _: &App) -> Arc<[Endpoint]> {
+        let topics = vec![crate::webhook::Topic::Vacated];
+        Arc::new([Endpoint { target: "there".into(), topics, channels: vec![] }])
+    }
+}
+
+#[test]
+fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
+    let intake = Intake::new(Arc::new(Vacancies), || {});
+    let mut queue = Queue::new(Options::default(), vec![], Moment::default());
+    let (app, reloaded, left): (_, Arc<str>, Arc<str>) =
+        (Arc::new(app()), "reloaded".into(), "left".into());
+    for happening in [
+        Happening::Vacated { channel: &reloaded },
+        Happening::Vacated { channel: &left },
+        Happening::Occupied { channel: &reloaded },
+    ] {
+        intake.happened(&app, &happening);
+    }
+    queue.take(intake.take(), Moment::default());
+    let later = Moment::from_millis(10_000);
+    assert!(queue.poll(later, unix()).send.is_empty(), "events gather for a moment");
+    let step = queue.poll(Moment::from_millis(11_000), unix());
+    let [batch] = &*step.send else { panic!("{step:?}") };
+    assert!(
+        batch.body.ends_with(r#""events":[{"name":"channel_vacated","channel":"left"}]}"#),
+        "{}",
+        batch.body
+    );
+}
