@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use channels::adapter;
 use channels::api::{self, Call};
-use channels::hub::{self, Adopted, Handover, Hub, Listen};
+use channels::hub::{self, Adopted, AdoptedStream, Handover, Hub, Listen};
 use channels::webhook::Intake;
 use channels::{AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, UnixTime};
 use front_http::Answering;
@@ -200,7 +200,7 @@ fn unix() -> UnixTime {
 
 impl front_http::Realtime for Realtime {
     fn takes(&self, path: &str) -> bool {
-        let Some(id) = api::app_id(path) else { return self.alone };
+        let Some(id) = api::app_id(path) else { return self.alone && !self.streams(path) };
         self.alone || !matches!(self.apps.find(AppRef::Id(&id)), Found::None)
     }
 
@@ -240,6 +240,16 @@ impl front_http::Realtime for Realtime {
 
     fn adopt(&self, socket: Adopted) {
         self.hub.adopt(socket);
+    }
+
+    fn streams(&self, path: &str) -> bool {
+        let key = path.strip_prefix("/app/").and_then(|rest| rest.strip_suffix("/sse"));
+        let known = |key| !matches!(self.apps.find(AppRef::Key(key)), Found::None);
+        key.is_some_and(|key| self.alone || known(key))
+    }
+
+    fn adopt_stream(&self, socket: AdoptedStream) {
+        self.hub.adopt_stream(socket);
     }
 }
 
