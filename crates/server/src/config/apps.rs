@@ -44,7 +44,7 @@ impl NamedApp {
     fn history(&mut self) -> &mut History {
         self.app.history.get_or_insert_with(|| History {
             events: 0,
-            age: Duration::from_secs(300),
+            age: Duration::from_mins(5),
             channels: Vec::new(),
         })
     }

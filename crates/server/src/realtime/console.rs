@@ -39,6 +39,10 @@ const WAITING: usize = 256;
 /// How often the page hears how it stands.
 const BEAT: Duration = Duration::from_secs(1);
 
+/// What the page may load and call: itself.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+
 type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Answers `/realtime` and what is below it.
@@ -64,7 +68,6 @@ where
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/realtime") => {
             let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", PAGE.into());
-            const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
             response
                 .headers_mut()
                 .insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));

@@ -195,7 +195,7 @@ impl Carrier for Post {
 
 fn request<B>(uri: Uri, delivery: &Delivery, body: B) -> Result<Request<B>, String> {
     let field = |text: &str| {
-        HeaderValue::from_str(text).map_err(|_| "a key that is fit for no field".to_owned())
+        HeaderValue::from_str(text).map_err(|_unfit| "a key that is fit for no field".to_owned())
     };
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
@@ -213,7 +213,7 @@ fn body(delivery: &Delivery) -> Full<Bytes> {
 }
 
 async fn to_url(engine: Engine, delivery: Delivery) -> Result<u16, String> {
-    let uri: Uri = delivery.target.parse().map_err(|_| "it is no URL".to_owned())?;
+    let uri: Uri = delivery.target.parse().map_err(|_unfit| "it is no URL".to_owned())?;
     let scheme = uri.scheme_str().and_then(Scheme::named).ok_or("it is no URL")?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
     let port = uri.port_u16().unwrap_or_else(|| scheme.default_port());
@@ -234,7 +234,7 @@ async fn to_php(
     delivery: Delivery,
 ) -> Result<u16, String> {
     let (pool, context) = php.ok_or("no PHP runs here")?;
-    let path: PathAndQuery = path.parse().map_err(|_| "it is no path".to_owned())?;
+    let path: PathAndQuery = path.parse().map_err(|_unfit| "it is no path".to_owned())?;
     let mut request = request(path.into(), &delivery, body(&delivery))?;
     request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
     request.extensions_mut().insert(context);
