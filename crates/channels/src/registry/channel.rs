@@ -64,8 +64,9 @@ pub(super) struct Channel {
     /// Observer and subscribers know of so many subscribers.
     told: usize,
     told_at: Moment,
-    /// When the shard looks at it again.
+    /// When the shard looks at it next, and when it would have, had nothing come before that: both are in the shard's heap.
     wake: Option<Moment>,
+    then: Option<Moment>,
 }
 
 impl Channel {
@@ -86,6 +87,7 @@ impl Channel {
             told: 0,
             told_at: Moment::default(),
             wake: None,
+            then: None,
         }
     }
 
@@ -289,12 +291,12 @@ impl Channel {
         self.members.as_ref().map(|members| members.ids().cloned().collect()).unwrap_or_default()
     }
 
-    /// Does what waited for this time. A time that is not the one it waits for has become another since.
+    /// Does what waited for this time. It may be a time that was given up since.
     pub(super) fn wake(&mut self, around: &Around<'_>, at: Moment) {
         if self.wake != Some(at) {
             return;
         }
-        self.wake = None;
+        self.wake = self.then.take();
         self.count_changed(around);
         self.forget_old(around.now);
     }
@@ -320,7 +322,7 @@ impl Channel {
         if self.wake.is_some_and(|wake| wake <= next) {
             return None;
         }
-        self.wake = Some(next);
+        self.then = self.wake.replace(next);
         Some(next)
     }
 
