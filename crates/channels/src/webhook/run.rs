@@ -181,7 +181,7 @@ impl Disk {
             Ok(Ok((spool, kept))) => {
                 info!(events = kept.len(), "webhooks of an earlier process are taken over");
                 queue.adopt(kept, now);
-                self.spool = Some(spool.to_be_replaced());
+                self.spool = Some(spool.into_unsound());
                 self.adopted = true;
             }
             Ok(Err(OpenError::InUse { .. })) => self.soon = Some((folder, at + LOOK_AGAIN)),

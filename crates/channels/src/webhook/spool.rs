@@ -263,7 +263,7 @@ impl Spool {
     }
 
     /// The file is not what it should be: the next turn writes it anew.
-    pub(super) fn to_be_replaced(mut self) -> Self {
+    pub(super) fn into_unsound(mut self) -> Self {
         self.sound = false;
         self
     }
