@@ -30,7 +30,7 @@ use crate::app::App;
 
 pub use intake::Intake;
 pub use queue::{BatchId, Outcome, Queue, Report, Step};
-pub use run::{Carrier, Delivery, run};
+pub use run::{Carrier, Delivery, Keeping, run};
 pub use spool::{Kept, OpenError, Spool};
 
 /// What an endpoint can be told of: Pusher's events of webhooks.
