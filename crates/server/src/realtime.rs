@@ -149,11 +149,11 @@ impl Realtime {
         if tokio::time::timeout(limit, waiting).await.is_err() {
             tracing::warn!("sockets were cut: they took longer than `server.shutdown_patience`");
         }
-        if let Some(nodes) = nodes {
-            nodes.end().await;
-        }
         if let Some(webhooks) = webhooks {
             webhooks.end().await;
+        }
+        if let Some(nodes) = nodes {
+            nodes.end().await;
         }
     }
 }

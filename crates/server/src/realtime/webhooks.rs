@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use channels::webhook::{
-    self, Carrier, Delivery, Endpoint, Endpoints, Intake, Outcome, Queue, Spool, Topic,
+    self, Carrier, Delivery, Endpoint, Endpoints, Intake, Keeping, OpenError, Outcome, Queue,
+    Spool, Topic,
 };
 use channels::{App, Apps, hub};
 use egress::{Call, Engine, Key, Limits, Scheme};
@@ -78,22 +79,22 @@ impl Webhooks {
         apps: Arc<dyn Apps>,
         settings: &Settings,
     ) -> Result<(), Failure> {
-        let (spool, kept) = match folder(settings) {
-            None => (None, Vec::new()),
-            Some(folder) => {
-                let (spool, kept) = Spool::open(&folder).map_err(|error| {
-                    Failure::caused(
-                        &error,
-                        "choose a folder of its own with `realtime.webhook_spool`, or `off`",
-                    )
-                })?;
-                (Some(spool), kept)
-            }
+        let (keeping, kept) = match folder(settings) {
+            None => (Keeping::Nowhere, Vec::new()),
+            Some(folder) => match Spool::open(&folder) {
+                Ok((spool, kept)) => (Keeping::Here(spool), kept),
+                // The server before this one drains.
+                Err(OpenError::InUse { .. }) => (Keeping::Soon(folder), Vec::new()),
+                Err(error) => {
+                    let hint = "choose a folder of its own with `realtime.webhook_spool`, or `off`";
+                    return Err(Failure::caused(&error, hint));
+                }
+            },
         };
         let queue = Queue::new(webhook::Options::default(), kept, hub::now());
         self.tasks.spawn(webhook::run(
             queue,
-            spool,
+            keeping,
             Arc::clone(&self.intake),
             Arc::clone(&self.carrier.woken),
             apps,
