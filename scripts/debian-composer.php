@@ -56,6 +56,16 @@ foreach (array_keys($application['require'] ?? []) as $package) {
     if ($package === 'php' || str_starts_with($package, 'ext-')) {
         continue;
     }
+    if (str_starts_with($package, 'hearth/')) {
+        // Ours: the folder beside.
+        foreach (['core', 'guzzle', basename($package)] as $ours) {
+            $theirs = dirname(__DIR__) . "/packages/{$ours}";
+            foreach (json_decode(file_get_contents("{$theirs}/composer.json"), true, 512, JSON_THROW_ON_ERROR)['autoload']['psr-4'] as $prefix => $folder) {
+                $autoload['psr-4'][$prefix] = "{$theirs}/{$folder}";
+            }
+        }
+        continue;
+    }
     $known = FOLDERS[$package] ?? throw new RuntimeException("Where does Debian keep {$package}? Say so in " . __FILE__);
     $folders = array_merge($folders, $known);
 }

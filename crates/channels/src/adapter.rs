@@ -20,7 +20,9 @@
 //! `packet`, `way` and `cluster` know neither sockets nor clocks; `run` moves the bytes, `redis` and `nats` are ways to brokers.
 
 mod cluster;
+pub mod nats;
 mod packet;
+pub mod redis;
 mod run;
 mod way;
 

@@ -9,7 +9,7 @@ use crate::socket_id::SocketId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);
 
-/// How many events a channel had so far: the first one has offset 1.
+/// How many deliveries a channel had so far: the first one has offset 1. Not the offset in a history, which counts the application's events alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(pub u64);
 

@@ -210,8 +210,8 @@ impl Session {
     fn unsubscribe(&mut self, channel: &str, channels: &Channels, now: Moment, out: &mut Out) {
         let Ok(place) = self.find(channel) else { return };
         let subscribed = self.subscriptions.remove(place);
-        if self.subscriptions.is_empty() {
-            self.subscriptions = Vec::new();
+        if self.subscriptions.len() * 4 <= self.subscriptions.capacity() {
+            self.subscriptions.shrink_to(self.subscriptions.len() * 2);
         }
         self.leave(&subscribed, channels, now);
         out.left.push(subscribed.channel);

@@ -30,35 +30,67 @@ use crate::app::App;
 
 pub use intake::Intake;
 pub use queue::{BatchId, Outcome, Queue, Report, Step};
-pub use run::{Carrier, Delivery, run};
+pub use run::{Carrier, Delivery, Keeping, run};
 pub use spool::{Kept, OpenError, Spool};
 
-/// What an endpoint can be told of.
+/// What an endpoint can be told of: Pusher's events of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
-    /// `channel_occupied` and `channel_vacated`
-    Existence,
-    /// `member_added` and `member_removed`
-    Presence,
+    /// `channel_occupied`
+    Occupied,
+    /// `channel_vacated`
+    Vacated,
+    /// `member_added`
+    MemberAdded,
+    /// `member_removed`
+    MemberRemoved,
     /// `client_event`
-    ClientEvents,
+    ClientEvent,
     /// `cache_miss`
-    CacheMisses,
+    CacheMiss,
     /// `subscription_count`
-    SubscriptionCounts,
+    SubscriptionCount,
 }
 
 impl Topic {
-    /// The topic of an event by its name in a webhook.
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Occupied,
+        Self::Vacated,
+        Self::MemberAdded,
+        Self::MemberRemoved,
+        Self::ClientEvent,
+        Self::CacheMiss,
+        Self::SubscriptionCount,
+    ];
+
+    /// As webhooks write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Occupied => "channel_occupied",
+            Self::Vacated => "channel_vacated",
+            Self::MemberAdded => "member_added",
+            Self::MemberRemoved => "member_removed",
+            Self::ClientEvent => "client_event",
+            Self::CacheMiss => "cache_miss",
+            Self::SubscriptionCount => "subscription_count",
+        }
+    }
+
+    /// The topic of this name.
     pub fn of(event: &str) -> Option<Self> {
-        Some(match event {
-            "channel_occupied" | "channel_vacated" => Self::Existence,
-            "member_added" | "member_removed" => Self::Presence,
-            "client_event" => Self::ClientEvents,
-            "cache_miss" => Self::CacheMisses,
-            "subscription_count" => Self::SubscriptionCounts,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|topic| topic.name() == event)
+    }
+
+    /// What makes it no news when it comes soon after, or before.
+    fn opposite(self) -> Option<Self> {
+        match self {
+            Self::Occupied => Some(Self::Vacated),
+            Self::Vacated => Some(Self::Occupied),
+            Self::MemberAdded => Some(Self::MemberRemoved),
+            Self::MemberRemoved => Some(Self::MemberAdded),
+            Self::ClientEvent | Self::CacheMiss | Self::SubscriptionCount => None,
+        }
     }
 }
 
@@ -77,7 +109,7 @@ impl Endpoint {
     /// Does it want to be told?
     pub fn wants(&self, topic: Topic, channel: &str) -> bool {
         let of_topic = match &*self.topics {
-            [] => !matches!(topic, Topic::ClientEvents | Topic::SubscriptionCounts),
+            [] => !matches!(topic, Topic::ClientEvent | Topic::SubscriptionCount),
             topics => topics.contains(&topic),
         };
         of_topic

@@ -14,6 +14,7 @@ use crate::compress::Encoder;
 use crate::files::FileBody;
 use crate::metrics::FrontMetrics;
 use crate::phase::PhaseCell;
+use crate::realtime::EventStream;
 
 /// Why an answer broke off after its head: the connection (or the HTTP/2 stream) is cut.
 pub(crate) type CutError = Box<dyn std::error::Error + Send + Sync>;
@@ -32,6 +33,8 @@ pub(crate) enum Source<B> {
     Whole(Bytes),
     File(FileBody),
     Application(B),
+    /// Of channels.
+    Events(EventStream),
     /// `None` once the application's body has ended.
     Encoded(Option<B>, Encoder),
 }
@@ -78,7 +81,7 @@ where
             Source::Whole(bytes) => bytes.is_empty(),
             Source::File(file) => file.left() == 0,
             Source::Application(body) => body.is_end_stream(),
-            Source::Encoded(..) => false,
+            Source::Encoded(..) | Source::Events(_) => false,
         }
     }
 
@@ -88,7 +91,7 @@ where
             Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::File(file) => SizeHint::with_exact(file.left()),
             Source::Application(body) => body.size_hint(),
-            Source::Encoded(..) => SizeHint::default(),
+            Source::Encoded(..) | Source::Events(_) => SizeHint::default(),
         }
     }
 }
@@ -108,6 +111,9 @@ where
                 file.poll_chunk(cx).map(|next| next.map(|outcome| outcome.map_err(Into::into)))
             }
             Self::Application(body) => poll_data(body, cx),
+            Self::Events(events) => {
+                events.poll_bytes(cx).map(|next| next.map(|outcome| outcome.map_err(Into::into)))
+            }
             Self::Encoded(body, encoder) => loop {
                 let Some(open) = body else { return Poll::Ready(None) };
                 let output = match poll_data(open, cx) {

@@ -1,7 +1,7 @@
 //! Realtime on the front's own ports: WebSockets leave HTTP here and go to the hub, calls of the HTTP API are answered.
 //!
 //! Invariants
-//! - Only what realtime asks for is taken: `/app/...` with `Upgrade: websocket`, and paths that [`Realtime::takes`]. Everything else is the
+//! - Only what realtime asks for is taken: `/app/...` with `Upgrade: websocket`, and paths that [`Realtime::takes`] or [`Realtime::streams`]. Everything else is the
 //!   application's, as if there were no realtime.
 //! - A socket is given away once its 101 is written; from then on nothing here holds anything of it.
 
@@ -10,18 +10,21 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use channels::hub::{Adopted, Handover, Stream, Visitor};
+use bytes::{Bytes, BytesMut};
+use channels::hub::{Adopted, AdoptedStream, Handover, Stream, Visitor};
 use channels::websocket::{BadUpgrade, Upgrade};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use rustls::ServerConnection;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
+use tokio_util::io::poll_read_buf;
 
 use crate::answers::Page;
 use crate::listener::Replay;
@@ -49,6 +52,12 @@ pub trait Realtime: fmt::Debug + Send + Sync + 'static {
 
     /// Takes a socket whose WebSocket has been opened. Never waits.
     fn adopt(&self, socket: Adopted);
+
+    /// Whether a request for this path is for an event stream of the channels, and not for the application.
+    fn streams(&self, path: &str) -> bool;
+
+    /// Takes a socket on which an event stream is to be answered. Never waits.
+    fn adopt_stream(&self, socket: AdoptedStream);
 }
 
 /// A WebSocket that was granted to the request of a connection: what its socket needs where it goes.
@@ -143,6 +152,68 @@ pub(crate) async fn call(
 ) -> Result<Response<Bytes>, BodyError> {
     let body = body.collect().await?.to_bytes();
     Ok(realtime.call(parts, body).await)
+}
+
+/// The largest head that the hub answers with.
+const STREAM_HEAD: usize = 4096;
+
+/// What the hub says of an event stream, behind its head: the body of the answer, to its end.
+#[derive(Debug)]
+pub(crate) struct EventStream {
+    read: BytesMut,
+    socket: UnixStream,
+}
+
+impl EventStream {
+    pub(crate) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.read.is_empty() {
+            match ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read)) {
+                Ok(0) => return Poll::Ready(None),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+        Poll::Ready(Some(Ok(self.read.split().freeze())))
+    }
+}
+
+/// Server-Sent Events, over whichever version of HTTP: the hub answers at one end of a pair of sockets, and what it says is the answer.
+pub(crate) async fn event_stream(
+    realtime: &dyn Realtime,
+    parts: &Parts,
+    secure: bool,
+) -> io::Result<Response<EventStream>> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let mut socket = UnixStream::from_std(ours)?;
+    let text = |name: &str| {
+        parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+    };
+    realtime.adopt_stream(AdoptedStream {
+        stream: Stream::Unix(theirs),
+        tls: None,
+        answered: false,
+        target: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+        origin: text("origin"),
+        last_event_id: text("last-event-id"),
+        secure,
+    });
+    let mut read = BytesMut::new();
+    loop {
+        let mut fields = [httparse::EMPTY_HEADER; 16];
+        let mut head = httparse::Response::new(&mut fields);
+        if let Ok(httparse::Status::Complete(length)) = head.parse(&read) {
+            let mut response = Response::builder().status(head.code.unwrap_or(502));
+            for field in head.headers.iter() {
+                response = response.header(field.name, field.value);
+            }
+            drop(read.split_to(length));
+            return response.body(EventStream { read, socket }).map_err(io::Error::other);
+        }
+        if read.len() > STREAM_HEAD || socket.read_buf(&mut read).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
 }
 
 /// A socket and its TLS.

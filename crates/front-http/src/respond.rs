@@ -186,6 +186,9 @@ impl<A: Application> Exchange<'_, A> {
                 None if realtime.takes(path) => {
                     return self.call(realtime.as_ref(), &parts, body).await;
                 }
+                None if realtime.streams(path) && parts.method == Method::GET => {
+                    return self.events(realtime.as_ref(), &parts, secure).await;
+                }
                 None => {}
             }
         }
@@ -209,6 +212,28 @@ impl<A: Application> Exchange<'_, A> {
             }
             Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
             Decision::Nothing => self.page(Page::not_found(), &parts.headers),
+        }
+    }
+
+    /// An event stream of channels.
+    async fn events(
+        &self,
+        realtime: &dyn Realtime,
+        parts: &Parts,
+        secure: bool,
+    ) -> Answer<A::Body> {
+        match realtime::event_stream(realtime, parts, secure).await {
+            Ok(response) => {
+                let (mut head, events) = response.into_parts();
+                drop_hop_by_hop(&mut head.headers);
+                Answer { head, source: Source::Events(events) }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "event stream not answered");
+                let page =
+                    Page::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
+                self.page(page.closing(), &parts.headers)
+            }
         }
     }
 

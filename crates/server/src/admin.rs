@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
-//! - It reads; nothing can be changed through it.
+//! - It reads; only the console of realtime can change something: send an event.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -164,8 +164,18 @@ impl Admin {
                         let (metrics, state) = (self.metrics.clone(), Arc::clone(&self.state));
                         connections.spawn(async move {
                             let service = service_fn(move |request| {
-                                let response = answer(&request, &metrics, &state);
-                                async move { Ok::<_, Infallible>(response) }
+                                let (metrics, state) = (metrics.clone(), Arc::clone(&state));
+                                async move {
+                                    let path = request.uri().path();
+                                    let response = if path == "/realtime" || path.starts_with("/realtime/") {
+                                        let serving = state.serving.get();
+                                        let realtime = serving.and_then(|serving| serving.realtime.as_ref());
+                                        realtime::answer_console(request, realtime).await
+                                    } else {
+                                        answer(&request, &metrics, &state).map(http_body_util::BodyExt::boxed_unsync)
+                                    };
+                                    Ok::<_, Infallible>(response)
+                                }
                             });
                             let connection = hyper::server::conn::http1::Builder::new()
                                 .timer(TokioTimer::new())
@@ -212,7 +222,9 @@ fn answer<B>(
             typed(StatusCode::OK, "application/json", status + "\n")
         }
         "/" => typed(StatusCode::OK, "text/html; charset=utf-8", page(&Status::of(state))),
-        _ => text(StatusCode::NOT_FOUND, "here are /, /up, /status and /metrics\n".into()),
+        _ => {
+            text(StatusCode::NOT_FOUND, "here are /, /up, /status, /metrics and /realtime\n".into())
+        }
     }
 }
 
@@ -355,11 +367,13 @@ fn page(status: &Status) -> String {
         .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>", escaped(value)))
         .collect::<Vec<_>>()
         .join("\n");
+    let console =
+        if status.realtime.is_some() { "<a href=\"/realtime\">Channels</a> · " } else { "" };
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"5\">\n\
          <title>Hearth</title>\n<style>body {{ font: 1rem/1.5 system-ui; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }} \
          th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}\n</table>\n\
-         <p><a href=\"/status\">/status</a> · <a href=\"/metrics\">/metrics</a> · <a href=\"/up\">/up</a></p>\n</html>\n",
+         <p>{console}<a href=\"/status\">/status</a> · <a href=\"/metrics\">/metrics</a> · <a href=\"/up\">/up</a></p>\n</html>\n",
         status.version
     )
 }

@@ -8,6 +8,8 @@
 
 mod alone;
 mod apps;
+mod console;
+mod nodes;
 mod publisher;
 mod report;
 mod webhooks;
@@ -17,8 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use channels::adapter;
 use channels::api::{self, Call};
-use channels::hub::{self, Adopted, Handover, Hub, Listen};
+use channels::hub::{self, Adopted, AdoptedStream, Handover, Hub, Listen};
 use channels::webhook::Intake;
 use channels::{AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, UnixTime};
 use front_http::Answering;
@@ -27,12 +30,15 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use rustix::process::{Resource, getrlimit};
 
-use crate::config::{AdapterUrl, NamedApp, Settings};
+pub(crate) use console::answer as answer_console;
+
+use crate::config::{NamedApp, Settings};
 use crate::failure::Failure;
 use crate::plan::processors;
 
 pub(crate) use alone::run;
 pub(crate) use apps::{Broadcasting, Driver, of_served};
+use nodes::Nodes;
 pub(crate) use publisher::{Publisher, VARIABLE};
 pub(crate) use report::{Status, describe_metrics, set_metrics};
 pub(crate) use webhooks::Php;
@@ -51,6 +57,8 @@ pub(crate) struct Realtime {
     alone: bool,
     body_limit: u64,
     webhooks: Mutex<Option<Webhooks>>,
+    nodes: Mutex<Option<Nodes>>,
+    watch: Arc<console::Watch>,
 }
 
 /// Listeners of the hub's own, and who answers what is no WebSocket there.
@@ -62,17 +70,11 @@ pub(crate) struct Own {
 
 impl Realtime {
     /// Starts the event loops. With listeners of its own it is alone.
-    pub(crate) fn start(
+    pub(crate) async fn start(
         settings: &Settings,
         named: &[NamedApp],
         own: Option<Own>,
     ) -> Result<Arc<Self>, Failure> {
-        if settings.realtime.adapter != AdapterUrl::Memory {
-            return Err(Failure::misused(
-                "this build knows no other adapter than `memory`",
-                "leave out `--adapter`: clients of one node are in the same channels",
-            ));
-        }
         let apps = Arc::new(FixedApps::new(named.iter().map(|named| named.app.clone())));
         let looked_up: Arc<dyn Apps> = Arc::<FixedApps>::clone(&apps);
         let mut webhooks = Webhooks::new(named, settings);
@@ -83,6 +85,11 @@ impl Realtime {
         let channels = Channels::new(Arc::clone(&looked_up), observer);
         if let Some(webhooks) = &mut webhooks {
             webhooks.start(looked_up, settings)?;
+        }
+        // Before there is anybody whom others could miss.
+        let mut nodes = Nodes::join(&channels, settings).await?;
+        if let Some(nodes) = &mut nodes {
+            nodes.ready().await;
         }
         let alone = own.is_some();
         let own = own.unwrap_or_default();
@@ -103,12 +110,19 @@ impl Realtime {
             alone,
             body_limit,
             webhooks: Mutex::new(webhooks),
+            nodes: Mutex::new(nodes),
+            watch: Arc::default(),
         }))
     }
 
     /// Where it listens itself.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.hub.addresses().iter().flatten().map(|address| format!("http://{address}")).collect()
+    }
+
+    /// How it stands with other nodes, if there may be any.
+    fn nodes(&self) -> Option<adapter::Report> {
+        self.nodes.lock().expect("no holder panics").as_ref().map(Nodes::report)
     }
 
     /// What PHP publishes to: the first application.
@@ -127,6 +141,7 @@ impl Realtime {
     /// Closes all sockets, spread over as much of `realtime.drain` as there is patience for, and waits for that.
     pub(crate) async fn drain(self: Arc<Self>, settings: &Settings, patience: Duration) {
         self.hub.drain(settings.realtime.drain.min(patience));
+        let nodes = self.nodes.lock().expect("no holder panics").take();
         let webhooks = self.webhooks.lock().expect("no holder panics").take();
         let waiting = tokio::task::spawn_blocking(move || self.hub.wait());
         // Clients have a while to answer the close.
@@ -136,6 +151,9 @@ impl Realtime {
         }
         if let Some(webhooks) = webhooks {
             webhooks.end().await;
+        }
+        if let Some(nodes) = nodes {
+            nodes.end().await;
         }
     }
 }
@@ -182,7 +200,7 @@ fn unix() -> UnixTime {
 
 impl front_http::Realtime for Realtime {
     fn takes(&self, path: &str) -> bool {
-        let Some(id) = api::app_id(path) else { return self.alone };
+        let Some(id) = api::app_id(path) else { return self.alone && !self.streams(path) };
         self.alone || !matches!(self.apps.find(AppRef::Id(&id)), Found::None)
     }
 
@@ -222,6 +240,16 @@ impl front_http::Realtime for Realtime {
 
     fn adopt(&self, socket: Adopted) {
         self.hub.adopt(socket);
+    }
+
+    fn streams(&self, path: &str) -> bool {
+        let key = path.strip_prefix("/app/").and_then(|rest| rest.strip_suffix("/sse"));
+        let known = |key| !matches!(self.apps.find(AppRef::Key(key)), Found::None);
+        key.is_some_and(|key| self.alone || known(key))
+    }
+
+    fn adopt_stream(&self, socket: AdoptedStream) {
+        self.hub.adopt_stream(socket);
     }
 }
 

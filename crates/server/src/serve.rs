@@ -79,7 +79,7 @@ async fn serve_and_drain(
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut front = front::bind(settings, &plan).await?;
-    let realtime = start_realtime(settings, &plan, environment, &front.urls())?;
+    let realtime = start_realtime(settings, &plan, environment, &front.urls()).await?;
     if let Some(realtime) = &realtime {
         front.realtime(Arc::clone(realtime));
     }
@@ -161,7 +161,7 @@ async fn serve_and_drain(
 }
 
 /// Channels, where there is an application to have them for.
-fn start_realtime(
+async fn start_realtime(
     settings: &Settings,
     plan: &Plan,
     environment: &Environment,
@@ -177,7 +177,7 @@ fn start_realtime(
     if let Some(elsewhere) = broadcasting.elsewhere(listeners) {
         tracing::warn!(%elsewhere, "PHP publishes to an address where this server does not listen");
     }
-    Realtime::start(settings, &named, None).map(Some)
+    Realtime::start(settings, &named, None).await.map(Some)
 }
 
 /// The private folder of this server, and the worker script that Hearth brings, when there is one.

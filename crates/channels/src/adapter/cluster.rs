@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Options;
-use super::packet::{self, Header, Malformed, Record, Told};
+use super::packet::{Header, Packet, Record, Told};
 use super::way::Way;
 use crate::moment::Moment;
 use crate::peers::{NodeId, Origin};
@@ -34,6 +34,9 @@ const PAST: Duration = Duration::from_mins(10);
 /// A new node takes its part after so long even when it could not hear everything.
 const JOIN_AT_LAST: Duration = Duration::from_secs(10);
 
+/// So long after a node has said that it reports all others know: nodes that start together do not all think that they are the only one.
+const ANNOUNCED: Duration = Duration::from_millis(500);
+
 /// What this node knows of the others.
 #[derive(Debug)]
 pub struct Cluster {
@@ -42,7 +45,12 @@ pub struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     past: BTreeMap<NodeId, Past>,
     began: Moment,
+    /// It reports, and says so.
     ready: bool,
+    /// Since when.
+    since: Moment,
+    /// All others know that it does.
+    open: bool,
     next_beat: Moment,
     /// Since when the broker cannot be reached.
     blind: Option<Moment>,
@@ -66,6 +74,10 @@ struct Node {
     settled: bool,
     asked: Option<Moment>,
     ready: bool,
+    /// All it told was heard once: what it repeats and was not heard was missed, and is not from before this node began.
+    known: bool,
+    /// The number of the last user whose connections it wished to be ended.
+    terminated: u64,
 }
 
 /// A node that is not there any more, or only silent: what it said before is not heard again if it comes back.
@@ -73,6 +85,8 @@ struct Node {
 struct Past {
     next: u64,
     at: Moment,
+    known: bool,
+    terminated: u64,
     /// It will not come back.
     goodbye: bool,
 }
@@ -93,7 +107,8 @@ pub struct Report {
     pub nodes: u64,
     /// Is the broker there?
     pub connected: bool,
-    /// Does this node take its part?
+    /// Does this node take its part, and do the others know? Before that it lets no clients in, because what happens to their channels might be reported
+    /// twice or not at all.
     pub ready: bool,
     /// Packets heard.
     pub packets: u64,
@@ -117,6 +132,8 @@ impl Cluster {
             past: BTreeMap::new(),
             began: now,
             ready: false,
+            since: now,
+            open: false,
             next_beat: now,
             blind: None,
             round: 0,
@@ -131,14 +148,9 @@ impl Cluster {
         Report {
             nodes: self.nodes.len() as u64,
             connected: self.blind.is_none(),
-            ready: self.ready,
+            ready: self.open,
             ..self.report
         }
-    }
-
-    /// Does this node take its part? Before that others report what happens to its channels, so it waits with letting clients in.
-    pub fn is_ready(&self) -> bool {
-        self.ready
     }
 
     /// The broker cannot be reached any more.
@@ -155,33 +167,19 @@ impl Cluster {
         }
     }
 
-    /// Takes a packet, also one of this node's own.
-    pub(super) fn receive(
-        &mut self,
-        packet: &[u8],
-        now: Moment,
-        local: &mut impl Local,
-    ) -> Result<(), Malformed> {
-        let outcome = self.take(packet, now, local);
-        if outcome.is_err() {
-            self.report.malformed += 1;
-        }
-        outcome
+    /// A packet made no sense.
+    pub(super) fn malformed(&mut self) {
+        self.report.malformed += 1;
     }
 
-    fn take(
-        &mut self,
-        packet: &[u8],
-        now: Moment,
-        local: &mut impl Local,
-    ) -> Result<(), Malformed> {
-        let (Header { node: id, number, round }, rest) = packet::header(packet)?;
-        let records = packet::records(rest)?;
+    /// Takes a packet, also one of this node's own.
+    pub(super) fn receive(&mut self, packet: Packet<'_>, now: Moment, local: &mut impl Local) {
+        let Packet { header: Header { node: id, number, round }, records } = packet;
         let past = self.past.get(&id);
         if id == self.way.me() || past.is_some_and(|past| past.goodbye || number < past.next) {
-            return Ok(());
+            return;
         }
-        self.past.remove(&id);
+        let past = self.past.remove(&id).filter(|past| past.known);
         let is_new = !self.nodes.contains_key(&id);
         let node = self.nodes.entry(id).or_insert_with(|| Node {
             heard: now,
@@ -191,11 +189,13 @@ impl Cluster {
             settled: false,
             asked: None,
             ready: false,
+            known: past.is_some(),
+            terminated: past.map_or(0, |past| past.terminated),
         });
         node.heard = now;
         if number < node.next {
             self.report.repeated += 1;
-            return Ok(());
+            return;
         }
         self.report.packets += 1;
         if number > node.next {
@@ -213,14 +213,20 @@ impl Cluster {
         for record in records {
             self.record(id, record, now, local);
         }
-        Ok(())
     }
 
     fn record(&mut self, id: NodeId, record: Record<'_>, now: Moment, local: &mut impl Local) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         match record {
             Record::Told { app, told } => {
-                local.hear(Origin { node: id, round: node.round }, app, &told, now)
+                if let Told::Terminated { number, again, .. } = told {
+                    let missed = number > node.terminated;
+                    node.terminated = node.terminated.max(number);
+                    if !missed || (again && !node.known) {
+                        return;
+                    }
+                }
+                local.hear(Origin { node: id, round: node.round }, app, &told, now);
             }
             Record::Beat { ready } => {
                 if node.ready != ready {
@@ -237,6 +243,7 @@ impl Cluster {
                 if node.telling == Telling::Whole(round) {
                     node.telling = Telling::Nothing;
                     node.settled = true;
+                    node.known = true;
                     node.asked = None;
                     local.settle(Origin { node: id, round }, now);
                 }
@@ -248,7 +255,16 @@ impl Cluster {
     /// A node is gone. Who reports in its place is settled first, so that what its end brings about is reported.
     fn leave(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
         if let Some(node) = self.nodes.remove(&id) {
-            self.past.insert(id, Past { next: node.next, at: now, goodbye });
+            self.past.insert(
+                id,
+                Past {
+                    next: node.next,
+                    at: now,
+                    known: node.known,
+                    terminated: node.terminated,
+                    goodbye,
+                },
+            );
             self.rank();
             local.forget(id, now);
         }
@@ -261,6 +277,7 @@ impl Cluster {
 
     /// Does what is due, and says when to come again.
     pub(super) fn poll(&mut self, now: Moment, local: &mut impl Local) -> Moment {
+        self.way.age(now);
         self.bury(now, local);
         self.ask(now);
         if self.wanted && self.round_began.is_none_or(|began| began + ROUNDS_APART <= now) {
@@ -269,6 +286,7 @@ impl Cluster {
             self.round_began = Some(now);
             self.way.begin(self.round);
             local.tell_all(now);
+            self.way.repeat();
             let round = self.round;
             self.way.write(|out| out.end(round));
         }
@@ -318,12 +336,14 @@ impl Cluster {
 
     fn join(&mut self, now: Moment) {
         if self.ready {
+            self.open |= now.since(self.since) >= ANNOUNCED;
             return;
         }
         let since = now.since(self.began);
         let heard_all = since >= self.options.join && self.nodes.values().all(|node| node.settled);
         if heard_all || since >= JOIN_AT_LAST {
             self.ready = true;
+            self.since = now;
             self.rank();
             self.next_beat = now;
         }
@@ -331,6 +351,8 @@ impl Cluster {
 
     /// The node ends: others need not wait to find out.
     pub fn end(&self) {
-        self.way.write(|out| out.bye());
+        self.way.write(|out| {
+            out.bye();
+        });
     }
 }

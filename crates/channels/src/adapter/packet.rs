@@ -3,7 +3,6 @@
 //! A packet is `H1`, the node (`u64`), its number (`u64`) and the round it begins in (`u32`), then records: a letter, the length of the rest (`u32`) and the rest.
 //! Numbers have their least byte first; texts follow their length (`u32`).
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,14 +62,37 @@ pub(super) enum Record<'a> {
 /// News, as they come.
 #[derive(Debug)]
 pub(super) enum Told<'a> {
-    Published { channel: ChannelName, event: &'a str, data: &'a str, author: Who<'a> },
-    Last { channel: ChannelName, message: &'a str, age: Duration },
-    Subscribers { channel: ChannelName, count: u32 },
-    Member { channel: ChannelName, member: Arc<Member> },
-    NoMember { channel: ChannelName, user: &'a str },
+    Published {
+        channel: ChannelName,
+        event: &'a str,
+        data: &'a str,
+        author: Who<'a>,
+    },
+    Last {
+        channel: ChannelName,
+        message: &'a str,
+        age: Duration,
+    },
+    Subscribers {
+        channel: ChannelName,
+        count: u32,
+    },
+    Member {
+        channel: ChannelName,
+        member: Arc<Member>,
+    },
+    NoMember {
+        channel: ChannelName,
+        user: &'a str,
+    },
     Online(Arc<str>),
     Offline(Arc<str>),
-    Terminated(&'a str),
+    /// With a number that goes up by one each time; `again` when it is only repeated for those who may have missed it.
+    Terminated {
+        user: &'a str,
+        number: u64,
+        again: bool,
+    },
 }
 
 /// An event's author.
@@ -97,16 +119,16 @@ impl Told<'_> {
                 hear(&News::Published(&Publication { channel, event, data, author }));
             }
             Self::Last { channel, message, age } => {
-                hear(&News::Last { channel, message, age: *age })
+                hear(&News::Last { channel, message, age: *age });
             }
             Self::Subscribers { channel, count } => {
-                hear(&News::Subscribers { channel, count: *count })
+                hear(&News::Subscribers { channel, count: *count });
             }
             Self::Member { channel, member } => hear(&News::Member { channel, member }),
             Self::NoMember { channel, user } => hear(&News::NoMember { channel, user_id: user }),
             Self::Online(user) => hear(&News::Online { user_id: user }),
             Self::Offline(user) => hear(&News::Offline { user_id: user }),
-            Self::Terminated(user) => hear(&News::Terminated { user_id: user }),
+            Self::Terminated { user, .. } => hear(&News::Terminated { user_id: user }),
         }
     }
 }
@@ -164,6 +186,14 @@ impl Writer<'_> {
         self.record(b'x', |_| {});
     }
 
+    /// The end of a user's connections; `again` for those who may have missed it.
+    pub(super) fn terminated(&mut self, app: &str, user: &str, number: u64, again: bool) {
+        self.record(if again { b'R' } else { b'T' }, |out| {
+            out.texts(&[app, user]);
+            out.number(number.to_le_bytes());
+        });
+    }
+
     pub(super) fn news(&mut self, app: &str, news: &News<'_>) {
         match news {
             News::Published(Publication { channel, event, data, author }) => {
@@ -179,7 +209,7 @@ impl Writer<'_> {
                     out.text(socket.as_deref().unwrap_or_default());
                     out.0.push(u8::from(user.is_some()));
                     out.text(user.map_or("", |user| user));
-                })
+                });
             }
             News::Last { channel, message, age } => self.record(b'L', |out| {
                 out.texts(&[app, channel.as_str(), message]);
@@ -195,17 +225,18 @@ impl Writer<'_> {
                 out.text(member.info().unwrap_or_default());
             }),
             News::NoMember { channel, user_id } => {
-                self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]))
+                self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]));
             }
             News::Online { user_id } => self.record(b'O', |out| out.texts(&[app, user_id])),
             News::Offline { user_id } => self.record(b'F', |out| out.texts(&[app, user_id])),
-            News::Terminated { user_id } => self.record(b'T', |out| out.texts(&[app, user_id])),
+            // With its number it is a record of its own.
+            News::Terminated { .. } => {}
         }
     }
 }
 
 /// Reads a packet's header, and gives what follows.
-pub(super) fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
+fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     let mut reader = Reader(packet.strip_prefix(MARK).ok_or(Malformed)?);
     let header = Header {
         node: NodeId(u64::from_le_bytes(reader.take()?)),
@@ -216,7 +247,7 @@ pub(super) fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
 }
 
 /// Reads all records. One of a kind that is not known is passed over: a newer version may say more.
-pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
+fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
     let mut records = Vec::new();
     while let Some((letter, rest)) = bytes.split_first() {
         let mut reader = Reader(rest);
@@ -274,7 +305,7 @@ impl<'a> Reader<'a> {
             b'g' => Record::Begin { round: u32::from_le_bytes(self.take()?) },
             b'e' => Record::End { round: u32::from_le_bytes(self.take()?) },
             b'x' => Record::Bye,
-            b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' => {
+            b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' | b'R' => {
                 let app = self.text()?;
                 Record::Told { app, told: self.told(letter)? }
             }
@@ -287,7 +318,11 @@ impl<'a> Reader<'a> {
         Ok(match letter {
             b'O' => Told::Online(self.text()?.into()),
             b'F' => Told::Offline(self.text()?.into()),
-            b'T' => Told::Terminated(self.text()?),
+            b'T' | b'R' => Told::Terminated {
+                user: self.text()?,
+                number: u64::from_le_bytes(self.take()?),
+                again: letter == b'R',
+            },
             _ => {
                 let channel = self.channel()?;
                 match letter {
@@ -328,16 +363,32 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The applications that a packet is about: each once.
-pub(super) fn apps(packet: &[u8]) -> Vec<Cow<'_, str>> {
-    let mut apps: Vec<Cow<'_, str>> = Vec::new();
-    let records = header(packet).and_then(|(_, rest)| records(rest)).unwrap_or_default();
-    for record in records {
-        if let Record::Told { app, .. } = record
-            && !apps.iter().any(|known| known == app)
-        {
-            apps.push(Cow::Borrowed(app));
-        }
-    }
-    apps
+/// A packet that was read.
+#[derive(Debug)]
+pub(super) struct Packet<'a> {
+    pub(super) header: Header,
+    pub(super) records: Vec<Record<'a>>,
 }
+
+impl<'a> Packet<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = header(bytes)?;
+        Ok(Self { header, records: records(rest)? })
+    }
+
+    /// The applications that it is about: each once.
+    pub(super) fn apps(&self) -> Vec<&'a str> {
+        let mut apps: Vec<&str> = Vec::new();
+        for record in &self.records {
+            if let Record::Told { app, .. } = record
+                && !apps.contains(app)
+            {
+                apps.push(app);
+            }
+        }
+        apps
+    }
+}
+
+#[cfg(test)]
+mod tests;

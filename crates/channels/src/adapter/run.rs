@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::cluster::{Cluster, Local, Report};
-use super::packet::{self, Told};
+use super::packet::{Packet, Told};
 use super::{Options, Way};
 use crate::app::App;
 use crate::apps::{AppRef, Found};
@@ -43,6 +43,12 @@ pub trait Broker: Send {
     /// # Cancel safety
     /// What was not returned is returned the next time.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>>;
+
+    /// Waits until what was to be sent has gone. The last call.
+    ///
+    /// # Cancel safety
+    /// Whoever does not wait any more loses what has not gone.
+    fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// How it stands with the other nodes, for those who wait or look.
@@ -67,6 +73,9 @@ impl Joined {
 
 /// Packets that wait for a broker that is away for a moment, in bytes. Older ones go.
 const KEPT: usize = 4 * 1024 * 1024;
+
+/// How long the end of a node waits for its goodbye to go.
+const FINISH: Duration = Duration::from_secs(2);
 
 /// How long an application may be looked up for.
 const LOOK_UP: Duration = Duration::from_secs(5);
@@ -139,6 +148,9 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         }
         cluster.end();
         self.send().await;
+        if timeout(FINISH, self.broker.finish()).await.is_err() {
+            warn!("other nodes were not told that this one ends: they find out");
+        }
         cluster.report()
     }
 
@@ -159,12 +171,14 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
 
     async fn heard(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
         match event {
-            BrokerEvent::Packet(packet) => {
+            BrokerEvent::Packet(bytes) => {
+                let Ok(packet) = Packet::read(&bytes) else {
+                    warn!(bytes = bytes.len(), "a packet of no node of this version");
+                    return cluster.malformed();
+                };
                 let mut local = Here::new(&self.channels);
                 local.look_up(&packet).await;
-                if cluster.receive(&packet, (self.clock)(), &mut local).is_err() {
-                    warn!(bytes = packet.len(), "a packet of no node of this version");
-                }
+                cluster.receive(packet, (self.clock)(), &mut local);
             }
             BrokerEvent::Found => {
                 info!("the broker is there");
@@ -192,9 +206,9 @@ impl<'a> Here<'a> {
     }
 
     /// Finds the applications of a packet. One that does not exist here has no clients here.
-    async fn look_up(&mut self, packet: &[u8]) {
-        for id in packet::apps(packet) {
-            let app = match self.channels.apps().find(AppRef::Id(&id)) {
+    async fn look_up(&mut self, packet: &Packet<'_>) {
+        for id in packet.apps() {
+            let app = match self.channels.apps().find(AppRef::Id(id)) {
                 Found::App(app) => Some(app),
                 Found::None => None,
                 Found::Unknown => {
@@ -203,12 +217,12 @@ impl<'a> Here<'a> {
                         // Whoever asked has waited long enough.
                         let _late: Result<(), _> = sender.send(app);
                     });
-                    self.channels.apps().ask(AppRef::Id(&id), answer);
+                    self.channels.apps().ask(AppRef::Id(id), answer);
                     timeout(LOOK_UP, receiver).await.ok().and_then(Result::ok).flatten()
                 }
             };
             if let Some(app) = app {
-                self.apps.insert(id.into_owned(), app);
+                self.apps.insert(id.to_owned(), app);
             }
         }
     }

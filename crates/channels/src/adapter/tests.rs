@@ -8,6 +8,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::cluster::Cluster;
+use super::packet::Packet;
 use super::run::Here;
 use super::{Options, Report, Way};
 use crate::app::App;
@@ -175,7 +176,7 @@ impl World {
             due.sort_by_key(|(at, _)| *at);
             for (_, packet) in due {
                 let mut here = Here::new(&node.server.channels).knows(&node.server.app);
-                node.cluster.receive(&packet, self.now, &mut here).unwrap();
+                node.cluster.receive(Packet::read(&packet).unwrap(), self.now, &mut here);
             }
             if node.wake <= self.now {
                 let mut here = Here::new(&node.server.channels).knows(&node.server.app);
@@ -267,7 +268,11 @@ const CHANNELS: &[&str] = &["a", "b", "private-c", "presence-d", "presence-e"];
 
 /// Some users have sockets on several nodes.
 fn user(node: NodeId, socket: u32) -> String {
-    if socket % 3 == 0 { String::from("everywhere") } else { format!("u{}-{socket}", node.0) }
+    if socket.is_multiple_of(3) {
+        String::from("everywhere")
+    } else {
+        format!("u{}-{socket}", node.0)
+    }
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -309,6 +314,34 @@ fn a_user_is_terminated_on_all_nodes() {
     for node in &mut world.nodes {
         assert_eq!(node.server.closed(0).unwrap().code, 4009);
     }
+}
+
+#[test]
+fn a_user_is_terminated_where_the_word_was_lost_but_not_who_came_later() {
+    let mut world = World::new(12, 2, Weather::default());
+    world.pass(Duration::from_secs(3));
+    let user = world.nodes[1].open();
+    world.nodes[1].server.sign_in(user, r#"{"id":"7"}"#);
+    world.pass(Duration::from_secs(1));
+    world.weather.lost = 1000;
+    let app = Arc::clone(&world.nodes[0].server.app);
+    world.nodes[0].server.channels.terminate(&app, "7");
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.nodes[1].server.closed(user), None);
+    world.weather.lost = 0;
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.nodes[1].server.closed(user).unwrap().code, 4009);
+    // A node that is new hears of it in its first round, and has nobody whom it was about.
+    let back = world.nodes[1].open();
+    world.nodes[1].server.sign_in(back, r#"{"id":"7"}"#);
+    world.add();
+    let elsewhere = world.nodes[2].open();
+    world.nodes[2].server.sign_in(elsewhere, r#"{"id":"7"}"#);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(
+        (world.nodes[1].server.closed(back), world.nodes[2].server.closed(elsewhere)),
+        (None, None)
+    );
 }
 
 #[test]
@@ -496,6 +529,19 @@ fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
     assert!(shares.iter().all(|share| (120..300).contains(share)), "{shares:?}");
 }
 
+#[test]
+fn what_happens_on_all_nodes_at_once_is_reported_once() {
+    let mut world = World::new(11, 3, Weather::default());
+    world.pass(Duration::from_secs(3));
+    for node in &mut world.nodes {
+        let socket = node.open();
+        node.subscribe(socket, "presence-d", &format!("u{}", node.id.0));
+    }
+    world.pass(Duration::from_secs(1));
+    let expected = ["presence-d +u1", "presence-d +u2", "presence-d +u3", "presence-d occupied"];
+    assert_eq!(world.told("presence-d"), expected);
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Open(usize),
@@ -569,9 +615,8 @@ fn live(world: &mut World, acts: Vec<Act>) -> Vec<String> {
             }
             Act::Pass(millis) => world.pass(Duration::from_millis(millis)),
             Act::Kill(node) if nodes > 1 => drop(world.kill(node % nodes)),
-            Act::Kill(_) => {}
             Act::Add if nodes < 5 => world.add(),
-            Act::Add => {}
+            Act::Kill(_) | Act::Add => {}
             Act::Cut(node) => {
                 let id = world.nodes[node % nodes].id;
                 world.island.insert(id);
@@ -618,7 +663,7 @@ proptest! {
         }
         world.pass(Duration::from_secs(1));
         for number in 0..30 {
-            let node = world.dice.roll(3) as usize;
+            let node = usize::try_from(world.dice.roll(3)).unwrap();
             world.nodes[node].server.publish(channel, "n", &format!(r#""event {number}.""#)).unwrap();
             let pause = world.dice.roll(40);
             world.pass(Duration::from_millis(pause));
@@ -648,3 +693,6 @@ proptest! {
         prop_assert_eq!(told, expected);
     }
 }
+
+mod brokers;
+mod processes;

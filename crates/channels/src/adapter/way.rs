@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::Options;
 use super::packet::{HEADER, Header, Writer};
 use crate::app::App;
+use crate::moment::Moment;
 use crate::peers::{News, NodeId, Peers};
 
 /// This node's way to all others.
@@ -34,7 +36,23 @@ struct Waiting {
     closed: VecDeque<Bytes>,
     bytes: usize,
     dropped: u64,
+    terminated: u64,
+    /// The last of them.
+    recent: VecDeque<Terminated>,
 }
+
+/// A user whose connections were to be ended, by an application's wish on this node.
+#[derive(Clone, Debug)]
+struct Terminated {
+    number: u64,
+    app: Arc<str>,
+    user: Box<str>,
+    /// None until it is looked at for the first time.
+    at: Option<Moment>,
+}
+
+/// So long, and so many, are repeated to those who missed something.
+const RECENT: (Duration, usize) = (Duration::from_secs(30), 1000);
 
 impl fmt::Debug for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,6 +71,8 @@ impl Way {
             closed: VecDeque::new(),
             bytes: 0,
             dropped: 0,
+            terminated: 0,
+            recent: VecDeque::new(),
         };
         Self {
             me,
@@ -113,6 +133,21 @@ impl Way {
         }
     }
 
+    /// Writes once more whose connections were to be ended lately: that is no state, which a round would tell.
+    pub(super) fn repeat(&self) {
+        let recent: Vec<_> = self.lock().recent.iter().cloned().collect();
+        for Terminated { number, app, user, .. } in recent {
+            self.write(|out| out.terminated(&app, &user, number, true));
+        }
+    }
+
+    /// Forgets what is not lately any more.
+    pub(super) fn age(&self, now: Moment) {
+        self.lock()
+            .recent
+            .retain_mut(|terminated| now.since(*terminated.at.get_or_insert(now)) < RECENT.0);
+    }
+
     /// The packets that are to be sent, in order.
     pub(super) fn take(&self) -> Vec<Bytes> {
         let mut waiting = self.lock();
@@ -143,7 +178,20 @@ impl Waiting {
 
 impl Peers for Way {
     fn tell(&self, app: &Arc<App>, news: &News<'_>) {
-        self.write(|out| out.news(&app.id, news));
+        let News::Terminated { user_id } = news else {
+            return self.write(|out| out.news(&app.id, news));
+        };
+        let mut waiting = self.lock();
+        waiting.terminated += 1;
+        let number = waiting.terminated;
+        let terminated =
+            Terminated { number, app: Arc::clone(&app.id), user: (*user_id).into(), at: None };
+        waiting.recent.push_back(terminated);
+        if waiting.recent.len() > RECENT.1 {
+            waiting.recent.pop_front();
+        }
+        drop(waiting);
+        self.write(|out| out.terminated(&app.id, user_id, number, false));
     }
 
     /// The node of the highest rank: "highest random weight" (Thaler and Ravishankar 1998), so that a node that comes or goes takes or leaves only its share.

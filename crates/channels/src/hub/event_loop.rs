@@ -7,8 +7,8 @@
 mod arrivals;
 mod conversation;
 mod fan_out;
+mod streams;
 
-use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,9 @@ use mio::{Events, Poll, Token, Waker};
 use super::audience::{Audiences, Places, Sockets};
 use super::clock;
 use super::connection::{Connection, Fate, Stage};
+use super::dirty::Dirty;
 use super::drain::{self, Drain};
+use super::event_stream::Epochs;
 use super::figures::{LoopFigures, Reason};
 use super::inbox::{Errand, Inbox};
 use super::listener::Listener;
@@ -73,8 +75,8 @@ pub(super) struct EventLoop {
     open: usize,
     /// The most sockets since memory was last given back.
     peak: usize,
-    /// Slots of sockets that are to be written to, in turn.
-    dirty: VecDeque<u32>,
+    /// Sockets that are to be written to.
+    dirty: Dirty,
     /// Sockets that had more to read than one turn takes.
     again: Vec<Seat>,
     /// Deliveries that were taken from the inbox, the next one last.
@@ -90,6 +92,8 @@ pub(super) struct EventLoop {
     inflater: Inflater,
     deflater: Deflater,
     out: Out,
+    /// For all that are no event streams.
+    no_epochs: Epochs,
     random: Random,
     now: Moment,
 }
@@ -129,7 +133,7 @@ impl EventLoop {
             wheel: Wheel::new(now),
             open: 0,
             peak: 0,
-            dirty: VecDeque::new(),
+            dirty: Dirty::default(),
             again: Vec::new(),
             deliveries: Vec::new(),
             errands: Vec::new(),
@@ -140,6 +144,7 @@ impl EventLoop {
             inflater: Inflater::default(),
             deflater: Deflater::default(),
             out: Out::default(),
+            no_epochs: Epochs::default(),
             random: Random::default(),
             now,
         };
@@ -192,7 +197,8 @@ impl EventLoop {
         }
         self.accept();
         for seat in std::mem::take(&mut self.again) {
-            self.with(seat, |this, seat, connection| this.readable(seat, connection, false));
+            // Perhaps up to the end, of which it will not be told again.
+            self.with(seat, |this, seat, connection| this.readable(seat, connection, true));
         }
         for event in events {
             self.socket(event);
@@ -257,6 +263,7 @@ impl EventLoop {
         for errand in errands.drain(..) {
             match errand {
                 Errand::Adopt(adopted) => self.adopt(*adopted),
+                Errand::AdoptStream(adopted) => self.adopt_stream(*adopted),
                 Errand::App { seat, app } => {
                     self.with(seat, |this, seat, connection| this.found(seat, connection, app));
                 }
@@ -285,7 +292,7 @@ impl EventLoop {
                 continue;
             }
             connection.tick = Tick::NEVER;
-            self.with(seat, |this, seat, connection| this.time_out(seat, connection));
+            self.with(seat, Self::time_out);
         }
     }
 
@@ -403,9 +410,9 @@ fn token(seat: Seat) -> Token {
 }
 
 /// Adds a socket to those that are written to at the end of the turn.
-fn mark(dirty: &mut VecDeque<u32>, slot: u32, connection: &mut Connection) {
+fn mark(dirty: &mut Dirty, slot: u32, connection: &mut Connection) {
     if !std::mem::replace(&mut connection.dirty, true) {
-        dirty.push_back(slot);
+        dirty.push(slot);
     }
 }
 

@@ -262,3 +262,44 @@ pub(super) fn warn_of_low_limits() {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn accepted_sockets_send_at_once_and_notice_an_end_that_is_gone_without_a_call_for_each() {
+        let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
+        let mut listeners = bind(&address, false, 2).unwrap();
+        let port = listeners[0].local_addr().unwrap();
+        assert_eq!(listeners[1].local_addr(), Some(port), "both listen on one port");
+
+        let _client = std::net::TcpStream::connect(port).unwrap();
+        let accepted = listeners.iter_mut().find_map(|listener| match listener.accept() {
+            Accepted::Socket(Socket::Tcp(socket)) => Some(socket),
+            _ => None,
+        });
+        let accepted = accepted.unwrap();
+        let socket = SockRef::from(&accepted);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        assert!(matches!(listeners[0].accept(), Accepted::Nobody));
+    }
+
+    #[test]
+    fn a_locked_listener_still_gives_out_those_who_had_come_and_lets_nobody_new_in() {
+        let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
+        let mut listeners = bind(&address, false, 1).unwrap();
+        let port = listeners[0].local_addr().unwrap();
+        let _before = std::net::TcpStream::connect(port).unwrap();
+        listeners[0].lock().unwrap();
+        assert!(matches!(listeners[0].accept(), Accepted::Socket(_)));
+        // Its SYN is dropped, and the next one comes after a second.
+        let late = std::net::TcpStream::connect_timeout(&port, Duration::from_millis(200));
+        assert_eq!(late.map_err(|error| error.kind()).err(), Some(ErrorKind::TimedOut));
+        assert!(matches!(listeners[0].accept(), Accepted::Nobody));
+    }
+}

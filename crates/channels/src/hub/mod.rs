@@ -12,6 +12,7 @@ mod adopted;
 mod audience;
 mod clock;
 mod connection;
+mod dirty;
 mod drain;
 mod event_loop;
 mod event_stream;
@@ -32,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use adopted::{Adopted, Handover, Stream, Visitor};
+pub use adopted::{Adopted, AdoptedStream, Handover, Stream, Visitor};
 pub use clock::now;
 pub use figures::{Figures, Reason};
 pub use options::{Address, Listen, Options, StartError};
@@ -84,12 +85,14 @@ impl Hub {
             loops.push(Handle { inbox: event_loop.inbox(), figures: event_loop.figures() });
             ready.push(event_loop);
         }
-        let mut threads = Vec::new();
+        // Dropped on the way out, it ends those that have started.
+        let hub = Self { loops, addresses, next: AtomicUsize::new(0), threads: Mutex::default() };
         for (number, event_loop) in ready.into_iter().enumerate() {
             let thread = std::thread::Builder::new().name(format!("channels-{number}"));
-            threads.push(thread.spawn(|| event_loop.run()).map_err(StartError::EventLoop)?);
+            let thread = thread.spawn(|| event_loop.run()).map_err(StartError::EventLoop)?;
+            hub.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
-        Ok(Self { loops, addresses, next: AtomicUsize::new(0), threads: Mutex::new(threads) })
+        Ok(hub)
     }
 
     /// The addresses it listens on, in the order of [`Options::listen`]; none for those that are no TCP.
@@ -99,10 +102,19 @@ impl Hub {
 
     /// Takes a socket whose request another front has read. Never waits. When the hub has ended, the socket is closed.
     pub fn adopt(&self, socket: Adopted) {
+        self.give(Errand::Adopt(Box::new(socket)));
+    }
+
+    /// The same for a request for Server-Sent Events.
+    pub fn adopt_stream(&self, socket: AdoptedStream) {
+        self.give(Errand::AdoptStream(Box::new(socket)));
+    }
+
+    fn give(&self, errand: Errand) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(handle) = self.loops.get(turn % self.loops.len().max(1)) {
             // What comes back is dropped, and so closed.
-            drop(handle.inbox.ask(Errand::Adopt(Box::new(socket))));
+            drop(handle.inbox.ask(errand));
         }
     }
 

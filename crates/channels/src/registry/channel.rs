@@ -64,8 +64,9 @@ pub(super) struct Channel {
     /// Observer and subscribers know of so many subscribers.
     told: usize,
     told_at: Moment,
-    /// When the shard looks at it again.
+    /// When the shard looks at it next, and when it would have, had nothing come before that: both are in the shard's heap.
     wake: Option<Moment>,
+    then: Option<Moment>,
 }
 
 impl Channel {
@@ -86,6 +87,7 @@ impl Channel {
             told: 0,
             told_at: Moment::default(),
             wake: None,
+            then: None,
         }
     }
 
@@ -269,26 +271,32 @@ impl Channel {
         }
     }
 
-    pub(super) fn report(&self, now: Moment) -> ChannelReport {
+    /// Without what a cache channel keeps: [`Channel::last`].
+    pub(super) fn report(&self) -> ChannelReport {
         ChannelReport {
             name: self.name.clone(),
             subscription_count: self.subscribers(),
             user_count: (self.name.access() == Access::Presence)
                 .then(|| self.members.as_ref().map_or(0, |members| members.len())),
-            cache: self.fresh(now).and_then(|last| last.report(self.app.limits.cache, now)),
+            cache: None,
         }
+    }
+
+    /// The last event of a cache channel, and how long it is kept.
+    pub(super) fn last(&self, now: Moment) -> Option<(Last, Duration)> {
+        self.fresh(now).map(|last| (last.clone(), self.app.limits.cache))
     }
 
     pub(super) fn members(&self) -> Vec<Arc<str>> {
         self.members.as_ref().map(|members| members.ids().cloned().collect()).unwrap_or_default()
     }
 
-    /// Does what waited for this time. A time that is not the one it waits for has become another since.
+    /// Does what waited for this time. It may be a time that was given up since.
     pub(super) fn wake(&mut self, around: &Around<'_>, at: Moment) {
         if self.wake != Some(at) {
             return;
         }
-        self.wake = None;
+        self.wake = self.then.take();
         self.count_changed(around);
         self.forget_old(around.now);
     }
@@ -308,11 +316,13 @@ impl Channel {
         let history = self.history.as_ref().and_then(|kept| kept.next_end());
         let bucket = (self.bucket.is_some() && self.here == 0).then(|| now + RATE_PAUSE);
         let count = (self.told != self.subscribers()).then(|| self.told_at + COUNT_PAUSE);
-        let next = [cache, history, bucket, count].into_iter().flatten().min()?;
+        // Never at once: whatever is due is done before this is asked.
+        let soon = now + Duration::from_millis(1);
+        let next = [cache, history, bucket, count].into_iter().flatten().min()?.max(soon);
         if self.wake.is_some_and(|wake| wake <= next) {
             return None;
         }
-        self.wake = Some(next);
+        self.then = self.wake.replace(next);
         Some(next)
     }
 

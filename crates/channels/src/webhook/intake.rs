@@ -35,25 +35,19 @@ pub(super) enum What {
 impl What {
     pub(super) fn topic(&self) -> Topic {
         match self {
-            Self::Occupied | Self::Vacated => Topic::Existence,
-            Self::MemberAdded(_) | Self::MemberRemoved(_) => Topic::Presence,
-            Self::Count(_) => Topic::SubscriptionCounts,
-            Self::CacheMiss => Topic::CacheMisses,
-            Self::Client(_) => Topic::ClientEvents,
+            Self::Occupied => Topic::Occupied,
+            Self::Vacated => Topic::Vacated,
+            Self::MemberAdded(_) => Topic::MemberAdded,
+            Self::MemberRemoved(_) => Topic::MemberRemoved,
+            Self::Count(_) => Topic::SubscriptionCount,
+            Self::CacheMiss => Topic::CacheMiss,
+            Self::Client(_) => Topic::ClientEvent,
         }
     }
 
     /// The event of a webhook.
     pub(super) fn json(&self, channel: &str) -> String {
-        let name = match self {
-            Self::Occupied => "channel_occupied",
-            Self::Vacated => "channel_vacated",
-            Self::MemberAdded(_) => "member_added",
-            Self::MemberRemoved(_) => "member_removed",
-            Self::Count(_) => "subscription_count",
-            Self::CacheMiss => "cache_miss",
-            Self::Client(_) => "client_event",
-        };
+        let name = self.topic().name();
         let mut json = format!(r#"{{"name":"{name}","channel":"#);
         push_string(&mut json, channel);
         match self {
@@ -121,17 +115,20 @@ impl Observer for Intake {
             return;
         }
         let (channel, topic) = match happening {
-            Happening::Occupied { channel } | Happening::Vacated { channel } => {
-                (channel, Topic::Existence)
-            }
-            Happening::MemberAdded { channel, .. } | Happening::MemberRemoved { channel, .. } => {
-                (channel, Topic::Presence)
-            }
-            Happening::SubscriptionCount { channel, .. } => (channel, Topic::SubscriptionCounts),
-            Happening::CacheMiss { channel } => (channel, Topic::CacheMisses),
-            Happening::ClientEvent { channel, .. } => (channel, Topic::ClientEvents),
+            Happening::Occupied { channel } => (channel, Topic::Occupied),
+            Happening::Vacated { channel } => (channel, Topic::Vacated),
+            Happening::MemberAdded { channel, .. } => (channel, Topic::MemberAdded),
+            Happening::MemberRemoved { channel, .. } => (channel, Topic::MemberRemoved),
+            Happening::SubscriptionCount { channel, .. } => (channel, Topic::SubscriptionCount),
+            Happening::CacheMiss { channel } => (channel, Topic::CacheMiss),
+            Happening::ClientEvent { channel, .. } => (channel, Topic::ClientEvent),
         };
-        if !endpoints.iter().any(|endpoint| endpoint.wants(topic, channel)) {
+        // Whoever wants to know of members that leave only must not be told of those who were back at once.
+        let wanted = |endpoint: &Endpoint| {
+            endpoint.wants(topic, channel)
+                || topic.opposite().is_some_and(|opposite| endpoint.wants(opposite, channel))
+        };
+        if !endpoints.iter().any(wanted) {
             return;
         }
         let what = match happening {

@@ -135,6 +135,22 @@ impl Queue {
         queue
     }
 
+    /// Takes what another process has accepted and left: it was there first. All get new numbers, so the spool is written anew after this.
+    pub(super) fn adopt(&mut self, kept: Vec<Kept>, now: Moment) {
+        for event in kept.into_iter().rev() {
+            let address = Address { app: event.app.into(), target: event.target.into() };
+            let line = self.lines.entry(address).or_default();
+            line.bytes += event.json.len();
+            let flying = line.batch.as_ref().map_or(0, |flight| flight.events);
+            line.events.insert(flying, Event { sequence: 0, since: now, json: event.json.into() });
+            self.report.waiting += 1;
+        }
+        for event in self.lines.values_mut().flat_map(|line| &mut line.events) {
+            event.sequence = self.next_sequence;
+            self.next_sequence += 1;
+        }
+    }
+
     /// Takes what happened.
     pub(super) fn take(&mut self, notes: Vec<Note>, now: Moment) {
         for note in notes {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +15,7 @@ use tracing::{error, info, warn};
 
 use super::intake::Intake;
 use super::queue::{Batch, BatchId, Outcome, Queue, Report};
-use super::spool::Spool;
+use super::spool::{OpenError, Spool};
 use crate::app::App;
 use crate::apps::{AppRef, Apps};
 use crate::auth;
@@ -43,13 +45,16 @@ pub trait Carrier: fmt::Debug + Send + Sync + 'static {
 const SYNC: Duration = Duration::from_secs(1);
 const REPAIR: Duration = Duration::from_secs(30);
 
+/// How often a folder is looked at that another process has.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Tells what comes in by `intake`, until `ending` is over and then as long as it has something to tell, [`Options::linger`](super::Options::linger)
 /// at most: the hub ends first, so that what its end brings about is told or kept.
 ///
 /// `woken` is what the intake's `wake` notifies. What the spool had kept is in `queue` already.
 pub async fn run(
     mut queue: Queue,
-    spool: Option<Spool>,
+    keeping: impl Into<Keeping>,
     intake: Arc<Intake>,
     woken: Arc<Notify>,
     apps: Arc<dyn Apps>,
@@ -61,19 +66,21 @@ pub async fn run(
         || Moment::from_millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     let mut ending = pin!(ending);
     let mut last = None;
-    let mut disk = Disk::new(spool);
+    let mut disk = Disk::new(keeping.into());
     let mut flights: JoinSet<(BatchId, Outcome)> = JoinSet::new();
     loop {
         queue.take(intake.take(), clock());
         let step = queue.poll(clock(), unix());
-        disk.keep(step.append, &queue).await;
+        disk.keep(step.append, &mut queue, clock()).await;
         for batch in step.send {
             flights.spawn(carry(batch, Arc::clone(&apps), Arc::clone(&carrier)));
         }
         if last.is_some_and(|last| queue.is_empty() || Instant::now() >= last) {
             break;
         }
-        let wake = step.wake.map(|at| began + at.since(Moment::default()));
+        // What was kept by another process may be due at once.
+        let step_wake = if disk.adopted() { Some(clock()) } else { step.wake };
+        let wake = step_wake.map(|at| began + at.since(Moment::default()));
         let wake = [wake, disk.wake(), last].into_iter().flatten().min();
         tokio::select! {
             () = woken.notified() => {}
@@ -124,28 +131,81 @@ fn unix() -> UnixTime {
     UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Where webhooks outlive the process.
+#[derive(Debug)]
+pub enum Keeping {
+    /// Nowhere.
+    Nowhere,
+    /// Here; what was kept is in the queue already.
+    Here(Spool),
+    /// In this folder, as soon as the process that has it ends: until then in memory. What that one leaves is told then.
+    Soon(PathBuf),
+}
+
+impl From<Option<Spool>> for Keeping {
+    fn from(spool: Option<Spool>) -> Self {
+        spool.map_or(Self::Nowhere, Self::Here)
+    }
+}
+
 /// The spool, and when it is next to be looked after. Disk calls run on threads that may wait.
 struct Disk {
     spool: Option<Spool>,
+    /// A folder that another process still has, and when to look again.
+    soon: Option<(PathBuf, Instant)>,
+    adopted: bool,
     sync: Option<Instant>,
     repair: Option<Instant>,
 }
 
 impl Disk {
-    fn new(spool: Option<Spool>) -> Self {
-        Self { spool, sync: None, repair: None }
+    fn new(keeping: Keeping) -> Self {
+        let (spool, soon) = match keeping {
+            Keeping::Nowhere => (None, None),
+            Keeping::Here(spool) => (Some(spool), None),
+            Keeping::Soon(folder) => (None, Some((folder, Instant::now()))),
+        };
+        Self { spool, soon, adopted: false, sync: None, repair: None }
+    }
+
+    /// Did the queue get what another process had left, since this was asked last?
+    fn adopted(&mut self) -> bool {
+        mem::take(&mut self.adopted)
+    }
+
+    /// Takes the folder over, if it is free now.
+    async fn take_over(&mut self, queue: &mut Queue, now: Moment) {
+        let Some((folder, at)) = self.soon.take_if(|(_, at)| *at <= Instant::now()) else { return };
+        let place = folder.clone();
+        match task::spawn_blocking(move || Spool::open(&place)).await {
+            Ok(Ok((spool, kept))) => {
+                info!(events = kept.len(), "webhooks of an earlier process are taken over");
+                queue.adopt(kept, now);
+                self.spool = Some(spool.into_unsound());
+                self.adopted = true;
+            }
+            Ok(Err(OpenError::InUse { .. })) => self.soon = Some((folder, at + LOOK_AGAIN)),
+            Ok(Err(failure)) => {
+                warn!(reason = %failure, "webhooks are not kept for a restart; trying again");
+                self.soon = Some((folder, at + REPAIR));
+            }
+            Err(_broke) => error!("webhooks are not kept for a restart: their file broke"),
+        }
     }
 
     fn wake(&self) -> Option<Instant> {
-        [self.sync, self.repair].into_iter().flatten().min()
+        let soon = self.soon.as_ref().map(|(_, at)| *at);
+        [self.sync, self.repair, soon].into_iter().flatten().min()
     }
 
-    async fn keep(&mut self, append: Vec<u8>, queue: &Queue) {
+    async fn keep(&mut self, append: Vec<u8>, queue: &mut Queue, moment: Moment) {
+        self.take_over(queue, moment).await;
         let Some(mut spool) = self.spool.take() else { return };
         let now = Instant::now();
         let was_sound = spool.is_sound();
         let sync = self.sync.is_some_and(|at| at <= now);
         let repair = self.repair.is_none_or(|at| at <= now);
+        self.repair = self.repair.filter(|at| *at > now);
         let replacement =
             (spool.wants_replacement(queue.bytes()) && repair).then(|| queue.snapshot());
         if append.is_empty() && replacement.is_none() && !sync {

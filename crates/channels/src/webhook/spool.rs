@@ -123,7 +123,7 @@ fn text(bytes: &mut &[u8]) -> Option<String> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it: an earlier one that is not done yet.
+    /// Another process has it: an earlier one that is not done yet. [`super::Keeping::Soon`] waits for it.
     #[error("{} is used by another process", folder.display())]
     InUse {
         /// Where.
@@ -260,6 +260,12 @@ impl Spool {
         self.sound = true;
         self.dirty = false;
         Ok(())
+    }
+
+    /// The file is not what it should be: the next turn writes it anew.
+    pub(super) fn into_unsound(mut self) -> Self {
+        self.sound = false;
+        self
     }
 
     /// Is all that was accepted in the file?

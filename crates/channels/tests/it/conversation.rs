@@ -1,6 +1,7 @@
 //! Requests, frames and messages, as clients may and may not send them.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -231,6 +232,53 @@ fn long_messages_are_compressed_for_those_who_offered_it_and_short_ones_for_nobo
     assert_eq!(first, 0x81);
     assert!(String::from_utf8(payload).unwrap().contains("short"));
     assert_eq!((plain.data(), plain.data()), (long, "short".into()));
+}
+
+/// Holds up the event loop that looks up one key, for as long as it is told.
+#[derive(Debug, Default)]
+struct Stuck {
+    held: AtomicBool,
+    reached: AtomicBool,
+}
+
+impl Apps for Stuck {
+    fn find(&self, app: AppRef<'_>) -> Found {
+        if app == AppRef::Key("stuck") {
+            self.reached.store(true, Ordering::Relaxed);
+            eventually("it goes on", PATIENCE, || !self.held.load(Ordering::Relaxed));
+        }
+        Found::App(Arc::new(super::kit::app()))
+    }
+}
+
+#[test]
+fn events_that_a_loop_had_no_room_for_close_those_they_were_for_and_nobody_else() {
+    let apps = Arc::new(Stuck { held: AtomicBool::new(true), ..Stuck::default() });
+    let server = Server::of(Arc::<Stuck>::clone(&apps), |options| {
+        options.event_loops = std::num::NonZeroUsize::MIN;
+    });
+    let mut missed = server.subscriber("news");
+    let mut other = server.subscriber("sports");
+    let mut stream = tcp(server.address);
+    stream.write_all(request("/app/stuck?protocol=7", "").as_bytes()).unwrap();
+    eventually("the loop is held up", PATIENCE, || apps.reached.load(Ordering::Relaxed));
+
+    server.publish("sports", "in time");
+    for _ in 0..70_000 {
+        server.publish("news", "too many");
+    }
+    apps.held.store(false, Ordering::Relaxed);
+    assert_eq!(other.data(), "in time");
+    assert_eq!(missed.rest().1, End::Closed(4200));
+    eventually("it alone is gone", PATIENCE, || {
+        let figures = server.hub.figures();
+        (figures.closed_by(Reason::Lost), figures.sockets) == (1, 2)
+    });
+    server.publish("sports", "after");
+    assert_eq!(other.data(), "after");
+    let mut back = server.subscriber("news");
+    server.publish("news", "after");
+    assert_eq!(back.data(), "after");
 }
 
 /// Knows its application only when asked, and answers from another thread; panics at one key.

@@ -80,7 +80,7 @@ fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
 
 #[test]
 fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_it() {
-    let limits = Limits { activity_timeout: Duration::from_secs(600), ..Limits::default() };
+    let limits = Limits { activity_timeout: Duration::from_mins(10), ..Limits::default() };
     let server = server(limits, |options| options.stall_timeout = Duration::from_secs(1));
     let _slow = reluctant(&server, "news");
     let data = "x".repeat(9_000);
@@ -123,6 +123,34 @@ fn a_client_that_asks_without_end_and_never_reads_is_closed() {
     }
     eventually("it is closed", PATIENCE, || server.hub.figures().closed_by(Reason::TooSlow) == 1);
     drop(stream.read(&mut [0; 1]));
+}
+
+#[test]
+fn events_come_through_while_other_clients_keep_the_loop_busy() {
+    let server = Server::with(app(), |options| options.event_loops = std::num::NonZeroUsize::MIN);
+    let mut client = server.subscriber("news");
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut talker = server.connect();
+            let busy = &busy;
+            scope.spawn(move || {
+                while busy.load(Ordering::Relaxed) {
+                    for _ in 0..50 {
+                        talker.say(r#"{"event":"pusher:ping","data":{}}"#);
+                    }
+                    for _ in 0..50 {
+                        talker.event();
+                    }
+                }
+            });
+        }
+        for count in 0..200 {
+            server.publish("news", &count.to_string());
+            assert_eq!(client.data(), count.to_string());
+        }
+        busy.store(false, Ordering::Relaxed);
+    });
 }
 
 #[test]

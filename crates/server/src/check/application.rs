@@ -112,14 +112,14 @@ fn laravel(report: &mut Report, application: &Application, environment: &Environ
     let setting = |name: &str| variables.get(name);
     let reads_key = std::fs::read_to_string(folder.join("config/app.php"))
         .map_or(true, |config| config.contains("APP_KEY"));
-    if setting("APP_KEY").is_none_or(|key| key.is_empty()) && reads_key {
+    if setting("APP_KEY").is_none_or(str::is_empty) && reads_key {
         report.problem(
             Topic::Application,
             "APP_KEY is missing: Laravel cannot encrypt cookies and sessions",
             "run `hearth php artisan key:generate`",
         );
     }
-    if setting("APP_DEBUG").is_some_and(|value| is_true(value)) {
+    if setting("APP_DEBUG").is_some_and(is_true) {
         report.warning(
             Topic::Application,
             "APP_DEBUG is on: errors show code and settings to visitors",
@@ -134,7 +134,7 @@ fn symfony(report: &mut Report, application: &Application, environment: &Environ
     let variables = DotEnv::read(folder, environment);
     let setting = |name: &str| variables.get(name);
     let env = setting("APP_ENV").unwrap_or_default();
-    let debug = setting("APP_DEBUG").map_or(env == "dev", |value| is_true(value));
+    let debug = setting("APP_DEBUG").map_or(env == "dev", is_true);
     if debug {
         report.warning(
             Topic::Application,

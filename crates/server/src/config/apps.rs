@@ -44,7 +44,7 @@ impl NamedApp {
     fn history(&mut self) -> &mut History {
         self.app.history.get_or_insert_with(|| History {
             events: 0,
-            age: Duration::from_secs(300),
+            age: Duration::from_mins(5),
             channels: Vec::new(),
         })
     }
@@ -89,42 +89,82 @@ impl Value for WebhookTarget {
 }
 
 /// Who else has subscribers of the same channels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum AdapterUrl {
     /// Nobody.
     Memory,
-    /// Nodes at the same Redis, Valkey, Sentinel or Cluster.
-    Redis(String),
+    /// Nodes at the same Redis or Valkey: one server, or some nodes of a cluster.
+    Redis(Vec<String>),
+    /// The same, found by sentinels.
+    Sentinel {
+        /// The sentinels.
+        servers: Vec<String>,
+        /// What they call the service.
+        service: String,
+        /// Whether Redis itself speaks TLS.
+        tls: bool,
+    },
     /// Nodes at the same NATS.
-    Nats(String),
+    Nats(Vec<String>),
+}
+
+impl fmt::Debug for AdapterUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses hold passwords.
+        f.write_str(match self {
+            Self::Memory => "Memory",
+            Self::Redis(_) => "Redis",
+            Self::Sentinel { .. } => "Sentinel",
+            Self::Nats(_) => "Nats",
+        })
+    }
 }
 
 impl Value for AdapterUrl {
     const PLACEHOLDER: &'static str = "ADAPTER";
 
     fn expected() -> String {
-        "`memory`, or a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into()
+        "`memory`, or a URL such as `redis://127.0.0.1:6379`, `redis://one:6379,two:6379` (a cluster), \
+         `redis+sentinel://one:26379,two:26379/service` or `nats://127.0.0.1:4222`; `rediss`, `rediss+sentinel` and `tls` are those with TLS"
+            .into()
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
-        let scheme =
-            text.split_once("://").filter(|(_, rest)| !rest.is_empty()).map(|(scheme, _)| scheme);
-        match (text, scheme) {
-            ("memory", _) => Ok(Self::Memory),
-            (
-                _,
-                Some(
-                    "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-                    | "rediss+cluster",
-                ),
-            ) => Ok(Self::Redis(text.to_owned())),
-            (_, Some("nats" | "tls")) => Ok(Self::Nats(text.to_owned())),
-            // It may hold a password.
-            _ => Err(Wrong(scheme.map_or_else(
-                || format!("`{text}`"),
-                |scheme| format!("a URL of the scheme `{scheme}`"),
-            ))),
+        if text == "memory" {
+            return Ok(Self::Memory);
+        }
+        // It may hold a password, so it is not quoted back.
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| Wrong("a text without a scheme".into()))?;
+        let servers = |scheme: &str, hosts: &str| -> Vec<String> {
+            let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
+            hosts.map(|host| format!("{scheme}://{host}")).collect()
+        };
+        let adapter = match scheme {
+            "redis" | "rediss" => Self::Redis(servers(scheme, rest)),
+            "nats" | "tls" => Self::Nats(servers(scheme, rest)),
+            "redis+sentinel" | "rediss+sentinel" => {
+                let (hosts, service) = rest
+                    .rsplit_once('/')
+                    .filter(|(_, service)| !service.is_empty())
+                    .ok_or_else(|| Wrong("sentinels without the name of a service".into()))?;
+                let tls = scheme == "rediss+sentinel";
+                Self::Sentinel {
+                    servers: servers("redis", hosts),
+                    service: service.to_owned(),
+                    tls,
+                }
+            }
+            other => return Err(Wrong(format!("a URL of the scheme `{other}`"))),
+        };
+        match &adapter {
+            Self::Redis(servers) | Self::Nats(servers) | Self::Sentinel { servers, .. }
+                if servers.is_empty() =>
+            {
+                Err(Wrong("a URL without a host".into()))
+            }
+            _ => Ok(adapter),
         }
     }
 }

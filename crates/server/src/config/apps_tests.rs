@@ -17,7 +17,7 @@ fn every_default_of_the_manual_is_what_holds() {
     }
     let apps = table("a = { key = \"k\", secret = \"s\", history_events = 5 }").unwrap();
     let history = apps.resolved()[0].app.history.clone().unwrap();
-    assert_eq!((history.age, history.channels.len()), (Duration::from_secs(300), 0));
+    assert_eq!((history.age, history.channels.len()), (Duration::from_mins(5), 0));
 }
 
 #[test]

@@ -76,7 +76,7 @@ async fn serve_and_drain(
             .map(|address| Listen { address: of_hub(address), secure: false });
         Own { listen: listen.collect(), handover: Some(Arc::new(front.visitors())) }
     };
-    let realtime = Realtime::start(settings, &named, Some(own))?;
+    let realtime = Realtime::start(settings, &named, Some(own)).await?;
     front.realtime(Arc::<Realtime>::clone(&realtime));
 
     let mut listeners: Vec<String> = front.addresses().iter().map(ToString::to_string).collect();

@@ -11,6 +11,8 @@ use super::Realtime;
 pub(crate) struct Status {
     sockets: u64,
     channels: usize,
+    /// Other nodes; none without an adapter.
+    nodes: Option<u64>,
     applications: Vec<Application>,
 }
 
@@ -45,6 +47,7 @@ impl Realtime {
         Status {
             sockets: self.hub.figures().sockets,
             channels: self.channels.registry().len(),
+            nodes: self.nodes().map(|report| report.nodes),
             applications,
         }
     }
@@ -153,6 +156,15 @@ const APP_COUNTERS: &[OfApp] = &[
 
 /// Realtime's metrics, described.
 pub(crate) fn describe_metrics() {
+    metrics::describe_gauge!("hearth_channels_nodes", "Other nodes that this one hears");
+    metrics::describe_gauge!(
+        "hearth_channels_broker_connected",
+        "1 while the adapter's broker is connected"
+    );
+    metrics::describe_counter!(
+        "hearth_channels_packets_missed_total",
+        "Packets of other nodes that were lost on the way"
+    );
     metrics::describe_gauge!("hearth_channels_sockets", "Sockets of realtime there are now");
     metrics::describe_gauge!(
         "hearth_channels",
@@ -179,6 +191,12 @@ pub(crate) fn set_metrics(realtime: &Realtime) {
     let figures = realtime.hub.figures();
     metrics::gauge!("hearth_channels_sockets").set(figures.sockets as f64);
     metrics::gauge!("hearth_channels").set(realtime.channels.registry().len() as f64);
+    if let Some(report) = realtime.nodes() {
+        metrics::gauge!("hearth_channels_nodes").set(report.nodes as f64);
+        metrics::gauge!("hearth_channels_broker_connected")
+            .set(f64::from(u8::from(report.connected)));
+        metrics::counter!("hearth_channels_packets_missed_total").absolute(report.missed);
+    }
     for (name, _, value) in HUB_COUNTERS {
         metrics::counter!(*name).absolute(value(&figures));
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use channels::webhook::{
-    self, Carrier, Delivery, Endpoint, Endpoints, Intake, Outcome, Queue, Spool, Topic,
+    self, Carrier, Delivery, Endpoint, Endpoints, Intake, Keeping, OpenError, Outcome, Queue,
+    Spool, Topic,
 };
 use channels::{App, Apps, hub};
 use egress::{Call, Engine, Key, Limits, Scheme};
@@ -78,22 +79,22 @@ impl Webhooks {
         apps: Arc<dyn Apps>,
         settings: &Settings,
     ) -> Result<(), Failure> {
-        let (spool, kept) = match folder(settings) {
-            None => (None, Vec::new()),
-            Some(folder) => {
-                let (spool, kept) = Spool::open(&folder).map_err(|error| {
-                    Failure::caused(
-                        &error,
-                        "choose a folder of its own with `realtime.webhook_spool`, or `off`",
-                    )
-                })?;
-                (Some(spool), kept)
-            }
+        let (keeping, kept) = match folder(settings) {
+            None => (Keeping::Nowhere, Vec::new()),
+            Some(folder) => match Spool::open(&folder) {
+                Ok((spool, kept)) => (Keeping::Here(spool), kept),
+                // The server before this one drains.
+                Err(OpenError::InUse { .. }) => (Keeping::Soon(folder), Vec::new()),
+                Err(error) => {
+                    let hint = "choose a folder of its own with `realtime.webhook_spool`, or `off`";
+                    return Err(Failure::caused(&error, hint));
+                }
+            },
         };
         let queue = Queue::new(webhook::Options::default(), kept, hub::now());
         self.tasks.spawn(webhook::run(
             queue,
-            spool,
+            keeping,
             Arc::clone(&self.intake),
             Arc::clone(&self.carrier.woken),
             apps,
@@ -195,7 +196,7 @@ impl Carrier for Post {
 
 fn request<B>(uri: Uri, delivery: &Delivery, body: B) -> Result<Request<B>, String> {
     let field = |text: &str| {
-        HeaderValue::from_str(text).map_err(|_| "a key that is fit for no field".to_owned())
+        HeaderValue::from_str(text).map_err(|_unfit| "a key that is fit for no field".to_owned())
     };
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
@@ -213,7 +214,7 @@ fn body(delivery: &Delivery) -> Full<Bytes> {
 }
 
 async fn to_url(engine: Engine, delivery: Delivery) -> Result<u16, String> {
-    let uri: Uri = delivery.target.parse().map_err(|_| "it is no URL".to_owned())?;
+    let uri: Uri = delivery.target.parse().map_err(|_unfit| "it is no URL".to_owned())?;
     let scheme = uri.scheme_str().and_then(Scheme::named).ok_or("it is no URL")?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
     let port = uri.port_u16().unwrap_or_else(|| scheme.default_port());
@@ -234,7 +235,7 @@ async fn to_php(
     delivery: Delivery,
 ) -> Result<u16, String> {
     let (pool, context) = php.ok_or("no PHP runs here")?;
-    let path: PathAndQuery = path.parse().map_err(|_| "it is no path".to_owned())?;
+    let path: PathAndQuery = path.parse().map_err(|_unfit| "it is no path".to_owned())?;
     let mut request = request(path.into(), &delivery, body(&delivery))?;
     request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
     request.extensions_mut().insert(context);

@@ -246,3 +246,29 @@ fn a_webhook_that_is_refused_is_sent_again() {
     assert!(requests[0].contains("channel_occupied"), "{}", requests[0]);
     assert_eq!(requests[0].split("\r\n\r\n").nth(1), requests[1].split("\r\n\r\n").nth(1));
 }
+
+#[test]
+fn an_event_stream_hears_what_sockets_hear() {
+    let site = Site::empty().with_file("public/index.php", PUBLISH);
+    let hearth = Serve::new(site.path()).args(APP).workers(1).start();
+    let mut stream = TcpStream::connect(hearth.address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let request = "GET /app/key/sse?channels=news HTTP/1.1\r\nHost: a\r\n\r\n";
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut text = String::new();
+    let mut read_until = |part: &str| {
+        while !text.contains(part) {
+            let mut buffer = [0; 4096];
+            let length = std::io::Read::read(&mut stream, &mut buffer).unwrap();
+            assert_ne!(length, 0, "it broke off: {text}");
+            text.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+        }
+    };
+    read_until("text/event-stream");
+    read_until("subscription_succeeded");
+    hearth.get("/?n=7");
+    read_until("\\\"n\\\":7");
+    // One that may not come in is told so by a status; another's path is the application's.
+    assert_ne!(hearth.get("/app/key/sse?channels=private-a").status, 200);
+    assert!(hearth.get("/app/other/sse").text().starts_with('['));
+}

@@ -7,7 +7,12 @@
     <title>{{ config('app.name') }}</title>
     <link rel="icon" href="/flame.svg" type="image/svg+xml">
     <link rel="stylesheet" href="/chat.css">
-    <script src="/chat.js" defer></script>
+    @if ($key !== null)
+        <meta name="channels" content="{{ $key }}" data-visitor="{{ $visitor }}">
+        <script src="/vendor/pusher.min.js" defer></script>
+        <script src="/vendor/echo.iife.js" defer></script>
+    @endif
+    <script src="/chat.js" type="module"></script>
 </head>
 <body>
 <header>
@@ -17,6 +22,8 @@
         <p>Come in, sit down. PHP {{ PHP_VERSION }} and Laravel {{ app()->version() }}, kept warm by Hearth.</p>
     </div>
 </header>
+
+<ul id="here" aria-label="Who is here" hidden></ul>
 
 <main>
     <ol id="messages" aria-live="polite" data-last="{{ $messages === [] ? 0 : end($messages)['id'] }}">
@@ -31,6 +38,8 @@
         @endforelse
     </ol>
 </main>
+
+<p id="status" role="status"></p>
 
 <form id="say" method="post" action="/messages" autocomplete="off">
     @csrf

@@ -3,7 +3,7 @@
 use super::super::connection::{Fate, Stage};
 use super::super::figures::Reason;
 use super::super::inbox::Losses;
-use super::super::queue::{Flushed, Moved};
+use super::super::queue::{Flushed, Manner, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, mark, token};
 use crate::close::Close;
@@ -22,7 +22,7 @@ impl EventLoop {
     /// Puts messages into queues, once the sockets of the last ones have been written to: a client that reads does not find its queue full only because the
     /// loop did not come round to it. Until then they wait in the inbox, and so they come together.
     pub(super) fn give_out(&mut self) {
-        if !self.dirty.is_empty() {
+        if !self.dirty.is_past_mark() {
             return;
         }
         if self.deliveries.is_empty() {
@@ -56,6 +56,7 @@ impl EventLoop {
                 break;
             }
         }
+        self.dirty.mark();
         self.figures.delivered.add(messages as u64);
         if self.deliveries.is_empty() && self.deliveries.capacity() > 1024 {
             self.deliveries = Vec::new();
@@ -158,7 +159,7 @@ impl EventLoop {
     pub(super) fn flush(&mut self) {
         let mut budget = WRITES;
         while budget > 0 {
-            let Some(slot) = self.dirty.pop_front() else { break };
+            let Some(slot) = self.dirty.pop() else { break };
             let Some(seat) = self.seats.seat_at(slot) else { continue };
             let Some(connection) = self.seats.get_mut(seat) else { continue };
             if !std::mem::take(&mut connection.dirty) {
@@ -167,8 +168,12 @@ impl EventLoop {
             let mut moved = Moved::default();
             let flushed = connection.queue.flush(
                 &mut connection.transport,
-                connection.form,
-                &mut self.deflater,
+                &mut Manner {
+                    form: connection.form,
+                    deflater: &mut self.deflater,
+                    epochs: connection.epochs.as_deref().unwrap_or(&self.no_epochs),
+                },
+                &mut self.buffer,
                 &mut moved,
             );
             budget = budget.saturating_sub(moved.writes.max(1));
@@ -208,16 +213,16 @@ impl EventLoop {
                 }),
             }
         }
-        if self.dirty.is_empty() && self.dirty.capacity() > 4096 {
-            self.dirty.shrink_to(1024);
-        }
     }
 }
 
 /// All that a client is to get before the connection ends has been written.
 fn closing(stage: &Stage, transport: &mut Transport) -> Fate {
     match stage {
-        Stage::Closing { done: true, reason, .. } => Fate::Ends(*reason),
+        Stage::Closing { done: true, reason, .. } => {
+            transport.part();
+            Fate::Ends(*reason)
+        }
         // It is to see the end, too; what it still sends is read and let go, or the kernel would throw away what it has not read.
         Stage::Closing { deaf: true, .. } => {
             transport.finish();

@@ -136,6 +136,18 @@ fn only_the_channels_that_were_asked_for_have_a_history() {
 }
 
 #[test]
+fn what_is_said_to_one_user_is_not_kept() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    world.sign_in(socket, r#"{"id":"ann"}"#);
+    world.publish("#server-to-user-ann", "hello", "1").unwrap();
+    assert_eq!(world.events(socket)[0].get("offset"), None);
+    world.close(socket);
+    world.publish("#server-to-user-ann", "hello", "1").unwrap();
+    assert!(world.channels.registry().is_empty());
+}
+
+#[test]
 fn what_clients_say_to_each_other_is_not_kept() {
     let mut world = Loop::new(with_history(10, &[]));
     let (one, other) = (world.open().unwrap(), world.open().unwrap());

@@ -62,14 +62,7 @@ fn run(queue: &mut Queue, until: Moment) -> Vec<String> {
 #[test]
 fn events_have_the_form_of_pushers() {
     let mut queue = queue(Options { settling: Duration::ZERO, ..options() });
-    let all = [
-        Topic::Existence,
-        Topic::Presence,
-        Topic::ClientEvents,
-        Topic::CacheMisses,
-        Topic::SubscriptionCounts,
-    ];
-    let to = [Endpoint { topics: all.to_vec(), ..endpoint("a") }];
+    let to = [Endpoint { topics: Topic::ALL.to_vec(), ..endpoint("a") }];
     let what = [
         What::Occupied,
         What::MemberAdded("7\"".into()),
@@ -145,7 +138,7 @@ fn who_stays_away_is_told_of_in_the_order_of_leaving() {
 
 #[test]
 fn of_a_count_that_changes_often_the_last_is_told() {
-    let to = [Endpoint { topics: vec![Topic::SubscriptionCounts], ..endpoint("a") }];
+    let to = [Endpoint { topics: vec![Topic::SubscriptionCount], ..endpoint("a") }];
     let mut queue = queue(options());
     for count in 1..500 {
         queue.take(vec![note_to(&to, "a", What::Count(count))], at(count as u64));
@@ -161,7 +154,7 @@ fn of_a_count_that_changes_often_the_last_is_told() {
 fn an_endpoint_is_told_only_what_it_wants() {
     let to = [
         endpoint("all"),
-        Endpoint { topics: vec![Topic::Presence], ..endpoint("members") },
+        Endpoint { topics: vec![Topic::MemberAdded], ..endpoint("members") },
         Endpoint { channels: vec!["private-".into(), "presence-x".into()], ..endpoint("prefix") },
     ];
     let mut queue = queue(options());

@@ -5,7 +5,7 @@ use super::*;
 use crate::app::{Limits, Rights, Secret};
 use crate::apps::FixedApps;
 use crate::observer::{Happening, Observer as _};
-use crate::webhook::{Endpoint, Endpoints, Options};
+use crate::webhook::{Endpoint, Endpoints, Kept, Options};
 
 fn app() -> App {
     App {
@@ -63,10 +63,14 @@ struct Running {
 }
 
 fn start(folder: &Path, listener: &Arc<Listener>) -> Running {
+    let (spool, kept) = Spool::open(folder).unwrap();
+    start_with(Keeping::Here(spool), kept, listener)
+}
+
+fn start_with(keeping: Keeping, kept: Vec<Kept>, listener: &Arc<Listener>) -> Running {
     let woken = Arc::new(Notify::new());
     let notify = Arc::clone(&woken);
     let intake = Arc::new(Intake::new(Arc::new(One), move || notify.notify_one()));
-    let (spool, kept) = Spool::open(folder).unwrap();
     let queue = Queue::new(
         Options { linger: Duration::from_secs(1), ..Options::default() },
         kept,
@@ -76,7 +80,7 @@ fn start(folder: &Path, listener: &Arc<Listener>) -> Running {
     let apps = Arc::new(FixedApps::new([app()]));
     let carrier: Arc<dyn Carrier> = Arc::<Listener>::clone(listener);
     let mut task = JoinSet::new();
-    task.spawn(run(queue, Some(spool), Arc::clone(&intake), woken, apps, carrier, async move {
+    task.spawn(run(queue, keeping, Arc::clone(&intake), woken, apps, carrier, async move {
         let _ended = ended.await;
     }));
     Running { intake, end, task }
@@ -141,4 +145,65 @@ async fn what_could_not_be_told_is_told_after_a_restart() {
     let places: Vec<_> = names.iter().map(|name| bodies[0].find(name)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{bodies:?}");
     assert_eq!(Spool::open(folder.path()).unwrap().1, []);
+}
+
+/// Wants to know of channels that nobody hears any more, and of nothing else.
+#[derive(Debug)]
+struct Vacancies;
+
+impl Endpoints for Vacancies {
+    fn of(&self, _: &App) -> Arc<[Endpoint]> {
+        let topics = vec![crate::webhook::Topic::Vacated];
+        Arc::new([Endpoint { target: "there".into(), topics, channels: vec![] }])
+    }
+}
+
+#[test]
+fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
+    let intake = Intake::new(Arc::new(Vacancies), || {});
+    let mut queue = Queue::new(Options::default(), vec![], Moment::default());
+    let (app, reloaded, left): (_, Arc<str>, Arc<str>) =
+        (Arc::new(app()), "reloaded".into(), "left".into());
+    for happening in [
+        Happening::Vacated { channel: &reloaded },
+        Happening::Vacated { channel: &left },
+        Happening::Occupied { channel: &reloaded },
+    ] {
+        intake.happened(&app, &happening);
+    }
+    queue.take(intake.take(), Moment::default());
+    let later = Moment::from_millis(10_000);
+    assert!(queue.poll(later, unix()).send.is_empty(), "events gather for a moment");
+    let step = queue.poll(Moment::from_millis(11_000), unix());
+    let [batch] = &*step.send else { panic!("{step:?}") };
+    assert!(
+        batch.body.ends_with(r#""events":[{"name":"channel_vacated","channel":"left"}]}"#),
+        "{}",
+        batch.body
+    );
+}
+
+#[tokio::test]
+async fn a_process_that_starts_before_the_other_ends_takes_over_what_that_one_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let deaf = Listener::new((0..9).map(|_| Some(Outcome::Failed)));
+    let old = start(folder.path(), &deaf);
+    old.occupied("old");
+    until(|| !deaf.bodies().is_empty()).await;
+
+    let listener = Listener::new([]);
+    let new = start_with(Keeping::Soon(folder.path().to_owned()), vec![], &listener);
+    new.occupied("new");
+    until(|| listener.bodies().len() == 1).await;
+    assert_eq!(old.end().await.waiting, 1);
+    until(|| listener.bodies().len() == 2).await;
+    assert!(listener.bodies()[1].contains(r#""channel":"old""#));
+
+    // From now on the new one keeps its own there.
+    listener.outcomes.lock().unwrap().extend((0..9).map(|_| Some(Outcome::Failed)));
+    new.occupied("kept");
+    until(|| listener.bodies().len() == 3).await;
+    assert_eq!(new.end().await.waiting, 1);
+    let (_, kept) = Spool::open(folder.path()).unwrap();
+    assert_eq!(kept.len(), 1);
 }

@@ -4,7 +4,10 @@ declare(strict_types=1);
 
 namespace App\Http\Controllers;
 
+use App\Chat\Live;
 use App\Chat\Messages;
+use App\Chat\Visitor;
+use App\Events\MessageSaid;
 use Illuminate\Contracts\View\View;
 use Illuminate\Http\JsonResponse;
 use Illuminate\Http\RedirectResponse;
@@ -16,6 +19,8 @@ final class ChatController
     {
         return view('chat', [
             'author' => $request->session()->get('author', ''),
+            'visitor' => Visitor::of($request)?->id,
+            'key' => Live::is() ? config('broadcasting.connections.hearth.key') : null,
             'messages' => $messages->latest(),
         ]);
     }
@@ -31,11 +36,14 @@ final class ChatController
             'author' => ['required', 'string', 'max:40'],
             'text' => ['required', 'string', 'max:500'],
         ]);
-        $request->session()->put('author', $said['author']);
+        Visitor::welcome($request, $said['author']);
         $message = $messages->add($said['author'], $said['text']);
+        if (Live::is()) {
+            broadcast(new MessageSaid($message))->toOthers();
+        }
 
         return $request->expectsJson()
-            ? new JsonResponse(['message' => $message], 201)
+            ? new JsonResponse(['message' => $message, 'visitor' => $request->session()->get('visitor')], 201)
             : redirect('/');
     }
 }

@@ -1,0 +1,166 @@
+//! NATS as the broker: one server or a cluster of them. The client connects again and subscribes again by itself.
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::run::{Broker, BrokerEvent};
+
+/// Two pings without an answer end a connection: 2 to 3 s.
+const PING: Duration = Duration::from_secs(1);
+
+/// For a connection with TLS and all.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// The longest pause between attempts to connect.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// Changes of the connection that were not yet asked for. More than a few mean that nobody asks.
+const CHANGES: usize = 16;
+
+/// Messages that may wait to be heard; with more, the client drops some, and a gap is seen.
+const HEARD: usize = 65_536;
+
+/// Where NATS is.
+#[derive(Clone)]
+pub struct Options {
+    /// `nats://[user:password@]host[:port]`, `tls://` for TLS: some servers of one cluster. The others are learned from them.
+    pub servers: Vec<String>,
+    /// What nodes publish to and hear: the same for all that belong together. Without blanks, `*` and `>`.
+    pub subject: String,
+    /// A token instead of user and password.
+    pub token: Option<crate::Secret>,
+    /// A file with authorities in PEM, with TLS, besides the system's.
+    pub authorities: Option<PathBuf>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses may hold passwords.
+        let servers = self.servers.len();
+        f.debug_struct("Options")
+            .field("servers", &servers)
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why settings make no way to NATS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidOptions {
+    /// There is none.
+    #[error("no server is named")]
+    NoServer,
+    /// An address that is none.
+    #[error("the address of a server cannot be used")]
+    Address(#[source] std::io::Error),
+    /// A subject that NATS does not take.
+    #[error("the subject cannot be used")]
+    Subject(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Servers were reached, or could not be looked for.
+    #[error("cannot begin to connect")]
+    Connect(#[source] async_nats::ConnectError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Nats {
+    client: Client,
+    subscriber: Subscriber,
+    subject: String,
+    changes: mpsc::Receiver<BrokerEvent>,
+}
+
+impl Nats {
+    /// Begins to connect. It does not wait for the server.
+    pub async fn new(options: &Options) -> Result<Self, InvalidOptions> {
+        if options.servers.is_empty() {
+            return Err(InvalidOptions::NoServer);
+        }
+        let servers = options.servers.iter().map(|server| server.parse());
+        let servers =
+            servers.collect::<Result<Vec<ServerAddr>, _>>().map_err(InvalidOptions::Address)?;
+        let (told, changes) = mpsc::channel(CHANGES);
+        let mut connect = ConnectOptions::new()
+            .name("hearth")
+            .no_echo()
+            .retry_on_initial_connect()
+            .connection_timeout(CONNECT)
+            .ping_interval(PING)
+            .subscription_capacity(HEARD)
+            .reconnect_delay_callback(|attempts| {
+                let doubled = Duration::from_millis(50)
+                    * 2_u32.saturating_pow(u32::try_from(attempts.min(10)).unwrap_or(10));
+                doubled.min(PAUSE)
+            })
+            .event_callback(move |event| {
+                let told = told.clone();
+                async move {
+                    let change = match event {
+                        Event::Connected => BrokerEvent::Found,
+                        Event::Disconnected | Event::Closed => BrokerEvent::Lost,
+                        other => {
+                            warn!(event = %other, "NATS");
+                            return;
+                        }
+                    };
+                    // Nobody listens when the node ends.
+                    let _unheard = told.send(change).await;
+                }
+            });
+        // The client takes them from its options alone.
+        let with_user =
+            servers.iter().find_map(|server| Some((server.username()?, server.password()?)));
+        if let Some((user, password)) = with_user {
+            connect = connect.user_and_password(user.to_owned(), password.to_owned());
+        }
+        if let Some(token) = &options.token {
+            connect = connect.token(token.expose().to_owned());
+        }
+        if let Some(authorities) = &options.authorities {
+            connect = connect.add_root_certificates(authorities.clone());
+        }
+        let client = connect.connect(servers).await.map_err(InvalidOptions::Connect)?;
+        let subscriber = client.subscribe(options.subject.clone()).await;
+        let subscriber = subscriber.map_err(|error| InvalidOptions::Subject(Box::new(error)))?;
+        Ok(Self { client, subscriber, subject: options.subject.clone(), changes })
+    }
+}
+
+impl Broker for Nats {
+    fn send(&mut self, packet: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            if let Err(failure) = self.client.publish(self.subject.clone(), packet).await {
+                debug!(reason = %failure, "a packet was not taken");
+            }
+        })
+    }
+
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>> {
+        Box::pin(async {
+            tokio::select! {
+                biased;
+                Some(change) = self.changes.recv() => change,
+                Some(message) = self.subscriber.next() => BrokerEvent::Packet(message.payload),
+                else => std::future::pending().await,
+            }
+        })
+    }
+
+    fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            if let Err(failure) = self.client.flush().await {
+                debug!(reason = %failure, "the last packets may not have gone");
+            }
+        })
+    }
+}

@@ -1,0 +1,106 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::socket_id::SocketId;
+
+const HEAD: Header = Header { node: NodeId(7), number: 3, round: 2 };
+
+fn packet(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut bytes = HEAD.write().to_vec();
+    write(&mut Writer(&mut bytes));
+    bytes
+}
+
+fn channel(name: &str) -> ChannelName {
+    ChannelName::new(name, 200).unwrap()
+}
+
+/// All news there are.
+fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
+    let (a, presence, user) = (channel("a"), channel("presence-a"), Arc::from("u\"ä"));
+    let socket = SocketId::from_random(12_345_678_901);
+    for author in [
+        Author::Server { except: None },
+        Author::Server { except: Some(socket) },
+        Author::Client { socket, user_id: None },
+        Author::Client { socket, user_id: Some(&user) },
+    ] {
+        tell(&News::Published(&Publication {
+            channel: &a,
+            event: "n",
+            data: r#"{"x":"ä"}"#,
+            author,
+        }));
+    }
+    tell(&News::Last { channel: &a, message: "{}", age: Duration::from_millis(1234) });
+    tell(&News::Subscribers { channel: &a, count: 17 });
+    for info in [None, Some("{}")] {
+        tell(&News::Member { channel: &presence, member: &Arc::new(Member::new("7", info)) });
+    }
+    tell(&News::NoMember { channel: &presence, user_id: "7" });
+    tell(&News::Online { user_id: &user });
+    tell(&News::Offline { user_id: &user });
+}
+
+#[test]
+fn all_news_arrive_as_they_were_told() {
+    let mut told = Vec::new();
+    let bytes = packet(|out| {
+        all_news(&mut |news| {
+            told.push(format!("{news:?}"));
+            out.news("app", news);
+        });
+        out.terminated("app", "7", 9, true);
+    });
+    told.push(String::from("Terminated { user_id: \"7\" }"));
+    let packet = Packet::read(&bytes).unwrap();
+    assert_eq!((packet.header, packet.apps()), (HEAD, vec!["app"]));
+    let mut heard = Vec::new();
+    for record in &packet.records {
+        let Record::Told { told, .. } = record else { panic!("{record:?}") };
+        told.give(|news| heard.push(format!("{news:?}")));
+    }
+    assert_eq!(heard, told);
+}
+
+#[test]
+fn a_packet_that_is_cut_is_refused_and_one_that_says_more_is_read() {
+    let bytes = packet(|out| all_news(&mut |news| out.news("app", news)));
+    let ends: Vec<usize> =
+        (0..=bytes.len()).filter(|length| Packet::read(&bytes[..*length]).is_ok()).collect();
+    // Only between two records, of which there are twelve, or before the first.
+    assert_eq!((ends.len(), ends.last()), (12, Some(&bytes.len())));
+    let more = packet(|out| {
+        out.beat(true);
+        out.record(b'?', |out| out.text("from a newer version"));
+        out.bye();
+    });
+    assert!(matches!(
+        &*Packet::read(&more).unwrap().records,
+        [Record::Beat { ready: true }, Record::Bye]
+    ));
+}
+
+#[test]
+fn a_socket_that_is_none_excepts_nobody() {
+    let author = Who::Client { socket: "no socket", user: None };
+    let told = Told::Published { channel: channel("a"), event: "n", data: "1", author };
+    told.give(|news| {
+        let News::Published(publication) = news else { panic!("{news:?}") };
+        assert!(matches!(publication.author, Author::Server { except: None }));
+    });
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_of_a_broker_are_borne(bytes: Vec<u8>, ours: bool) {
+        let bytes = if ours { [&HEAD.write()[..], &bytes].concat() } else { bytes };
+        if let Ok(packet) = Packet::read(&bytes) {
+            for record in packet.records {
+                if let Record::Told { told, .. } = record {
+                    told.give(|_| {});
+                }
+            }
+        }
+    }
+}

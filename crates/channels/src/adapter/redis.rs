@@ -1,0 +1,311 @@
+//! Redis or Valkey as the broker: plain, behind Sentinel, or a cluster.
+//!
+//! Plain `PUBLISH` on one subject: in a cluster any node takes it and brings it to all others, so that this needs no more than one node that can be reached.
+//! Two connections, one that hears and one that speaks. What this node says comes back to it: silence for [`SILENCE`] means that a connection is dead, though
+//! nobody has closed it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ::redis::aio::{MultiplexedConnection, PubSub};
+use ::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use ::redis::{
+    AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, TlsCertificates, cmd,
+};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::run::{Broker, BrokerEvent};
+
+/// Nodes say something each second ([`super::Options::beat`]): so long without a word no connection lives.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// For connecting, and for each answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Between attempts to connect; it doubles up to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
+
+/// Packets that may stand between the node and the connection, each way.
+const QUEUE: usize = 256;
+
+/// Where Redis is.
+#[derive(Clone)]
+pub struct Options {
+    /// `redis://[user:password@]host[:port]`, `rediss://` for TLS. One for a plain server; some nodes of a cluster; or all sentinels.
+    pub servers: Vec<String>,
+    /// With sentinels: what they call the service.
+    pub sentinel: Option<Sentinel>,
+    /// What nodes publish to and hear: the same for all that belong together.
+    pub subject: String,
+    /// Authorities in PEM, with TLS, instead of the system's.
+    pub authorities: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses may hold passwords.
+        let servers = self.servers.len();
+        f.debug_struct("Options")
+            .field("servers", &servers)
+            .field("sentinel", &self.sentinel)
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A service behind sentinels.
+#[derive(Clone, Debug)]
+pub struct Sentinel {
+    /// Its name.
+    pub service: String,
+    /// For Redis itself; what stands in the sentinels' addresses is for them.
+    pub user: Option<String>,
+    /// For Redis itself.
+    pub password: Option<crate::Secret>,
+    /// Does Redis itself speak TLS?
+    pub tls: bool,
+}
+
+/// Why settings make no way to Redis.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidOptions {
+    /// There is none.
+    #[error("no server is named")]
+    NoServer,
+    /// An address that is none, or authorities that are none.
+    #[error("the address of a server, or its authorities, cannot be used")]
+    Address(#[source] RedisError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Redis {
+    /// Until the end.
+    packets: Option<mpsc::Sender<Bytes>>,
+    events: mpsc::Receiver<BrokerEvent>,
+    /// Ends with this.
+    task: JoinSet<()>,
+}
+
+impl Redis {
+    /// Begins to connect, within a runtime of tokio.
+    pub fn new(options: &Options) -> Result<Self, InvalidOptions> {
+        let source = Source::new(options)?;
+        let (packets, to_send) = mpsc::channel(QUEUE);
+        let (heard, events) = mpsc::channel(QUEUE);
+        let mut task = JoinSet::new();
+        task.spawn(keep_connected(source, options.subject.clone(), to_send, heard));
+        Ok(Self { packets: Some(packets), events, task })
+    }
+}
+
+impl Broker for Redis {
+    fn send(&mut self, packet: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            if let Some(packets) = &self.packets {
+                // The task lives as long as this.
+                let _ended = packets.send(packet).await;
+            }
+        })
+    }
+
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>> {
+        Box::pin(async { self.events.recv().await.expect("the task lives as long as this") })
+    }
+
+    fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.packets = None;
+        Box::pin(async {
+            self.events.close();
+            while self.task.join_next().await.is_some() {}
+        })
+    }
+}
+
+/// Where connections come from.
+enum Source {
+    Servers { clients: Vec<Client>, next: usize },
+    Sentinels(Box<SentinelClient>),
+}
+
+impl Source {
+    fn new(options: &Options) -> Result<Self, InvalidOptions> {
+        if options.servers.is_empty() {
+            return Err(InvalidOptions::NoServer);
+        }
+        let invalid = InvalidOptions::Address;
+        let authorities =
+            || TlsCertificates { client_tls: None, root_cert: options.authorities.clone() };
+        let Some(sentinel) = &options.sentinel else {
+            let client = |server: &String| {
+                let info = server.as_str().into_connection_info()?;
+                let secure = matches!(info.addr(), ::redis::ConnectionAddr::TcpTls { .. });
+                if secure && options.authorities.is_some() {
+                    Client::build_with_tls(info, authorities())
+                } else {
+                    Client::open(info)
+                }
+            };
+            let clients =
+                options.servers.iter().map(client).collect::<Result<_, _>>().map_err(invalid)?;
+            return Ok(Self::Servers { clients, next: 0 });
+        };
+        let infos = options.servers.iter().map(|server| server.as_str().into_connection_info());
+        let infos = infos.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        let addresses: Vec<_> = infos.iter().map(|info| info.addr().clone()).collect();
+        let secure = matches!(addresses.first(), Some(::redis::ConnectionAddr::TcpTls { .. }));
+        let mut builder =
+            SentinelClientBuilder::new(addresses, &sentinel.service, SentinelServerType::Master)
+                .map_err(invalid)?;
+        if let Some(info) = infos.first() {
+            if let Some(user) = info.redis_settings().username() {
+                builder = builder.set_client_to_sentinel_username(user);
+            }
+            if let Some(password) = info.redis_settings().password() {
+                builder = builder.set_client_to_sentinel_password(password);
+            }
+        }
+        if let Some(user) = &sentinel.user {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = &sentinel.password {
+            builder = builder.set_client_to_redis_password(password.expose());
+        }
+        if sentinel.tls {
+            builder = builder.set_client_to_redis_tls_mode(::redis::TlsMode::Secure);
+        }
+        if options.authorities.is_some() {
+            if sentinel.tls {
+                builder = builder.set_client_to_redis_certificates(authorities());
+            }
+            if secure {
+                builder = builder.set_client_to_sentinel_certificates(authorities());
+            }
+        }
+        Ok(Self::Sentinels(Box::new(builder.build().map_err(invalid)?)))
+    }
+
+    /// The one to be tried now: the next server in turn, or what the sentinels call the master.
+    async fn client(&mut self) -> Result<Client, RedisError> {
+        match self {
+            Self::Servers { clients, next } => {
+                let client = clients[*next % clients.len()].clone();
+                *next += 1;
+                Ok(client)
+            }
+            Self::Sentinels(sentinels) => sentinels.async_get_client().await,
+        }
+    }
+}
+
+/// Connects, moves packets until the connection ends, and begins again; drops what is to be sent meanwhile.
+async fn keep_connected(
+    mut source: Source,
+    subject: String,
+    mut packets: mpsc::Receiver<Bytes>,
+    events: mpsc::Sender<BrokerEvent>,
+) {
+    let mut pause = PAUSES.0;
+    let mut reason = String::new();
+    loop {
+        let attempt = tokio::select! {
+            attempt = timeout(2 * ANSWER, connect(&mut source, &subject)) => attempt,
+            () = drop_all(&mut packets) => return,
+        };
+        match attempt {
+            Ok(Ok((hears, speaks))) => {
+                pause = PAUSES.0;
+                reason.clear();
+                if events.send(BrokerEvent::Found).await.is_err() {
+                    return;
+                }
+                let why = exchange(hears, speaks, &subject, &mut packets, &events).await;
+                warn!(reason = why, "the connection to Redis ended");
+                if events.send(BrokerEvent::Lost).await.is_err() {
+                    return;
+                }
+            }
+            Ok(Err(failure)) => complain(&mut reason, failure.to_string()),
+            Err(_) => complain(&mut reason, String::from("no answer in time")),
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = drop_all(&mut packets) => return,
+        }
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Says why there is no connection, once.
+fn complain(before: &mut String, reason: String) {
+    if *before != reason {
+        warn!(reason, "no connection to Redis; trying again");
+        *before = reason;
+    }
+}
+
+/// Ends when nobody sends any more.
+async fn drop_all(packets: &mut mpsc::Receiver<Bytes>) {
+    while packets.recv().await.is_some() {}
+}
+
+async fn connect(
+    source: &mut Source,
+    subject: &str,
+) -> Result<(PubSub, MultiplexedConnection), RedisError> {
+    let client = source.client().await?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER))
+        .set_response_timeout(Some(ANSWER));
+    let speaks = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut hears = client.get_async_pubsub().await?;
+    hears.subscribe(subject).await?;
+    Ok((hears, speaks))
+}
+
+/// Moves packets; gives the reason why it ended.
+async fn exchange(
+    hears: PubSub,
+    mut speaks: MultiplexedConnection,
+    subject: &str,
+    packets: &mut mpsc::Receiver<Bytes>,
+    events: &mpsc::Sender<BrokerEvent>,
+) -> &'static str {
+    let (_subscribed, mut stream) = hears.split();
+    let hear = async {
+        loop {
+            match timeout(SILENCE, stream.next()).await {
+                Ok(Some(message)) => {
+                    let packet = Bytes::copy_from_slice(message.get_payload_bytes());
+                    // Nobody listens any more when the node ends: then the last packets are still to go.
+                    let _unheard = events.send(BrokerEvent::Packet(packet)).await;
+                }
+                Ok(None) => return "closed by the server",
+                Err(_) => return "nothing was heard",
+            }
+        }
+    };
+    let speak = async {
+        while let Some(packet) = packets.recv().await {
+            let sent: Result<(), RedisError> =
+                cmd("PUBLISH").arg(subject).arg(&*packet).query_async(&mut speaks).await;
+            if let Err(failure) = sent {
+                debug!(reason = %failure, "a packet was not taken");
+                return "a packet was not taken";
+            }
+        }
+        "the node ends"
+    };
+    tokio::select! {
+        why = hear => why,
+        why = speak => why,
+    }
+}

@@ -1,0 +1,102 @@
+//! Other nodes, by the adapter that the settings name.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use channels::adapter::{self, Broker, Joined, Report, nats, redis};
+use channels::{Channels, NodeId, hub};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{AdapterUrl, Settings};
+use crate::failure::Failure;
+
+/// What all nodes with the same adapter hear: those of other versions of the packets are others.
+const SUBJECT: &str = "hearth.channels.1";
+
+/// This node among others.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    joined: Joined,
+    tasks: JoinSet<Report>,
+    end: CancellationToken,
+}
+
+impl Nodes {
+    /// Connects these channels with those of other nodes; none where the settings name no adapter.
+    pub(super) async fn join(
+        channels: &Channels,
+        settings: &Settings,
+    ) -> Result<Option<Self>, Failure> {
+        let hint = "correct `realtime.adapter` (`--adapter`)";
+        let subject = SUBJECT.to_owned();
+        let of_redis = |servers: &[String], sentinel| -> Result<Box<dyn Broker>, Failure> {
+            let options = redis::Options {
+                servers: servers.to_vec(),
+                sentinel,
+                subject: subject.clone(),
+                authorities: None,
+            };
+            let broker =
+                redis::Redis::new(&options).map_err(|error| Failure::caused(&error, hint))?;
+            Ok(Box::new(broker))
+        };
+        let broker: Box<dyn Broker> = match &settings.realtime.adapter {
+            AdapterUrl::Memory => return Ok(None),
+            AdapterUrl::Redis(servers) => of_redis(servers, None)?,
+            AdapterUrl::Sentinel { servers, service, tls } => {
+                let service = service.clone();
+                of_redis(
+                    servers,
+                    Some(redis::Sentinel { service, user: None, password: None, tls: *tls }),
+                )?
+            }
+            AdapterUrl::Nats(servers) => {
+                let options = nats::Options {
+                    servers: servers.clone(),
+                    subject,
+                    token: None,
+                    authorities: None,
+                };
+                let broker = nats::Nats::new(&options)
+                    .await
+                    .map_err(|error| Failure::caused(&error, hint))?;
+                Box::new(broker)
+            }
+        };
+        // Keyed at random by the standard library: 64 bits that no other node has.
+        let me = NodeId(RandomState::new().hash_one(std::process::id()));
+        let end = CancellationToken::new();
+        let ending = end.clone().cancelled_owned();
+        let (node, joined) = adapter::start(
+            channels.clone(),
+            broker,
+            me,
+            adapter::Options::default(),
+            hub::now,
+            ending,
+        );
+        let mut tasks = JoinSet::new();
+        tasks.spawn(node);
+        Ok(Some(Self { joined, tasks, end }))
+    }
+
+    /// Waits until this node knows what the others have. A broker that cannot be reached is waited for no longer than others take to notice.
+    pub(super) async fn ready(&mut self) {
+        let patience = adapter::Options::default().patience;
+        if tokio::time::timeout(patience, self.joined.ready()).await.is_err() {
+            tracing::warn!(
+                "the adapter's broker has not been reached yet: other nodes are not known"
+            );
+        }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        self.joined.report()
+    }
+
+    /// Says goodbye to the others.
+    pub(super) async fn end(mut self) {
+        self.end.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,14 @@
+<?php
+
+declare(strict_types=1);
+
+namespace App\Chat;
+
+/** Whether events reach browsers: under `hearth serve`, in the models that run PHP themselves. Elsewhere the page asks every now and then. */
+final class Live
+{
+    public static function is(): bool
+    {
+        return function_exists('hearth_can_publish') && hearth_can_publish();
+    }
+}

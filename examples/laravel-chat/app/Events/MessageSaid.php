@@ -1,0 +1,30 @@
+<?php
+
+declare(strict_types=1);
+
+namespace App\Events;
+
+use Illuminate\Broadcasting\Channel;
+use Illuminate\Broadcasting\InteractsWithSockets;
+use Illuminate\Contracts\Broadcasting\ShouldBroadcastNow;
+
+/** For everybody who looks at the page. */
+final class MessageSaid implements ShouldBroadcastNow
+{
+    use InteractsWithSockets;
+
+    /** @param array{id: int, author: string, text: string, said_at: string} $message */
+    public function __construct(public readonly array $message)
+    {
+    }
+
+    public function broadcastOn(): Channel
+    {
+        return new Channel('fireside');
+    }
+
+    public function broadcastAs(): string
+    {
+        return 'said';
+    }
+}

@@ -1,0 +1,12 @@
+<?php
+
+declare(strict_types=1);
+
+use App\Chat\Visitor;
+use Illuminate\Broadcasting\Broadcasters\Broadcaster;
+
+// Who may hear what; public channels are for everybody.
+return static function (Broadcaster $broadcaster): void {
+    $broadcaster->channel('room', static fn (Visitor $visitor): array => ['name' => $visitor->name]);
+    $broadcaster->channel('visitor.{id}', static fn (Visitor $visitor, string $id): bool => $visitor->id === $id);
+};
