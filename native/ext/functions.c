@@ -3,6 +3,7 @@
 #include "function_statics.h"
 #include "header_line.h"
 #include "host.h"
+#include "publish.h"
 
 #include <SAPI.h>
 #include <ext/json/php_json.h>
@@ -224,6 +225,7 @@ static PHP_RSHUTDOWN_FUNCTION(hearth) {
 static PHP_MINIT_FUNCTION(hearth) {
     (void)type;
     egress_startup(module_number);
+    publish_startup();
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", -4, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_INFO", 0, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_WARN", 4, CONST_PERSISTENT);

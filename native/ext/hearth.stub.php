@@ -60,6 +60,16 @@ function hearth_log(string $message, int|string $level = "info", array $context 
 /** The same with FrankenPHP's levels: FRANKENPHP_LOG_LEVEL_DEBUG (-4), _INFO (0), _WARN (4), _ERROR (8). */
 function frankenphp_log(string $message, int $level = FRANKENPHP_LOG_LEVEL_INFO, array $context = []): void {}
 
+/**
+ * Sends an event to the subscribers of one or several realtime channels, but not to the socket $exceptSocket. What is no string goes out
+ * as JSON. True: the server has it. False: nobody asked for this run (a boot, a warm-up), so nothing is sent. Throws a ValueError
+ * where a name or the data breaks a limit, and an Error where there is no server that could publish: see hearth_can_publish().
+ */
+function hearth_publish(array|string $channels, string $event, mixed $data, ?string $exceptSocket = null): bool {}
+
+/** Whether hearth_publish() has a server with realtime behind it: in scripts that `hearth serve` runs itself. */
+function hearth_can_publish(): bool {}
+
 /** Runs $callback once, after the script has booted and before its first request. False when that has passed. */
 function hearth_on_worker_start(callable $callback): bool {}
 

@@ -28,6 +28,16 @@ ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, level, IS_LONG, 0, "FRANKENPHP_LOG_LEVE
 ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, context, IS_ARRAY, 0, "[]")
 ZEND_END_ARG_INFO()
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_publish, 0, 3, _IS_BOOL, 0)
+ZEND_ARG_TYPE_MASK(0, channels, MAY_BE_ARRAY | MAY_BE_STRING, NULL)
+ZEND_ARG_TYPE_INFO(0, event, IS_STRING, 0)
+ZEND_ARG_TYPE_INFO(0, data, IS_MIXED, 0)
+ZEND_ARG_TYPE_INFO_WITH_DEFAULT_VALUE(0, exceptSocket, IS_STRING, 1, "null")
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_can_publish, 0, 0, _IS_BOOL, 0)
+ZEND_END_ARG_INFO()
+
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_hearth_on_worker_start, 0, 1, _IS_BOOL, 0)
 ZEND_ARG_TYPE_INFO(0, callback, IS_CALLABLE, 0)
 ZEND_END_ARG_INFO()
@@ -51,6 +61,8 @@ ZEND_FUNCTION(hearth_response_headers);
 ZEND_FUNCTION(headers_send);
 ZEND_FUNCTION(hearth_log);
 ZEND_FUNCTION(frankenphp_log);
+ZEND_FUNCTION(hearth_publish);
+ZEND_FUNCTION(hearth_can_publish);
 ZEND_FUNCTION(hearth_on_worker_start);
 ZEND_FUNCTION(hearth_keep_connection);
 ZEND_FUNCTION(hearth_remember_statics);
@@ -73,6 +85,8 @@ static const zend_function_entry ext_functions[] = {
     ZEND_FE(headers_send, arginfo_headers_send)
     ZEND_FE(hearth_log, arginfo_hearth_log)
     ZEND_FE(frankenphp_log, arginfo_frankenphp_log)
+    ZEND_FE(hearth_publish, arginfo_hearth_publish)
+    ZEND_FE(hearth_can_publish, arginfo_hearth_can_publish)
     ZEND_FE(hearth_on_worker_start, arginfo_hearth_on_worker_start)
     ZEND_FE(hearth_keep_connection, arginfo_hearth_keep_connection)
     ZEND_FE(hearth_remember_statics, arginfo_hearth_remember_statics)

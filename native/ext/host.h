@@ -9,6 +9,15 @@
 
 #include <php.h>
 
+/* What hearth_publish() was given, checked. */
+struct hearth_event {
+    zend_string *name;
+    zend_string *data;
+    zend_string *except; /* a socket's id, or NULL */
+    zend_string **channels;
+    size_t count;
+};
+
 struct hearth_host {
     /* hearth_handle_request(): waits for a request and runs `fci` for it. False: the server wants no more; or, with an exception
      * set, the call is not allowed. Borrowed: both. */
@@ -23,6 +32,9 @@ struct hearth_host {
     bool (*inform)(zend_long status);
     /* One line of the server's log. `context` is a JSON object or empty. Borrowed: both. */
     void (*log)(int level, zend_string *message, zend_string *context);
+    /* Hands an event to the server. False: nobody has asked for this run (a boot, a warm-up), the server has gone, or the event does
+     * not fit a frame. Borrowed: event. */
+    bool (*publish)(const struct hearth_event *event);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
     bool (*on_worker_start)(zval *callback);
     /* Whether the script goes on after a handler: what ends a request must not end the script. */

@@ -19,6 +19,7 @@ static const struct hearth_host host = {
     .each_variable = module_each_variable,
     .inform = module_inform,
     .log = module_log,
+    .publish = module_publish,
 };
 
 static void send_ready(void) {

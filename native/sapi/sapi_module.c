@@ -257,6 +257,25 @@ void module_each_variable(
     }
 }
 
+bool module_publish(const struct hearth_event *event) {
+    struct frame_buffer frame = {0};
+    struct frame_text name = {ZSTR_VAL(event->name), ZSTR_LEN(event->name)};
+    struct frame_text data = {ZSTR_VAL(event->data), ZSTR_LEN(event->data)};
+    struct frame_text except = {"", 0};
+    struct frame_text channels[FRAME_MAX_PAIRS];
+    if (event->except != NULL) {
+        except = (struct frame_text){ZSTR_VAL(event->except), ZSTR_LEN(event->except)};
+    }
+    for (size_t i = 0; i < event->count && i < FRAME_MAX_PAIRS; i++) {
+        channels[i] =
+            (struct frame_text){ZSTR_VAL(event->channels[i]), ZSTR_LEN(event->channels[i])};
+    }
+    bool sent = frame_write_publish(&frame, name, except, data, channels, event->count) &&
+                channel_send_buffer(&frame);
+    frame_buffer_free(&frame);
+    return sent;
+}
+
 void module_log(int level, zend_string *message, zend_string *context) {
     log_text(level, LOG_SOURCE_APPLICATION, ZSTR_VAL(message), ZSTR_LEN(message), ZSTR_VAL(context),
         ZSTR_LEN(context));

@@ -31,6 +31,8 @@ bool module_inform(zend_long status);
 void module_each_variable(
     void (*each)(void *arg, const char *name, size_t name_len, const char *value, size_t value_len),
     void *arg);
+struct hearth_event;
+bool module_publish(const struct hearth_event *event);
 void module_log(int level, zend_string *message, zend_string *context);
 
 #endif

@@ -313,12 +313,17 @@ static bool on_worker_start(zval *callback) {
     return true;
 }
 
+static bool publish(const struct hearth_event *event) {
+    return is_worker && module_publish(event);
+}
+
 static struct hearth_host host = {
     .handle_request = handle_request,
     .finish_request = module_finish_request,
     .each_variable = module_each_variable,
     .inform = module_inform,
     .log = module_log,
+    .publish = publish,
     .on_worker_start = on_worker_start,
     .runs_on = true,
 };

@@ -235,6 +235,29 @@ static void check_writing(const struct vector *v) {
             len, context, context_len);
         free(message);
         free(context);
+    } else if (strcmp(type, "PUBLISH") == 0) {
+        struct frame_text event, except, data, channels[16];
+        char *owned[19];
+        size_t count = 0;
+        owned[0] = text(v, "event", &event.len);
+        owned[1] = text(v, "except", &except.len);
+        owned[2] = text(v, "data", &data.len);
+        event.at = owned[0];
+        except.at = owned[1];
+        data.at = owned[2];
+        for (size_t i = 0; i < v->count && count < 16; i++) {
+            if (strcmp(v->keys[i], "channel") == 0) {
+                char *name = owned[3 + count] = strdup(v->values[i]);
+                channels[count].len = unescape(name);
+                channels[count++].at = name;
+            }
+        }
+        if (!frame_write_publish(&out, event, except, data, channels, count)) {
+            fail(v, "the event was refused");
+        }
+        for (size_t i = 0; i < 3 + count; i++) {
+            free(owned[i]);
+        }
     } else if (strcmp(type, "SPAWNED") == 0) {
         frame_write_two(
             &out, FRAME_SPAWNED, (uint32_t)number(v, "slot"), (uint32_t)number(v, "pid"));

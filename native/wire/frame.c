@@ -76,6 +76,7 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
         case FRAME_HEAD:
         case FRAME_BODY:
         case FRAME_LOG:
+        case FRAME_PUBLISH:
             return 0;
         }
         return -1;
@@ -263,6 +264,32 @@ void frame_write_log(struct frame_buffer *buffer, uint8_t level, uint8_t source,
     put_u16(p + 2, 0);
     p = put_text(p + 4, message, message_len);
     put_text(p, context, context_len);
+}
+
+bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
+    struct frame_text except, struct frame_text data, const struct frame_text *channels,
+    size_t count) {
+    const struct frame_text parts[] = {event, except, data};
+    size_t payload_len = 4;
+    for (size_t i = 0; i < 3 + count; i++) {
+        size_t len = i < 3 ? parts[i].len : channels[i - 3].len;
+        if (len > FRAME_MAX_PAYLOAD - 4 || payload_len > FRAME_MAX_PAYLOAD - 4 - len) {
+            return false;
+        }
+        payload_len += 4 + len;
+    }
+    if (count == 0 || count > FRAME_MAX_PAIRS) {
+        return false;
+    }
+    uint8_t *p = begin(buffer, FRAME_PUBLISH, 0, (uint32_t)payload_len);
+    put_u16(p, (uint16_t)count);
+    put_u16(p + 2, 0);
+    p += 4;
+    for (size_t i = 0; i < 3 + count; i++) {
+        struct frame_text part = i < 3 ? parts[i] : channels[i - 3];
+        p = put_text(p, part.at, part.len);
+    }
+    return true;
 }
 
 void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, uint32_t second) {

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 1,
+    FRAME_VERSION = 2,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,
@@ -31,6 +31,7 @@ enum frame_type {
     FRAME_BODY = 0x14,
     FRAME_END = 0x15,
     FRAME_LOG = 0x16,
+    FRAME_PUBLISH = 0x17,
     FRAME_SPAWN = 0x21,
     FRAME_KILL = 0x22,
     FRAME_SPAWNED = 0x31,
@@ -123,6 +124,15 @@ void frame_write_end(struct frame_buffer *buffer, uint8_t flags, uint64_t peak);
 /* Cuts a message or context that would not fit the frame. */
 void frame_write_log(struct frame_buffer *buffer, uint8_t level, uint8_t source,
     const char *message, size_t message_len, const char *context, size_t context_len);
+/* A piece of text. Borrowed: at. */
+struct frame_text {
+    const char *at;
+    size_t len;
+};
+/* False, and nothing appended, when it would not fit a frame. Borrowed: all texts. */
+bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
+    struct frame_text except, struct frame_text data, const struct frame_text *channels,
+    size_t count);
 /* SPAWNED, EXITED and FAILED. */
 void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, uint32_t second);
 

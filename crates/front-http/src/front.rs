@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use channels::hub::Visitor;
 use http::header::InvalidHeaderValue;
 use hyper::server::conn::http1;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -17,9 +18,10 @@ use crate::access_log::Log;
 use crate::application::Application;
 use crate::files::FileOptions;
 use crate::forwarded::Cidr;
-use crate::listener::{Bound, Listener};
+use crate::listener::{self, Bound, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::{Options, Routing};
+use crate::realtime::{Realtime, Visitors};
 use crate::request_id::RequestIds;
 use crate::route::Router;
 use crate::sendfile::Sendfile;
@@ -101,12 +103,14 @@ pub(crate) struct Shared<A> {
     pub(crate) http2: h2::server::Builder,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) realtime: Option<Arc<dyn Realtime>>,
 }
 
 /// A bound front. Nothing is accepted before [`Front::serve`].
 pub struct Front<A> {
     shared: Arc<Shared<A>>,
     listeners: Vec<Listener>,
+    visitors: Option<mpsc::Receiver<Visitor>>,
     log_writer: Option<JoinHandle<()>>,
     patience: Duration,
 }
@@ -120,7 +124,7 @@ impl<A> std::fmt::Debug for Front<A> {
 impl<A: Application> Front<A> {
     /// Reads certificates, opens the access log and binds all addresses. Metrics go to the recorder installed by now.
     pub async fn bind(options: Options, application: A) -> Result<Self, BindError> {
-        if options.listen.is_empty() {
+        if options.listen.is_empty() && !options.visitors {
             return Err(BindError::NoAddress);
         }
         let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
@@ -176,14 +180,34 @@ impl<A: Application> Front<A> {
             http2: two::builder(&options),
             tls,
             slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
+            realtime: None,
         };
-        Ok(Self { shared: Arc::new(shared), listeners, log_writer, patience: options.patience })
+        Ok(Self {
+            shared: Arc::new(shared),
+            listeners,
+            visitors: None,
+            log_writer,
+            patience: options.patience,
+        })
     }
 
     /// Changes which requests are files and which go to the application, as [`Options`] would have said it. Nothing is served yet.
     pub fn route(&mut self, document_root: &Path, routing: &Routing, static_files: bool) {
         let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it is served");
         shared.router = Router::new(document_root, routing, static_files);
+    }
+
+    /// Has realtime answer what is for it. Nothing is served yet.
+    pub fn realtime(&mut self, realtime: Arc<dyn Realtime>) {
+        let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it is served");
+        shared.realtime = Some(realtime);
+    }
+
+    /// Where a hub with listeners of its own hands over what is no WebSocket. Nothing is served yet.
+    pub fn visitors(&mut self) -> Visitors {
+        let (visitors, receiver) = Visitors::new();
+        self.visitors = Some(receiver);
+        visitors
     }
 
     /// Where it listens, port 0 resolved.
@@ -194,11 +218,14 @@ impl<A: Application> Front<A> {
     /// Serves until `shutdown` completes: then it stops accepting, closes idle connections, finishes the requests in flight,
     /// and after the patience of the options cuts what is left. Dropping the future cuts everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { shared, listeners, log_writer, patience } = self;
+        let Self { shared, listeners, visitors, log_writer, patience } = self;
         let drain = CancellationToken::new();
         let mut accepting = JoinSet::new();
         for listener in listeners {
             accepting.spawn(listener.accept(Arc::clone(&shared), drain.clone()));
+        }
+        if let Some(visitors) = visitors {
+            accepting.spawn(listener::receive(visitors, Arc::clone(&shared), drain.clone()));
         }
         shutdown.await;
         drain.cancel();

@@ -1,7 +1,7 @@
 //! HTTP/1.1 connections, by hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its task.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::Version;
@@ -16,6 +16,7 @@ use crate::early_hints::HintQueue;
 use crate::front::Shared;
 use crate::options::Options;
 use crate::phase::PhaseCell;
+use crate::realtime::IntoStream;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::wire::Wire;
@@ -45,8 +46,11 @@ pub(crate) fn builder(options: &Options) -> Builder {
     builder
 }
 
-/// Serves one connection until it ends, or `drain` is cancelled and its request in flight is answered.
-pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Serves one connection until it ends or becomes a WebSocket, or `drain` is cancelled and its request in flight is answered.
+pub(crate) async fn serve<
+    A: Application,
+    S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
+>(
     front: &Arc<Shared<A>>,
     connection: Connection,
     wire: Wire<S>,
@@ -57,6 +61,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
     let sender = hints.sender();
     let wire = wire.with_hints(Arc::clone(&hints));
     let connection = Arc::new(connection);
+    let grants = Arc::clone(&connection);
     let service = {
         let phase = Arc::clone(&phase);
         service_fn(move |request: http::Request<hyper::body::Incoming>| {
@@ -75,17 +80,24 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
             }
         })
     };
-    let mut served = pin!(front.http1.serve_connection(TokioIo::new(wire), service));
+    let mut served = front.http1.serve_connection(TokioIo::new(wire), service);
     let outcome = tokio::select! {
         biased;
-        outcome = served.as_mut() => outcome,
+        outcome = &mut served => outcome,
         () = drain.cancelled() => {
             phase.drain();
-            served.as_mut().graceful_shutdown();
-            served.await
+            Pin::new(&mut served).graceful_shutdown();
+            (&mut served).await
         }
     };
     if let Err(error) = outcome {
         tracing::debug!(error = %error, "connection broke off");
+        return;
+    }
+    let granted = grants.grant.lock().expect("no holder panics").take();
+    if let Some(granted) = granted {
+        let parts = served.into_parts();
+        let (stream, peeked) = parts.io.into_inner().into_parts();
+        granted.give(stream, [parts.read_buf, peeked].concat());
     }
 }

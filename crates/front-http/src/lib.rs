@@ -3,6 +3,7 @@
 //! ```text
 //! listener -> (PROXY protocol) -> (TLS) -> http1 | http2 -> respond -> route -> files
 //!                                                                            -> application -> compress
+//!                                             -> realtime: its HTTP API; WebSockets leave for the hub
 //! ```
 //!
 //! Invariants
@@ -29,6 +30,7 @@ mod metrics;
 mod options;
 mod phase;
 mod proxy_protocol;
+mod realtime;
 mod request_body;
 mod request_head;
 mod request_id;
@@ -46,6 +48,7 @@ pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Listen, Options, Routing, SendfileRoot,
     TlsFiles,
 };
+pub use realtime::{Answering, Realtime, Visitors};
 pub use request_body::{BodyError, RequestBody};
 pub use tls::TlsError;
 

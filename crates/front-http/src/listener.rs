@@ -9,12 +9,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use channels::hub::{Stream, Visitor};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -23,6 +25,7 @@ use crate::application::Application;
 use crate::front::Shared;
 use crate::options::{Address, Listen};
 use crate::phase::{Phase, PhaseCell};
+use crate::realtime::IntoStream;
 use crate::respond::Connection;
 use crate::wire::Wire;
 use crate::{http1, http2, proxy_protocol};
@@ -220,6 +223,63 @@ impl Listener {
     }
 }
 
+/// Serves the sockets that the hub hands over, until `drain`; then waits for them to end.
+pub(crate) async fn receive<A: Application>(
+    mut visitors: mpsc::Receiver<Visitor>,
+    front: Arc<Shared<A>>,
+    drain: CancellationToken,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let visitor = tokio::select! {
+            biased;
+            () = drain.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            visitor = visitors.recv() => visitor,
+        };
+        let Some(Visitor { stream, read, secure }) = visitor else { break };
+        // The limit is for all: whoever comes last is not waited for, its socket is open already.
+        let Ok(slot) = Arc::clone(&front.slots).try_acquire_owned() else { continue };
+        let front = Arc::clone(&front);
+        let drain = drain.child_token();
+        connections.spawn(async move {
+            let _slot = slot;
+            front.metrics.connections.increment(1.0);
+            let _count = Decrement(&front.metrics.connections);
+            let read = BytesMut::from(read.as_slice());
+            let outcome = match stream {
+                Stream::Tcp(stream) => welcome(&front, stream, read, secure, drain).await,
+                Stream::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
+                    Ok(stream) => {
+                        let ends = Ends { peer: UNIX_PEER, local: UNIX_PEER, trusted: true };
+                        Box::pin(choose(&front, stream, read, ends, secure, drain)).await;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "socket lost on its way from its event loop");
+            }
+        });
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+async fn welcome<A: Application>(
+    front: &Arc<Shared<A>>,
+    stream: std::net::TcpStream,
+    read: BytesMut,
+    secure: bool,
+    drain: CancellationToken,
+) -> io::Result<()> {
+    let stream = tokio::net::TcpStream::from_std(stream)?;
+    let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+    let trusted = front.trusted.iter().any(|network| network.contains(peer.ip()));
+    Box::pin(choose(front, stream, read, Ends { peer, local, trusted }, secure, drain)).await;
+    Ok(())
+}
+
 struct Decrement<'m>(&'m metrics::Gauge);
 
 impl Drop for Decrement<'_> {
@@ -272,7 +332,10 @@ struct Ends {
 }
 
 /// From an accepted socket to its protocol.
-async fn connect<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn connect<
+    A: Application,
+    S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
+>(
     front: &Arc<Shared<A>>,
     mut stream: S,
     mut ends: Ends,
@@ -346,7 +409,7 @@ async fn connect<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'sta
 }
 
 /// HTTP/1.1, or HTTP/2 by prior knowledge.
-async fn choose<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn choose<A: Application, S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static>(
     front: &Arc<Shared<A>>,
     mut stream: S,
     mut peeked: BytesMut,
@@ -380,7 +443,10 @@ fn looks_like_http(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(u8::is_ascii_uppercase)
 }
 
-async fn speak_http1<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn speak_http1<
+    A: Application,
+    S: AsyncRead + AsyncWrite + IntoStream + Unpin + Send + 'static,
+>(
     front: &Arc<Shared<A>>,
     stream: S,
     peeked: Bytes,
@@ -421,13 +487,14 @@ fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connectio
         trusted: ends.trusted,
         phase,
         host: OnceLock::new(),
+        grant: Mutex::new(None),
     }
 }
 
 /// A stream whose first bytes have been read already.
-struct Replay<S> {
-    peeked: Bytes,
-    stream: S,
+pub(crate) struct Replay<S> {
+    pub(crate) peeked: Bytes,
+    pub(crate) stream: S,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {

@@ -8,8 +8,10 @@ use crate::forwarded::Cidr;
 /// How the front listens, routes, limits and logs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; at least one.
+    /// Where to listen; at least one, unless there are `visitors`.
     pub listen: Vec<Listen>,
+    /// Sockets come from elsewhere, too ([`crate::Front::visitors`]).
+    pub visitors: bool,
     /// Certificate and key for the listeners with `tls`.
     pub tls: Option<TlsFiles>,
     /// Absolute path of the directory whose files are served: `DOCUMENT_ROOT`. Symbolic links in it are followed wherever
@@ -159,6 +161,7 @@ impl Options {
     pub fn new(document_root: impl Into<PathBuf>) -> Self {
         Self {
             listen: vec![Listen { address: Address::Tcp("127.0.0.1:8080".to_owned()), tls: false }],
+            visitors: false,
             tls: None,
             document_root: document_root.into(),
             routing: Routing::Files { front_controller: Some("/index.php".to_owned()) },

@@ -26,6 +26,7 @@ use crate::files::{self, FileBody, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
 use crate::phase::PhaseCell;
+use crate::realtime::{self, GrantCell, Realtime};
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
@@ -45,6 +46,8 @@ pub(crate) struct Connection {
     pub(crate) phase: Option<Arc<PhaseCell>>,
     /// The host of its first request, taken apart: nearly always that of all others.
     pub(crate) host: OnceLock<Host>,
+    /// What a request for a WebSocket was granted: its connection ends as HTTP.
+    pub(crate) grant: GrantCell,
 }
 
 /// A Host field, taken apart.
@@ -172,6 +175,20 @@ impl<A: Application> Exchange<'_, A> {
         hints: Option<HintSender>,
     ) -> Answer<A::Body> {
         let path = parts.uri.path();
+        if let Some(realtime) = &self.front.realtime {
+            let secure = self.told.secure.unwrap_or(self.connection.tls);
+            match realtime::upgrade(realtime, &parts, secure) {
+                Some(Ok((response, granted))) => {
+                    *self.connection.grant.lock().expect("no holder panics") = Some(granted);
+                    return Answer::whole(response);
+                }
+                Some(Err(page)) => return self.page(page, &parts.headers),
+                None if realtime.takes(path) => {
+                    return self.call(realtime.as_ref(), &parts, body).await;
+                }
+                None => {}
+            }
+        }
         let Ok(clean) = route::clean(path) else {
             let page = Page::new(StatusCode::BAD_REQUEST, "The request's path is not valid.");
             return self.page(page, &parts.headers);
@@ -192,6 +209,25 @@ impl<A: Application> Exchange<'_, A> {
             }
             Decision::AddSlash => self.page(add_slash(&parts), &parts.headers),
             Decision::Nothing => self.page(Page::not_found(), &parts.headers),
+        }
+    }
+
+    /// A call of realtime's HTTP API.
+    async fn call(
+        &self,
+        realtime: &dyn Realtime,
+        parts: &Parts,
+        mut body: RequestBody,
+    ) -> Answer<A::Body> {
+        let limit = realtime.body_limit();
+        if body.size_hint().lower() > limit {
+            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
+        }
+        // What becomes of it is the outcome of reading it.
+        drop(body.limit(limit, self.front.limits.body_timeout));
+        match realtime::call(realtime, parts, body).await {
+            Ok(response) => Answer::whole(response),
+            Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
         }
     }
 

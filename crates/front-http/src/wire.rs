@@ -84,6 +84,11 @@ impl<S> Wire<S> {
         self
     }
 
+    /// The stream, and what was peeked at and not read yet.
+    pub(crate) fn into_parts(self) -> (S, Bytes) {
+        (self.stream, self.peeked)
+    }
+
     /// The time for what the connection waits for is over.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let (phase, request) = (self.phase.get(), self.phase.requests());

@@ -587,7 +587,7 @@ impl Common {
             let spread = u64::from(pid.wrapping_mul(2_654_435_769)) % (max.get() / 10 + 1);
             max.get().saturating_add(spread)
         });
-        let info = WorkerInfo::new(slot, max_requests);
+        let info = WorkerInfo::new(slot, max_requests, None);
         info.pid.store(pid, Ordering::Relaxed);
         Arc::new(info)
     }

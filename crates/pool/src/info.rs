@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::context::RequestId;
+use crate::events::Sink;
 use crate::status::{WorkerState, WorkerStatus};
 
 /// What everybody may know about a worker while somebody else holds its socket.
@@ -48,6 +49,8 @@ pub(crate) struct WorkerInfo {
     tail: Mutex<VecDeque<String>>,
     /// What the worker program itself said last (LOG with source 2): why it retires.
     own_word: Mutex<Option<String>>,
+    /// Where events go that it publishes.
+    pub(crate) sink: Sink,
     exit: OnceLock<u32>,
     exited: Notify,
     /// All that it sent has been read.
@@ -56,7 +59,7 @@ pub(crate) struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    pub(crate) fn new(slot: u32, max_requests: u64) -> Self {
+    pub(crate) fn new(slot: u32, max_requests: u64, sink: Sink) -> Self {
         Self {
             slot,
             pid: AtomicU32::new(0),
@@ -75,6 +78,7 @@ impl WorkerInfo {
             request: Mutex::new(None),
             tail: Mutex::new(VecDeque::new()),
             own_word: Mutex::new(None),
+            sink,
             exit: OnceLock::new(),
             exited: Notify::new(),
             read_out: AtomicBool::new(false),

@@ -9,6 +9,7 @@
 mod body;
 mod context;
 mod error;
+mod events;
 mod exchange;
 mod foreign;
 mod info;
@@ -27,6 +28,7 @@ mod zygote;
 pub use body::{Cut, ResponseBody};
 pub use context::{HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
 pub use error::{DispatchError, StartError};
+pub use events::{EventSink, PublishedEvent, Refused};
 pub use model::Model;
 pub use options::{ByteSize, Options};
 pub use pool::{Pool, Reason};

@@ -2,9 +2,10 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Model;
+use crate::{EventSink, Model};
 
 /// How the pool runs PHP.
 #[derive(Clone, Debug)]
@@ -45,6 +46,8 @@ pub struct Options {
     pub max_requests: Option<NonZeroU64>,
     /// A worker whose resident memory is above this after a request is recycled.
     pub memory_limit: Option<ByteSize>,
+    /// Where events go that PHP publishes; without it they are refused.
+    pub events: Option<Arc<dyn EventSink>>,
 }
 
 /// A number of bytes.

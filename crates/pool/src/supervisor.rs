@@ -212,7 +212,8 @@ impl Supervisor {
         let Some(zygote) = &mut self.zygote else { return false };
         match zygote.spawn(slot).await {
             Ok(ends) => {
-                let info = Arc::new(WorkerInfo::new(slot, max_requests));
+                let info =
+                    Arc::new(WorkerInfo::new(slot, max_requests, self.options().events.clone()));
                 self.publish(slot, &info);
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);

@@ -1,7 +1,7 @@
 //! One worker process as the server hears it: its socket, its buffers, its board.
 //!
 //! Invariants
-//! - Frames come out in the order they were sent; log lines are logged on the way and never reach a caller.
+//! - Frames come out in the order they were sent; log lines and events go their own way and never reach a caller.
 //! - A buffer grows only to the frame that is arriving: at most `wire::MAX_PAYLOAD` and a header.
 
 use std::io;
@@ -18,13 +18,13 @@ use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
 use crate::info::WorkerInfo;
-use crate::output;
+use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
 /// Header fields that a front adds to an answer: room for them costs less than growing the map.
 const FRONTS_OWN: usize = 6;
 
-/// What a worker says that is not a log line.
+/// What a worker says to its pool.
 #[derive(Debug)]
 pub(crate) enum Event {
     Hello { version: u16, pid: u32, php_version: String },
@@ -101,6 +101,10 @@ impl FrameReader {
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
                 FromWorker::Exited { pid, status } => Event::Exited { pid, status },
                 FromWorker::Failed { slot, errno } => Event::Failed { slot, errno },
+                FromWorker::Publish(publication) => {
+                    events::publish(info, &publication);
+                    continue;
+                }
                 FromWorker::Log(line) => {
                     output::log_frame(info, &line);
                     continue;

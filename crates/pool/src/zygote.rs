@@ -75,7 +75,7 @@ impl Zygote {
         let mut child =
             spawned.map_err(|cause| StartError::Program { program: program.clone(), cause })?;
 
-        let info = Arc::new(WorkerInfo::new(0, u64::MAX));
+        let info = Arc::new(WorkerInfo::new(0, u64::MAX, None));
         info.pid.store(child.id().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let mut output = tokio::task::JoinSet::new();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {

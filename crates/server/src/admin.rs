@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::failure::Failure;
-use crate::{egress, log};
+use crate::realtime::Realtime;
+use crate::{egress, log, realtime};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
@@ -59,6 +60,8 @@ pub(crate) struct Serving {
     pub explanation: String,
     /// The egress broker, when there is one.
     pub egress: Option<egress::Watch>,
+    /// Channels, when there are some.
+    pub realtime: Option<Arc<Realtime>>,
 }
 
 const STARTING: u8 = 0;
@@ -237,6 +240,7 @@ struct Status {
     model: Option<&'static str>,
     pool: Option<pool::PoolStatus>,
     egress: Option<egress::Status>,
+    realtime: Option<realtime::Status>,
 }
 
 impl Status {
@@ -252,12 +256,14 @@ impl Status {
             model: serving.and_then(|serving| serving.model),
             pool: serving.and_then(|serving| serving.pool.as_ref()).map(Pool::status),
             egress: serving.and_then(|serving| serving.egress.as_ref()).map(egress::Watch::status),
+            realtime: serving.and_then(|serving| serving.realtime.as_deref()).map(Realtime::status),
         }
     }
 }
 
 fn describe_metrics() {
     egress::describe_metrics();
+    realtime::describe_metrics();
     metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
     metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
     metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
@@ -295,6 +301,9 @@ fn set_gauges(state: &State) {
     metrics::gauge!("hearth_uptime_seconds").set(state.started.elapsed().as_secs_f64());
     if let Some(watch) = state.serving.get().and_then(|serving| serving.egress.as_ref()) {
         egress::set_metrics(watch);
+    }
+    if let Some(realtime) = state.serving.get().and_then(|serving| serving.realtime.as_ref()) {
+        realtime::set_metrics(realtime);
     }
     let Some(pool) = state.serving.get().and_then(|serving| serving.pool.as_ref()) else { return };
     let status = pool.status();

@@ -8,6 +8,7 @@ mod application;
 mod machine;
 mod model;
 mod php;
+mod realtime;
 mod report;
 
 use pool::Model;
@@ -71,6 +72,7 @@ pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report
     if let Some(application) = &application {
         application::look(&mut report, application, info.as_ref(), environment);
     }
+    realtime::look(&mut report, &folder, &settings, environment);
     machine::look(&mut report, &settings);
     Ok(report)
 }

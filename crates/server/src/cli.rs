@@ -33,6 +33,13 @@ pub(crate) enum Invocation {
         /// Values by setting.
         flags: Vec<(&'static str, Raw)>,
     },
+    /// `hearth channels`.
+    Channels {
+        /// `--config`.
+        config: Option<PathBuf>,
+        /// Values by setting.
+        flags: Vec<(&'static str, Raw)>,
+    },
     /// `hearth php ARGS...`.
     Php(Vec<OsString>),
     /// `hearth bench NAME`.
@@ -70,6 +77,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             flags: flags(&mut matches, of_egress),
             config: matches.remove_one("config"),
         },
+        "channels" => Invocation::Channels {
+            flags: flags(&mut matches, of_channels),
+            config: matches.remove_one("config"),
+        },
         "php" => Invocation::Php(
             matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
         ),
@@ -94,6 +105,12 @@ fn of_application(key: &Key) -> bool {
 /// The settings that are flags where the broker is alone.
 fn of_egress(key: &Key) -> bool {
     matches!(key.section_and_key().0, "egress" | "log" | "admin")
+}
+
+/// The settings that are flags where channels are alone: theirs, and what is said of every port.
+fn of_channels(key: &Key) -> bool {
+    matches!(key.section_and_key().0, "realtime" | "log" | "admin")
+        || ["http.listen", "http.tls_cert", "http.tls_key"].contains(&key.name)
 }
 
 /// What the flags of a command say.
@@ -127,6 +144,7 @@ pub(crate) fn command() -> Command {
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
+             hearth channels              only the channels of realtime, for clients of Pusher and Laravel Echo\n  \
              hearth egress                warm outgoing connections for every PHP on this machine\n\n\
              `hearth help serve` explains every flag. Exit status: 0 done, 1 failed, 2 misused.",
         )
@@ -134,6 +152,7 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(serve())
         .subcommand(check())
+        .subcommand(channels())
         .subcommand(egress())
         .subcommand(php())
         .subcommand(bench())
@@ -189,6 +208,25 @@ fn egress() -> Command {
              nothing has gone out, and why: whoever asked makes the call directly then, as without a broker.\n\n\
              Every setting is also a key of hearth.toml, section `egress`: docs/reference/config.md.\n\
              Signals: TERM and INT finish the calls that run and end; a second one ends at once.",
+        )
+}
+
+fn channels() -> Command {
+    Command::new("channels")
+        .about("Have channels for browsers, in the Pusher protocol, and nothing else")
+        .long_about(
+            "Runs realtime alone: clients of Pusher and Laravel Echo connect here, and any server library of Pusher publishes here. \
+             `hearth serve` has it on the application's own port and needs no other.",
+        )
+        .arg(config_file("hearth.toml in the current folder"))
+        .args(settings(of_channels))
+        .after_long_help(
+            "Examples:\n  \
+             hearth channels                      in a Laravel application's folder: REVERB_* or PUSHER_* of its .env\n  \
+             hearth channels --listen :6001 --app ID:KEY:SECRET\n  \
+             hearth channels --listen :443 --tls-cert fullchain.pem --tls-key key.pem --app ID:KEY:SECRET\n\n\
+             Every setting is also a key of hearth.toml, section `realtime`: docs/reference/config.md.\n\
+             Signals: TERM and INT close all sockets bit by bit and end; a second one ends at once.",
         )
 }
 

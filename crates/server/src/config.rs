@@ -5,6 +5,8 @@
 //! - A name that no setting has is an error that says which one is nearest; nothing is ignored silently.
 //! - A wrong value is reported with the setting, the place it came from and what would have been right.
 
+mod apps;
+mod dotenv;
 mod environment;
 mod file;
 mod keys;
@@ -15,12 +17,14 @@ mod value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use apps::{AdapterUrl, NamedApp};
+pub(crate) use dotenv::DotEnv;
 pub(crate) use environment::Environment;
 pub(crate) use file::File;
 pub(crate) use keys::{KEYS, Key, SECTIONS, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
-pub(crate) use value::{Address, LogFormat, OriginUrl, PhpVersion, Raw, Value};
+pub(crate) use value::{Address, Auto, LogFormat, OriginUrl, PhpVersion, Raw, Value};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

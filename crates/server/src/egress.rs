@@ -191,6 +191,7 @@ async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Fai
         model: None,
         explanation: "egress broker".to_owned(),
         egress: Some(broker.watch()),
+        realtime: None,
     });
     log::say(&format!("ready on {listener}"));
     notify::notify(environment.notify_socket(), "READY=1");

@@ -3,6 +3,7 @@
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Address, Settings};
 use crate::failure::Failure;
 use crate::plan::Plan;
+use crate::realtime::Realtime;
 
 /// Listeners that are bound and do not answer yet.
 #[derive(Debug)]
@@ -41,6 +43,11 @@ impl Bound {
     /// What clients connect to, the first listener first.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.front.addresses().iter().map(ToString::to_string).collect()
+    }
+
+    /// Has channels on the same listeners.
+    pub(crate) fn realtime(&mut self, realtime: Arc<Realtime>) {
+        self.front.realtime(realtime);
     }
 
     /// Has requests go where another plan wants them.
@@ -109,6 +116,34 @@ impl Body for AnswerBody {
 
 fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
     let http = &settings.http;
+    Ok(Options {
+        document_root: plan.application.document_root.clone(),
+        routing: routing(plan)?,
+        sendfile: http
+            .sendfile
+            .0
+            .iter()
+            .map(|(prefix, directory)| SendfileRoot {
+                prefix: prefix.clone(),
+                directory: plan.application.folder.join(directory),
+            })
+            .collect(),
+        ..common(settings)
+    })
+}
+
+/// The front of `hearth channels`, which has no files and no scripts. Without TLS the hub has the listeners.
+pub(crate) fn options_alone(settings: &Settings) -> Options {
+    let common = common(settings);
+    if common.tls.is_some() {
+        return common;
+    }
+    Options { listen: Vec::new(), visitors: true, ..common }
+}
+
+/// What fronts have in common.
+fn common(settings: &Settings) -> Options {
+    let http = &settings.http;
     let tls = match (&http.tls_cert, &http.tls_key) {
         (Some(certificate), Some(key)) => {
             Some(TlsFiles { certificate: certificate.clone(), key: key.clone() })
@@ -124,22 +159,15 @@ fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
             Listen { address: front_http::Address::Unix(path.clone()), tls: false }
         }
     };
-    Ok(Options {
+    Options {
         listen: http.listen.iter().map(listen).collect(),
-        document_root: plan.application.document_root.clone(),
-        routing: routing(plan)?,
+        visitors: false,
+        document_root: PathBuf::from("/nonexistent"),
+        routing: Routing::Files { front_controller: None },
         static_files: http.static_files,
         cache_control: http.static_cache_control.clone(),
         precompressed: http.precompressed,
-        sendfile: http
-            .sendfile
-            .0
-            .iter()
-            .map(|(prefix, directory)| SendfileRoot {
-                prefix: prefix.clone(),
-                directory: plan.application.folder.join(directory),
-            })
-            .collect(),
+        sendfile: Vec::new(),
         compression: http.compression,
         max_connections: http.connection_limit.get(),
         max_body: http.body_limit.map_or(u64::MAX, |limit| limit.0),
@@ -166,7 +194,7 @@ fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
         }),
         patience: settings.server.shutdown_patience,
         tls,
-    })
+    }
 }
 
 fn count(bytes: u64) -> usize {
@@ -197,7 +225,8 @@ fn routing(plan: &Plan) -> Result<Routing, Failure> {
     Ok(Routing::Files { front_controller: Some(name) })
 }
 
-fn hint(error: &BindError) -> String {
+/// What to do about it.
+pub(crate) fn hint(error: &BindError) -> String {
     let kind = |cause: &std::io::Error| cause.kind();
     match error {
         BindError::Listen { cause, .. } if kind(cause) == std::io::ErrorKind::PermissionDenied => {

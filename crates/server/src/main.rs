@@ -19,6 +19,7 @@ mod notify;
 mod php;
 mod plan;
 mod process;
+mod realtime;
 mod run_dir;
 mod runners;
 mod serve;
@@ -61,6 +62,9 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Egress { config, flags } => {
             egress::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Channels { config, flags } => {
+            realtime::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Php(arguments) => {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;

@@ -3,11 +3,12 @@
 //! Invariants
 //! - Nothing is bound or started before the settings and the application are known to fit.
 //! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise.
-//! - Drain: the front stops accepting and finishes, then the pool, then the broker, then the admin address. A second signal ends it
+//! - Drain: the front stops accepting and finishes, realtime closes its sockets meanwhile, then the pool, then the broker, then the admin address. A second signal ends it
 //!   at once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
@@ -26,6 +27,7 @@ use crate::failure::Failure;
 use crate::front;
 use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
 use crate::process::{self, Ending, Signals};
+use crate::realtime::{self, Broadcasting, Publisher, Realtime};
 use crate::run_dir::RunDir;
 use crate::{log, notify, php};
 
@@ -77,6 +79,11 @@ async fn serve_and_drain(
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut front = front::bind(settings, &plan).await?;
+    let realtime = start_realtime(settings, &plan, environment, &front.urls())?;
+    if let Some(realtime) = &realtime {
+        front.realtime(Arc::clone(realtime));
+    }
+    let publisher = realtime.as_ref().and_then(|realtime| realtime.publisher()).map(Arc::new);
     // Kept until the pool is drained: workers that are replaced read their files again.
     let own_files = own_files(settings, &plan, environment)?;
     let mut broker = Inside::default();
@@ -89,7 +96,12 @@ async fn serve_and_drain(
     let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = loop {
         let Some(php) = &plan.php else { break None };
-        let options = pool_options(php, &plan, settings, own_files.as_ref(), socket);
+        let options = pool::Options {
+            events: publisher
+                .as_ref()
+                .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
+            ..pool_options(php, &plan, settings, own_files.as_ref(), socket, publisher.as_deref())
+        };
         let started = tokio::select! {
             started = Pool::start(options) => started,
             () = drain.cancelled() => return Ok(()),
@@ -115,6 +127,7 @@ async fn serve_and_drain(
         model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
         egress: watch.clone(),
+        realtime: realtime.clone(),
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));
@@ -127,6 +140,10 @@ async fn serve_and_drain(
         state.draining();
         notify::notify(environment.notify_socket(), "STOPPING=1");
         tracing::info!("draining");
+        // The front takes nobody new any more: those who are there may go, while it finishes what it has.
+        if let Some(realtime) = realtime {
+            realtime.drain(settings, settings.server.shutdown_patience).await;
+        }
         deadline
     };
     let ((), deadline) = tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
@@ -137,6 +154,26 @@ async fn serve_and_drain(
     broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     tracing::info!("drained");
     Ok(())
+}
+
+/// Channels, where there is an application to have them for.
+fn start_realtime(
+    settings: &Settings,
+    plan: &Plan,
+    environment: &Environment,
+    listeners: &[String],
+) -> Result<Option<Arc<Realtime>>, Failure> {
+    let broadcasting = Broadcasting::read(&plan.application.folder, environment);
+    let named = realtime::of_served(settings, &broadcasting)?;
+    if named.is_empty() {
+        return Ok(None);
+    }
+    let ids: Vec<&str> = named.iter().map(|named| &*named.app.id).collect();
+    log::say(&format!("channels for {}", ids.join(", ")));
+    if let Some(elsewhere) = broadcasting.elsewhere(listeners) {
+        tracing::warn!(%elsewhere, "PHP publishes to an address where this server does not listen");
+    }
+    Realtime::start(settings, &named, None).map(Some)
 }
 
 /// The private folder of this server, and the worker script that Hearth brings, when there is one.
@@ -206,6 +243,7 @@ fn pool_options(
     settings: &Settings,
     own_files: Option<&OwnFiles>,
     egress_socket: Option<&Path>,
+    publisher: Option<&Publisher>,
 ) -> pool::Options {
     let mut env = settings.php.env.0.clone();
     env.extend(php.env.iter().cloned());
@@ -213,6 +251,9 @@ fn pool_options(
         && !env.iter().any(|(name, _)| name == egress::VARIABLE)
     {
         env.push((egress::VARIABLE.into(), socket.display().to_string()));
+    }
+    if let Some(publisher) = publisher.filter(|_| !php.model.is_foreign()) {
+        env.push((realtime::VARIABLE.into(), publisher.limits()));
     }
     let mut ini = settings.php.ini.0.clone();
     let mut default = |name: &str, value: &str| {
@@ -255,6 +296,7 @@ fn pool_options(
         boot_timeout: settings.php.boot_timeout,
         max_requests: settings.php.max_requests,
         memory_limit: settings.php.memory_limit,
+        events: None,
     }
 }
 

@@ -12,8 +12,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("pool", &["wire"]),
     ("egress", &["wire"]),
-    ("front-http", &["pool"]),
-    ("server", &["egress", "front-http", "pool", "wire"]),
+    ("channels", &[]),
+    ("front-http", &["channels", "pool"]),
+    ("server", &["channels", "egress", "front-http", "pool", "wire"]),
     ("testkit", &["wire"]),
     ("loadgen", &[]),
 ];

@@ -91,6 +91,59 @@ pub struct Output<'a> {
     pub context: Text<'a>,
 }
 
+/// An event that PHP publishes. The texts are bytes: whoever takes them says what they have to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication<'a> {
+    /// The event's name, never empty.
+    pub event: Text<'a>,
+    /// The socket that is not to get it, or empty.
+    pub except: Text<'a>,
+    /// Its data.
+    pub data: Text<'a>,
+    /// To which channels: at least one.
+    pub channels: Channels<'a>,
+}
+
+/// Names of channels, checked when their frame was decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channels<'a> {
+    rest: &'a [u8],
+    left: u16,
+}
+
+impl Channels<'_> {
+    /// Walks all names once, so that iterating later cannot fail.
+    fn check(self) -> Result<Self, Malformed> {
+        if usize::from(self.left) > crate::MAX_PAIRS {
+            return Err(Malformed::Pairs(self.left));
+        }
+        let mut read = Reader { rest: self.rest };
+        for _ in 0..self.left {
+            if read.text()?.is_empty() {
+                return Err(Malformed::Payload("a channel without a name"));
+            }
+        }
+        read.end()?;
+        Ok(self)
+    }
+}
+
+impl<'a> Iterator for Channels<'a> {
+    type Item = Text<'a>;
+
+    fn next(&mut self) -> Option<Text<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        let mut read = Reader { rest: self.rest };
+        let name = read.text().ok();
+        self.rest = read.rest;
+        name
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::from(self.left), Some(usize::from(self.left)))
+    }
+}
+
 /// What a worker or a zygote sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromWorker<'a> {
@@ -122,6 +175,8 @@ pub enum FromWorker<'a> {
     },
     /// A log line.
     Log(Output<'a>),
+    /// An event for clients of realtime channels.
+    Publish(Publication<'a>),
     /// The zygote has forked a worker.
     Spawned {
         /// The slot of SPAWN.
@@ -223,6 +278,18 @@ impl<'a> FromWorker<'a> {
                     return Err(Malformed::Payload("unknown level or source of a log line"));
                 }
                 Self::Log(Output { level, source, message: read.text()?, context: read.text()? })
+            }
+            Kind::Publish => {
+                let left = read.u16()?;
+                if read.u16()? != 0 {
+                    return Err(NOT_ZERO);
+                }
+                let (event, except, data) = (read.text()?, read.text()?, read.text()?);
+                if left == 0 || event.is_empty() {
+                    return Err(Malformed::Payload("an event without a name or a channel"));
+                }
+                let channels = Channels { rest: read.rest, left }.check()?;
+                return Ok(Self::Publish(Publication { event, except, data, channels }));
             }
             Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
             Kind::Exited => Self::Exited { pid: read.u32()?, status: read.u32()? },

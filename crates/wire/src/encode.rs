@@ -87,6 +87,31 @@ pub fn log(buffer: &mut Vec<u8>, level: u8, source: u8, message: &[u8], context:
     finish(buffer, start, Kind::Log, 0);
 }
 
+/// An event for clients of realtime channels; refused when it does not fit a frame.
+pub fn publish<'a>(
+    buffer: &mut Vec<u8>,
+    event: &[u8],
+    except: &[u8],
+    data: &[u8],
+    channels: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<(), TooLarge> {
+    let start = begin(buffer);
+    let count = channels.len();
+    buffer.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
+    buffer.extend_from_slice(&[0, 0]);
+    for part in [event, except, data] {
+        text(buffer, part);
+    }
+    channels.for_each(|name| text(buffer, name));
+    let bytes = buffer.len() - start - HEADER_LEN;
+    if bytes > crate::MAX_PAYLOAD || count > crate::MAX_PAIRS {
+        buffer.truncate(start);
+        return Err(TooLarge { bytes, pairs: count });
+    }
+    finish(buffer, start, Kind::Publish, 0);
+    Ok(())
+}
+
 /// A worker was forked.
 pub fn spawned(buffer: &mut Vec<u8>, slot: u32, pid: u32) {
     two(buffer, Kind::Spawned, slot, pid);

@@ -24,6 +24,8 @@ pub enum Kind {
     End = 0x15,
     /// A log line.
     Log = 0x16,
+    /// An event for clients of realtime channels.
+    Publish = 0x17,
     /// Fork a worker, to the zygote.
     Spawn = 0x21,
     /// Signal a worker, to the zygote.
@@ -70,6 +72,7 @@ impl Kind {
             0x14 => Self::ResponseBody,
             0x15 => Self::End,
             0x16 => Self::Log,
+            0x17 => Self::Publish,
             0x21 => Self::Spawn,
             0x22 => Self::Kill,
             0x31 => Self::Spawned,
@@ -92,6 +95,7 @@ impl Kind {
                     | Self::ResponseBody
                     | Self::End
                     | Self::Log
+                    | Self::Publish
             ),
             Sender::ServerToZygote => matches!(self, Self::Spawn | Self::Kill),
             Sender::Zygote => matches!(

@@ -11,7 +11,10 @@ mod head;
 mod kind;
 mod limits;
 
-pub use decode::{FromServer, FromWorker, Header, Malformed, Output, Pairs, Text, ToZygote, peek};
+pub use decode::{
+    Channels, FromServer, FromWorker, Header, Malformed, Output, Pairs, Publication, Text,
+    ToZygote, peek,
+};
 pub use encode::{TooLarge, body_header};
 pub use head::{RequestHead, ResponseHead};
 pub use kind::{Kind, Sender};
@@ -20,6 +23,6 @@ pub use limits::{HEADER_LEN, MAX_BODY, MAX_PAIRS, MAX_PAYLOAD, NO_LENGTH, VERSIO
 /// Encoders, by who sends the frame.
 pub mod send {
     pub use crate::encode::{abort, body, end, hello, kill, log, ready, response_body, spawn};
-    pub use crate::encode::{exited, failed, spawned};
+    pub use crate::encode::{exited, failed, publish, spawned};
     pub use crate::head::{RequestWriter, ResponseWriter};
 }

@@ -131,7 +131,12 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(cgi: Arc<Cgi>, slot: u32) -> Self {
-        Self { cgi, child: None, info: Arc::new(WorkerInfo::new(slot, u64::MAX)), ready: false }
+        Self {
+            cgi,
+            child: None,
+            info: Arc::new(WorkerInfo::new(slot, u64::MAX, None)),
+            ready: false,
+        }
     }
 
     pub(super) fn info(&self) -> &Arc<WorkerInfo> {

@@ -294,7 +294,7 @@ impl Master {
         let stderr = child.stderr.take();
         let process = Process::open(child.id().unwrap_or(0))?;
         let mut master = Self { child, process, owned: true };
-        let tail = Arc::new(WorkerInfo::new(0, u64::MAX));
+        let tail = Arc::new(WorkerInfo::new(0, u64::MAX, None));
         if let Some(stderr) = stderr {
             let (fpm, tail) = (Arc::clone(fpm), Arc::clone(&tail));
             let lines = async move {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
+mod events;
 mod lifecycle;
 mod losses;
 mod models;
@@ -37,6 +38,7 @@ pub(crate) fn options(workers: usize) -> Options {
         boot_timeout: Duration::from_secs(10),
         max_requests: None,
         memory_limit: None,
+        events: None,
     }
 }
 

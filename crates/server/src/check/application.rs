@@ -6,7 +6,7 @@ use rustix::fs::{Access, access};
 
 use super::{Report, Topic};
 use crate::composer;
-use crate::config::Environment;
+use crate::config::{DotEnv, Environment};
 use crate::detect::{Application, Kind};
 use crate::php::{Info, has_extension};
 
@@ -108,7 +108,8 @@ fn requirements(report: &mut Report, application: &Application, info: Option<&In
 fn laravel(report: &mut Report, application: &Application, environment: &Environment) {
     let folder = &application.folder;
     writable(report, folder, &["storage", "storage/framework", "storage/logs", "bootstrap/cache"]);
-    let setting = |name: &str| dotenv(folder, name, environment);
+    let variables = DotEnv::read(folder, environment);
+    let setting = |name: &str| variables.get(name);
     let reads_key = std::fs::read_to_string(folder.join("config/app.php"))
         .map_or(true, |config| config.contains("APP_KEY"));
     if setting("APP_KEY").is_none_or(|key| key.is_empty()) && reads_key {
@@ -118,7 +119,7 @@ fn laravel(report: &mut Report, application: &Application, environment: &Environ
             "run `hearth php artisan key:generate`",
         );
     }
-    if setting("APP_DEBUG").is_some_and(|value| is_true(&value)) {
+    if setting("APP_DEBUG").is_some_and(|value| is_true(value)) {
         report.warning(
             Topic::Application,
             "APP_DEBUG is on: errors show code and settings to visitors",
@@ -130,9 +131,10 @@ fn laravel(report: &mut Report, application: &Application, environment: &Environ
 fn symfony(report: &mut Report, application: &Application, environment: &Environment) {
     let folder = &application.folder;
     writable(report, folder, &["var", "var/cache", "var/log"]);
-    let setting = |name: &str| dotenv(folder, name, environment);
+    let variables = DotEnv::read(folder, environment);
+    let setting = |name: &str| variables.get(name);
     let env = setting("APP_ENV").unwrap_or_default();
-    let debug = setting("APP_DEBUG").map_or(env == "dev", |value| is_true(&value));
+    let debug = setting("APP_DEBUG").map_or(env == "dev", |value| is_true(value));
     if debug {
         report.warning(
             Topic::Application,
@@ -165,20 +167,6 @@ fn writable(report: &mut Report, folder: &Path, names: &[&str]) {
             "let Hearth's user write there",
         );
     }
-}
-
-/// A variable as the framework will see it: the environment wins over `.env.local` and `.env`.
-fn dotenv(folder: &Path, name: &str, environment: &Environment) -> Option<String> {
-    if let Some(value) = environment.variable(name) {
-        return Some(value.to_owned());
-    }
-    [".env.local", ".env"].iter().find_map(|file| {
-        let text = std::fs::read_to_string(folder.join(file)).ok()?;
-        text.lines().rev().find_map(|line| {
-            let (known, value) = line.trim().trim_start_matches("export ").split_once('=')?;
-            (known.trim() == name).then(|| value.trim().trim_matches(['"', '\'']).to_owned())
-        })
-    })
 }
 
 fn is_true(value: &str) -> bool {

@@ -50,6 +50,8 @@ pub(crate) enum Topic {
     Model,
     /// Addresses and certificates.
     Listeners,
+    /// Channels for clients.
+    Realtime,
     /// Limits of the process and features of the kernel.
     System,
 }
@@ -62,6 +64,7 @@ impl Topic {
             Self::Php => "php",
             Self::Model => "model",
             Self::Listeners => "listeners",
+            Self::Realtime => "realtime",
             Self::System => "system",
         }
     }

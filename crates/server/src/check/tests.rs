@@ -31,11 +31,10 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
     let lib_path = lib.path().to_str().unwrap();
     let environment =
         Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path), ("PATH", lib_path)]);
-    let mut all = vec![
-        ("http.listen", Raw::Text("127.0.0.1:0".into())),
-        ("php.workers", Raw::Text("2".into())),
-    ];
-    all.extend(flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))));
+    // Of one name the first holds.
+    let defaults = [("http.listen", "127.0.0.1:0"), ("php.workers", "2")];
+    let all = flags.iter().chain(&defaults);
+    let all = all.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
     let target = Target { path: folder.path().to_owned(), config: None, flags: all };
     let mut report = check(&target, &environment).unwrap();
     let canonical = folder.path().canonicalize().unwrap();
@@ -166,4 +165,28 @@ fn a_program_that_is_missing_is_a_problem_of_php() {
     let text = text(&report);
     assert!(text.contains("php: no php-cgi7.0 found"), "{text}");
     assert!(text.contains("apt-get install php7.0-cgi"), "{text}");
+}
+
+#[test]
+fn what_env_asks_of_realtime_is_told_with_what_clashes() {
+    let of = |dotenv: &str, flags: &[(&'static str, &str)]| {
+        let report = report(&[("public/index.php", ""), (".env", dotenv)], "true", flags);
+        let text = text(&report);
+        let lines = text.lines().skip_while(|line| !line.contains(" realtime: "));
+        let of_ours =
+            lines.take_while(|line| line.contains(" realtime: ") || line.contains("hint: "));
+        of_ours.filter(|line| !line.contains("somaxconn")).collect::<Vec<_>>().join("\n")
+    };
+    let app = "REVERB_APP_ID=1\nREVERB_APP_KEY=k\nREVERB_APP_SECRET=s\nREVERB_HOST=localhost\nREVERB_PORT=9999\nREVERB_SCHEME=http\n";
+    let told = [
+        of("", &[]),
+        of("BROADCAST_CONNECTION=reverb\n", &[]),
+        of(
+            "BROADCAST_DRIVER=pusher\nPUSHER_APP_ID=1\nPUSHER_APP_KEY=k\nPUSHER_APP_SECRET=s\n",
+            &[],
+        ),
+        of(&format!("BROADCAST_CONNECTION=reverb\n{app}"), &[("http.listen", "127.0.0.1:1")]),
+        of(&format!("BROADCAST_CONNECTION=hearth\n{app}"), &[("realtime.apps", "1:k:other")]),
+    ];
+    insta::assert_snapshot!(told.join("\n--\n"));
 }

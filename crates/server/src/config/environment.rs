@@ -15,6 +15,10 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),
     ("HEARTH_MODEL", "set by Hearth for its own worker scripts: the execution model"),
+    (
+        "HEARTH_REALTIME",
+        "set by Hearth for PHP: that hearth_publish() works, and the limits it keeps",
+    ),
     ("HEARTH_REQUEST_ID", "set by Hearth for PHP: the id of the request"),
     ("HEARTH_SNAPSHOT_EXACT", "1: the model `snapshot` compares bytes instead of hashes"),
     (

@@ -138,6 +138,11 @@ fn flatten(prefix: &str, table: &DeTable<'_>, pairs: &mut Vec<(String, String)>)
         let name = format!("{prefix}{}", name.get_ref());
         match value.get_ref() {
             DeValue::Table(inner) => flatten(&format!("{name}."), inner, pairs),
+            // A value in a table is one text; whatever takes several splits it at commas.
+            DeValue::Array(items) => {
+                let items: Vec<String> = items.iter().map(|item| scalar(item.get_ref())).collect();
+                pairs.push((name, items.join(",")));
+            }
             // PHP's ini parser knows no `true`; `1` is what ini files mean by it.
             DeValue::Boolean(on) => pairs.push((name, u8::from(*on).to_string())),
             other => pairs.push((name, scalar(other))),

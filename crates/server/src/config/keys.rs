@@ -13,6 +13,7 @@ use egress::Network;
 use front_http::{AccessLogFormat, Cidr};
 use pool::{ByteSize, Model};
 
+use super::apps::{AdapterUrl, Apps, WebhookTarget};
 use super::value::{
     Account, Address, Auto, Group, LogFormat, OriginUrl, Pairs, PhpVersion, UrlPath, Value,
 };
@@ -272,6 +273,29 @@ settings! {
         idle_timeout: Duration = "60s";
         /// How long a connection is used at most.
         connection_age: Duration = "5m";
+    }
+
+    /// Realtime: channels that browsers subscribe to, in the Pusher protocol (docs/guide/realtime.md).
+    ///
+    /// `hearth serve` has it on the application's own port; `hearth channels` is it alone.
+    realtime: Realtime {
+        /// Have channels in `hearth serve`. `auto`: where there is an application to have them for.
+        ///
+        /// That is one of `realtime.apps`, or the one of a Laravel `.env` whose `BROADCAST_CONNECTION` (or `BROADCAST_DRIVER`) is `reverb`,
+        /// `hearth`, or `pusher` with a `PUSHER_HOST`: `REVERB_APP_ID`, `_KEY`, `_SECRET`, or `PUSHER_APP_ID` and so on.
+        enabled: Auto<bool> = "auto";
+        /// Applications: their id, key and secret. `hearth.toml` has them as tables `[realtime.apps.ID]`, with the keys listed below.
+        ///
+        /// `hearth_publish()` publishes to the first one; with none, the one of `.env`. A table `[realtime.apps."*"]` holds for all.
+        apps: Apps = "", flag "app";
+        /// Where webhooks go that tell of channels and members, for applications that name no other place.
+        webhook: Vec<WebhookTarget> = "", flag "webhook";
+        /// Where other nodes with the same applications are met, so that clients of all of them are in the same channels.
+        adapter: AdapterUrl = "memory", flag "adapter";
+        /// Event loops, each a thread with its own listener and sockets. `auto`: one per processor.
+        threads: Auto<NonZeroUsize> = "auto";
+        /// How long closing all sockets is spread over when the server ends, so that not all clients come back at once.
+        drain: Duration = "5s";
     }
 
     /// Logging, on stderr.

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::apps::{APP_KEYS, AppKey};
 use super::environment::NOT_SETTINGS;
 use super::{KEYS, SECTIONS};
 
@@ -41,6 +42,15 @@ pub(crate) fn settings_page() -> String {
                 key.environment(),
             )
             .expect("a String takes all");
+        }
+        if section.name == "realtime" {
+            page.push_str("\n### Keys of `[realtime.apps.ID]`\n\n| key | is | accepts | default |\n|---|---|---|---|\n");
+            for AppKey { name, doc, expected, default, .. } in APP_KEYS {
+                let default =
+                    if default.is_empty() { "nothing".into() } else { format!("`{default}`") };
+                writeln!(page, "| `{name}` | {doc} | {} | {default} |", expected())
+                    .expect("a String takes all");
+            }
         }
     }
     page.push_str("\n## Other variables\n\n| variable | is |\n|---|---|\n");

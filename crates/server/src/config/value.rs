@@ -27,7 +27,7 @@ pub(crate) enum Raw {
 }
 
 impl Raw {
-    fn text(&self) -> Result<&str, Wrong> {
+    pub(super) fn text(&self) -> Result<&str, Wrong> {
         match self {
             Self::Text(text) => Ok(text.trim()),
             Self::List(items) => Err(Wrong(format!("a list ({})", items.join(", ")))),
@@ -41,7 +41,7 @@ impl Raw {
 pub(crate) struct Wrong(pub String);
 
 impl Wrong {
-    fn quoted(text: &str) -> Self {
+    pub(super) fn quoted(text: &str) -> Self {
         Self(format!("`{text}`"))
     }
 }

@@ -26,6 +26,10 @@ impl Vector {
         unescape(self.get(key))
     }
 
+    fn texts(&self, key: &str) -> impl Iterator<Item = Vec<u8>> {
+        self.lines.iter().filter(move |(name, _)| name == key).map(|(_, text)| unescape(text))
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let hex: String = self
             .lines
@@ -200,6 +204,13 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
             ("message", escape(line.message)),
             ("context", escape(line.context)),
         ]),
+        FromWorker::Publish(publication) => fields([
+            ("type", "PUBLISH".into()),
+            ("event", escape(publication.event)),
+            ("except", escape(publication.except)),
+            ("data", escape(publication.data)),
+            ("channel", publication.channels.map(escape).collect::<Vec<_>>().join("\n")),
+        ]),
         FromWorker::Spawned { slot, pid } => fields([
             ("type", "SPAWNED".into()),
             ("slot", slot.to_string()),
@@ -297,6 +308,17 @@ fn every_good_vector_is_written_as_it_says() {
                 &vector.text("message"),
                 &vector.text("context"),
             ),
+            "PUBLISH" => {
+                let channels: Vec<Vec<u8>> = vector.texts("channel").collect();
+                wire::send::publish(
+                    &mut bytes,
+                    &vector.text("event"),
+                    &vector.text("except"),
+                    &vector.text("data"),
+                    channels.iter().map(Vec::as_slice),
+                )
+                .unwrap();
+            }
             "SPAWNED" => {
                 wire::send::spawned(&mut bytes, vector.number("slot"), vector.number("pid"));
             }

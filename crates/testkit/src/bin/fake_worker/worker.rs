@@ -17,6 +17,9 @@
 //! | `/leave` | ends with 0, without an answer |
 //! | `/malformed`, `/out-of-turn`, `/huge` | breaks the protocol |
 //! | `/log`, `/print` | 200, with a LOG frame or lines on stdout and stderr |
+//! | `/publish?N` | N PUBLISH frames, then 200 |
+//! | `/publish-behind` | 200 with END BUSY, then a PUBLISH frame and READY |
+//! | `/publish-bytes` | a PUBLISH frame whose data are no text, then 200 |
 //! | `/pid` | 200, the worker's process id |
 //! | `/warmed` | 200, the variables of the requests that the zygote warmed up with |
 //! | `/retire` | 200, then ends with 75 and says why |
@@ -224,6 +227,13 @@ impl Worker<'_> {
         });
     }
 
+    fn publish(&mut self, event: &[u8], data: &[u8]) {
+        let channels: [&[u8]; 2] = [b"one", b"two"];
+        self.send(|out| {
+            wire::send::publish(out, event, b"1.2", data, channels.into_iter()).expect("it fits");
+        });
+    }
+
     /// Answers; a status means that the worker ends with it.
     fn answer(&mut self, request: &Request) -> Option<u32> {
         let pause = Duration::from_millis(request.number);
@@ -312,6 +322,28 @@ impl Worker<'_> {
             "/log" => {
                 self.send(|out| wire::send::log(out, 4, 0, b"PHP Warning:  fake", b""));
                 self.whole(b"logged");
+            }
+            "/publish" => {
+                for number in 0..request.number {
+                    let (event, data) = (format!("event-{number}"), format!("{{\"n\":{number}}}"));
+                    self.publish(event.as_bytes(), data.as_bytes());
+                }
+                self.whole(b"published");
+            }
+            "/publish-bytes" => {
+                self.publish(b"event", b"\xff");
+                self.whole(b"published");
+            }
+            "/publish-behind" => {
+                self.send(|out| {
+                    head(out, 200);
+                    wire::send::response_body(out, b"published");
+                    wire::send::end(out, Kind::END_BUSY, 0);
+                });
+                self.publish(b"event", b"behind");
+                if !self.manner.one_shot {
+                    self.send(wire::send::ready);
+                }
             }
             "/print" => {
                 self.print("on stdout");

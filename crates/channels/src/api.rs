@@ -1,0 +1,272 @@
+//! The HTTP API by which an application's servers publish and ask: a parsed request in, status and JSON out (Pusher Channels: "HTTP API reference").
+//!
+//! Invariants
+//! - Nothing is done or told for a call that the application's secret has not signed.
+//! - A call is checked as a whole before its first event is published.
+//! - An event's data goes to clients as the JSON string that came in, byte for byte.
+//! - Every error says in words what is wrong, as `{"error":"…"}`.
+
+mod events;
+mod reports;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::app::App;
+use crate::apps::{AppRef, Found};
+use crate::auth;
+use crate::channels::Channels;
+use crate::json::{Raw, push_string};
+use crate::moment::{Moment, UnixTime};
+use crate::name::{ChannelName, InvalidName};
+use crate::registry::ChannelReport;
+
+pub use crate::auth::Call;
+
+/// What a call is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// `application/json`.
+    pub body: String,
+    /// With status 405: the method that is there, for `Allow`.
+    pub allow: Option<&'static str>,
+}
+
+impl Answer {
+    fn ok(body: String) -> Self {
+        Self { status: 200, body, allow: None }
+    }
+
+    fn error(status: u16, why: &str) -> Self {
+        let mut body = String::from(r#"{"error":"#);
+        push_string(&mut body, why);
+        body.push('}');
+        Self { status, body, allow: None }
+    }
+}
+
+/// Why a call is not done.
+#[derive(Debug)]
+struct Refused {
+    status: u16,
+    why: String,
+}
+
+impl Refused {
+    fn new(status: u16, why: impl Into<String>) -> Self {
+        Self { status, why: why.into() }
+    }
+
+    fn bad(why: impl Into<String>) -> Self {
+        Self::new(400, why)
+    }
+}
+
+impl From<InvalidName> for Refused {
+    fn from(invalid: InvalidName) -> Self {
+        Self::bad(invalid.to_string())
+    }
+}
+
+/// What a path asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Resource<'a> {
+    Events,
+    BatchEvents,
+    Channels,
+    Channel(Cow<'a, str>),
+    Users(Cow<'a, str>),
+    Terminate(Cow<'a, str>),
+    Connections,
+}
+
+impl<'a> Resource<'a> {
+    /// The application's id, and what is asked of it. None when a path is not of this API.
+    fn read(path: &'a str) -> Option<(Cow<'a, str>, Self)> {
+        let path = path.strip_prefix("/apps/")?;
+        let mut segments = path.split('/').map(|segment| auth::unescaped(segment, false));
+        let app = segments.next().filter(|app| !app.is_empty())?;
+        let rest: Vec<_> = segments.collect();
+        let rest: Vec<&str> = rest.iter().map(AsRef::as_ref).collect();
+        let own = |text: &str| Cow::Owned(text.to_owned());
+        let resource = match *rest {
+            ["events"] => Self::Events,
+            ["batch_events"] => Self::BatchEvents,
+            ["channels"] => Self::Channels,
+            ["channels", channel] if !channel.is_empty() => Self::Channel(own(channel)),
+            ["channels", channel, "users"] => Self::Users(own(channel)),
+            ["users", user, "terminate_connections"] if !user.is_empty() => {
+                Self::Terminate(own(user))
+            }
+            ["connections"] => Self::Connections,
+            _ => return None,
+        };
+        Some((app, resource))
+    }
+
+    fn method(&self) -> &'static str {
+        match self {
+            Self::Events | Self::BatchEvents | Self::Terminate(_) => "POST",
+            Self::Channels | Self::Channel(_) | Self::Users(_) | Self::Connections => "GET",
+        }
+    }
+}
+
+/// The id of the application that a path is about; none when it is no path of this API.
+pub fn app_id(path: &str) -> Option<Cow<'_, str>> {
+    Resource::read(path).map(|(app, _)| app)
+}
+
+/// Answers a call. An application that has to be asked for ([`Found::Unknown`]) is one that does not exist here: whoever can wait looks it up first, and
+/// comes with [`answer_for`].
+pub fn answer(channels: &Channels, call: &Call<'_>, now: Moment, unix: UnixTime) -> Answer {
+    let found = match app_id(call.path) {
+        Some(id) => channels.apps().find(AppRef::Id(&id)),
+        None => Found::None,
+    };
+    let app = match found {
+        Found::App(app) => Some(app),
+        Found::None | Found::Unknown => None,
+    };
+    answer_for(app.as_ref(), channels, call, now, unix)
+}
+
+/// Answers a call to this application: the one that [`app_id`] names, or none when there is no such application.
+pub fn answer_for(
+    app: Option<&Arc<App>>,
+    channels: &Channels,
+    call: &Call<'_>,
+    now: Moment,
+    unix: UnixTime,
+) -> Answer {
+    let Some((_, resource)) = Resource::read(call.path) else {
+        return Answer::error(404, "there is nothing at this path");
+    };
+    if call.method != resource.method() {
+        let method = resource.method();
+        return Answer {
+            allow: Some(method),
+            ..Answer::error(405, &format!("this path is for {method}"))
+        };
+    }
+    let Some(app) = app else { return Answer::error(404, "application does not exist") };
+    if let Err(refused) = auth::call(app, call, unix) {
+        return Answer::error(401, &refused.to_string());
+    }
+    if !app.rights.enabled {
+        return Answer::error(403, "application disabled");
+    }
+    let asked = Asked { channels, app, call, now };
+    let done = match resource {
+        Resource::Events => events::publish(&asked),
+        Resource::BatchEvents => events::publish_batch(&asked),
+        Resource::Channels => reports::channels(&asked),
+        Resource::Channel(name) => reports::channel(&asked, &name),
+        Resource::Users(name) => reports::users(&asked, &name),
+        Resource::Terminate(user) => {
+            channels.terminate(app, &user);
+            Ok(String::from("{}"))
+        }
+        Resource::Connections => Ok(reports::connections(&asked)),
+    };
+    match done {
+        Ok(body) => Answer::ok(body),
+        Err(Refused { status, why }) => Answer::error(status, &why),
+    }
+}
+
+/// A call that is signed, with all around it.
+struct Asked<'a> {
+    channels: &'a Channels,
+    app: &'a Arc<App>,
+    call: &'a Call<'a>,
+    now: Moment,
+}
+
+impl Asked<'_> {
+    /// A parameter of the query.
+    fn parameter(&self, name: &str) -> Option<Cow<'_, str>> {
+        auth::parameters(self.call.query).find(|(found, _)| found == name).map(|(_, value)| value)
+    }
+
+    fn name(&self, text: &str) -> Result<ChannelName, Refused> {
+        Ok(ChannelName::new(text, self.app.limits.channel_name)?)
+    }
+}
+
+/// What is to be told of channels: the attributes of `info`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Info {
+    user_count: bool,
+    subscription_count: bool,
+    cache: bool,
+}
+
+impl Info {
+    /// Reads names with commas between.
+    fn read(text: &str) -> Result<Self, Refused> {
+        let mut info = Self::default();
+        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match name {
+                "user_count" => info.user_count = true,
+                "subscription_count" => info.subscription_count = true,
+                "cache" => info.cache = true,
+                _ => {
+                    return Err(Refused::bad(format!(
+                        "info has no attribute {name}: user_count, subscription_count, cache"
+                    )));
+                }
+            }
+        }
+        Ok(info)
+    }
+
+    /// The attributes that the channel has, as members of a JSON object.
+    fn members(self, name: &ChannelName, report: Option<&ChannelReport>) -> Vec<String> {
+        let mut members = Vec::new();
+        if self.user_count && name.access() == crate::name::Access::Presence {
+            members.push(format!(
+                r#""user_count":{}"#,
+                report.and_then(|report| report.user_count).unwrap_or(0)
+            ));
+        }
+        if self.subscription_count {
+            members.push(format!(
+                r#""subscription_count":{}"#,
+                report.map_or(0, |report| report.subscription_count)
+            ));
+        }
+        if self.cache && name.is_cache() {
+            members.push(match report.and_then(|report| report.cache.as_ref()) {
+                Some(cache) => format!(
+                    r#""cache":{{"data":{},"ttl":{}}}"#,
+                    cache.data,
+                    cache.remaining.as_secs()
+                ),
+                None => String::from(r#""cache":null"#),
+            });
+        }
+        members
+    }
+
+    /// The same, as an object.
+    fn object(self, asked: &Asked<'_>, name: &ChannelName) -> String {
+        let report = asked.channels.registry().channel(asked.app, name.as_str(), asked.now);
+        format!("{{{}}}", self.members(name, report.as_ref()).join(","))
+    }
+}
+
+/// The value of a member, or what the query has instead: "for POST requests, parameters may be submitted in the query string".
+fn text_of<'a>(object: Raw<'a>, name: &str) -> Result<Option<Cow<'a, str>>, Refused> {
+    match object.get(name).and_then(Raw::present) {
+        None => Ok(None),
+        Some(value) => {
+            value.string().map(Some).ok_or_else(|| Refused::bad(format!("{name} must be a string")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

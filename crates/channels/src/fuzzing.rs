@@ -1,0 +1,35 @@
+//! What fuzz targets call. Each holds its part to the promise that counts there.
+
+use crate::websocket::{Decoder, Inflater, Rules, Violation};
+
+/// Frames of a client: the first byte says into pieces of what length the rest is cut. However that is, it means the same, and what is
+/// held for it is bounded.
+pub fn websocket(input: &[u8]) {
+    let Some((cut, input)) = input.split_first() else { return };
+    let pieces = decode(input, usize::from(*cut).max(1));
+    let whole = decode(input, usize::MAX);
+    assert_eq!(pieces, whole, "cut into pieces of {cut}");
+}
+
+fn decode(input: &[u8], piece: usize) -> (Vec<String>, Option<Violation>) {
+    let rules = Rules { message: 4096, deflate: true };
+    let (mut decoder, mut inflater) = (Decoder::new(), Inflater::default());
+    let mut messages = Vec::new();
+    for piece in input.chunks(piece) {
+        let mut piece = piece.to_vec();
+        let mut at = 0;
+        loop {
+            match decoder.next(&mut piece[at..], rules, &mut inflater) {
+                Err(violation) => return (messages, Some(violation)),
+                Ok(step) => {
+                    at += step.consumed;
+                    let Some(message) = step.message else { break };
+                    messages.push(format!("{message:?}"));
+                }
+            }
+        }
+        assert_eq!(at, piece.len(), "without a message, all is consumed");
+        assert!(decoder.held() <= rules.message * 2 + 512);
+    }
+    (messages, None)
+}

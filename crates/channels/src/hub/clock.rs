@@ -1,0 +1,13 @@
+//! The clock of event loops, and of all who speak to the registry from elsewhere.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::moment::Moment;
+
+/// Now, on the clock that counts on since the machine started (`CLOCK_MONOTONIC`).
+pub fn now() -> Moment {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let millis = u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000;
+    Moment::from_millis(seconds * 1000 + millis)
+}

@@ -1,0 +1,418 @@
+//! One event loop: a thread that takes connections, hears clients, gives out deliveries and writes, turn by turn.
+//!
+//! A turn: connections are taken; clients that said something are heard; errands are done; deliveries are put into queues, if the sockets of the last ones
+//! have been written to; timers are looked at; sockets with something in their queue are written to, once each. Every step but the
+//! waiting has a budget, and what is left of it comes first in its step of the next turn.
+
+mod arrivals;
+mod conversation;
+mod fan_out;
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::{Events, Poll, Token, Waker};
+
+use super::audience::{Audiences, Places, Sockets};
+use super::clock;
+use super::connection::{Connection, Fate, Stage};
+use super::drain::{self, Drain};
+use super::figures::{LoopFigures, Reason};
+use super::inbox::{Errand, Inbox};
+use super::listener::Listener;
+use super::options::{Options, StartError};
+use super::seats::Seats;
+use super::wheel::{Tick, Wheel};
+use crate::channels::Channels;
+use crate::close::Close;
+use crate::delivery::{Delivery, Outlet, Seat};
+use crate::moment::Moment;
+use crate::session::Out;
+use crate::websocket::{Deflater, Inflater};
+
+/// Sockets that one wait tells of.
+const EVENTS: usize = 1024;
+/// What is read at once, for whichever socket.
+const BUFFER: usize = 64 * 1024;
+/// The waker's token, which no socket has: there are not so many slots.
+const WAKER: Token = Token(usize::MAX);
+/// Tokens of listeners end here.
+const LISTENERS: usize = usize::MAX - 1;
+/// How long to leave listeners alone that have clients and no room for them.
+const LATER: Duration = Duration::from_millis(100);
+
+pub(super) struct EventLoop {
+    number: u16,
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    channels: Channels,
+    options: Arc<Options>,
+    figures: Arc<LoopFigures>,
+    /// Sockets of all loops of the hub.
+    sockets: Arc<AtomicUsize>,
+    listeners: Vec<Listener>,
+    /// When to look at listeners again that could give no descriptor.
+    later: Option<Moment>,
+    /// Has it been said that descriptors ran out?
+    told_of_no_room: bool,
+
+    seats: Seats<Connection>,
+    audiences: Audiences,
+    wheel: Wheel<Seat>,
+    /// Sockets with a session.
+    open: usize,
+    /// Slots of sockets that are to be written to, in turn.
+    dirty: VecDeque<u32>,
+    /// Sockets that had more to read than one turn takes.
+    again: Vec<Seat>,
+    /// Deliveries that were taken from the inbox, the next one last.
+    deliveries: Vec<Delivery>,
+    errands: Vec<Errand>,
+    drain: Option<Drain>,
+    /// When the registry wants to be reminded of the time.
+    tick: Moment,
+
+    buffer: Box<[u8]>,
+    inflater: Inflater,
+    deflater: Deflater,
+    out: Out,
+    random: Random,
+    now: Moment,
+}
+
+impl Sockets for Seats<Connection> {
+    fn places(&mut self, slot: u32) -> Option<&mut Places> {
+        self.at_mut(slot).map(|connection| &mut connection.places)
+    }
+}
+
+impl EventLoop {
+    pub(super) fn new(
+        listeners: Vec<Listener>,
+        channels: &Channels,
+        options: &Arc<Options>,
+        sockets: &Arc<AtomicUsize>,
+    ) -> Result<Self, StartError> {
+        let poll = Poll::new().map_err(StartError::EventLoop)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(StartError::EventLoop)?;
+        let inbox = Arc::new(Inbox::new(waker));
+        let outlet: Arc<dyn Outlet> = Arc::<Inbox>::clone(&inbox);
+        let number = channels.attach(outlet).ok_or(StartError::TooMany)?;
+        let now = clock::now();
+        let mut event_loop = Self {
+            number,
+            poll,
+            inbox,
+            channels: channels.clone(),
+            options: Arc::clone(options),
+            figures: Arc::default(),
+            sockets: Arc::clone(sockets),
+            listeners,
+            later: None,
+            told_of_no_room: false,
+            seats: Seats::new(number),
+            audiences: Audiences::default(),
+            wheel: Wheel::new(now),
+            open: 0,
+            dirty: VecDeque::new(),
+            again: Vec::new(),
+            deliveries: Vec::new(),
+            errands: Vec::new(),
+            drain: None,
+            tick: now,
+            buffer: buffer(),
+            inflater: Inflater::default(),
+            deflater: Deflater::default(),
+            out: Out::default(),
+            random: Random::default(),
+            now,
+        };
+        for (at, listener) in event_loop.listeners.iter_mut().enumerate() {
+            listener
+                .register(event_loop.poll.registry(), Token(LISTENERS - at))
+                .map_err(StartError::EventLoop)?;
+        }
+        Ok(event_loop)
+    }
+
+    pub(super) fn inbox(&self) -> Arc<Inbox> {
+        Arc::clone(&self.inbox)
+    }
+
+    pub(super) fn figures(&self) -> Arc<LoopFigures> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Until a drain is done.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.is_done() {
+            let wait = self.wait();
+            match self.poll.poll(&mut events, wait) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    // epoll_wait(2) has no other error for a descriptor of ours.
+                    tracing::error!(%error, "an event loop cannot wait for its sockets");
+                    break;
+                }
+                _ => {}
+            }
+            self.now = clock::now();
+            self.turn(&events);
+        }
+        self.inbox.end();
+        for slot in 0..self.seats.slots() {
+            if let Some(seat) = self.seats.seat_at(slot) {
+                self.with(seat, |_, _, _| Fate::Ends(Reason::Drained));
+            }
+        }
+    }
+
+    fn turn(&mut self, events: &Events) {
+        self.figures.turns.add(1);
+        for event in events.iter().filter(|event| event.token().0 <= LISTENERS) {
+            if let Some(listener) = self.listeners.get_mut(LISTENERS - event.token().0) {
+                listener.ready = true;
+            }
+        }
+        self.accept();
+        for seat in std::mem::take(&mut self.again) {
+            self.with(seat, |this, seat, connection| this.readable(seat, connection, false));
+        }
+        for event in events {
+            self.socket(event);
+        }
+        self.errands();
+        self.give_out();
+        self.timers();
+        if self.drain.is_some() {
+            self.drain();
+        }
+        self.flush();
+        self.figures.sockets.set(self.seats.len() as u64);
+    }
+
+    /// How long to wait for sockets: not at all while there is something to do, forever when nothing is to be expected.
+    fn wait(&self) -> Option<Duration> {
+        let accept = self.later.is_none() && self.listeners.iter().any(|listener| listener.ready);
+        let busy = accept
+            || !self.dirty.is_empty()
+            || !self.again.is_empty()
+            || !self.deliveries.is_empty();
+        if busy || !self.inbox.fall_asleep() {
+            return Some(Duration::ZERO);
+        }
+        let until = |moment: Moment| moment.since(self.now);
+        let waits = [
+            self.wheel.wait(self.now),
+            self.later.map(until),
+            (self.number == 0).then(|| until(self.tick)),
+            self.drain.map(|_| drain::SLICE),
+        ];
+        waits.into_iter().flatten().min()
+    }
+
+    /// Something happened to a socket.
+    fn socket(&mut self, event: &Event) {
+        let Some(seat) = self.seat(event.token()) else { return };
+        if event.is_writable()
+            && let Some(connection) = self.seats.get_mut(seat)
+            && connection.blocked.is_some()
+        {
+            mark(&mut self.dirty, seat.slot, connection);
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            let ended = event.is_read_closed() || event.is_error();
+            self.with(seat, |this, seat, connection| this.readable(seat, connection, ended));
+        }
+    }
+
+    fn errands(&mut self) {
+        let mut errands = std::mem::take(&mut self.errands);
+        self.inbox.errands(&mut errands);
+        for errand in errands.drain(..) {
+            match errand {
+                Errand::Adopt(adopted) => self.adopt(*adopted),
+                Errand::App { seat, app } => {
+                    self.with(seat, |this, seat, connection| this.found(seat, connection, app));
+                }
+                Errand::Drain(patience) => self.begin_drain(patience),
+            }
+        }
+        errands.shrink_to(64);
+        self.errands = errands;
+    }
+
+    fn timers(&mut self) {
+        if self.number == 0 && self.now >= self.tick {
+            self.tick = self.now + Duration::from_secs(1);
+            self.channels.tick(self.now);
+        }
+        let mut due = Vec::new();
+        self.wheel.due(self.now, &mut due);
+        for (tick, seat) in due {
+            let Some(connection) = self.seats.get_mut(seat) else { continue };
+            if connection.tick != tick {
+                continue;
+            }
+            connection.tick = Tick::NEVER;
+            self.with(seat, |this, seat, connection| this.time_out(seat, connection));
+        }
+    }
+
+    /// A turn of one socket: whatever happens in it concerns that one alone.
+    fn with(&mut self, seat: Seat, turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate) {
+        let Some(mut connection) = self.seats.take(seat) else { return };
+        match catch_unwind(AssertUnwindSafe(|| turn(self, seat, &mut connection))) {
+            Ok(Fate::Stays) => {
+                if !connection.queue.is_empty() && connection.blocked.is_none() {
+                    mark(&mut self.dirty, seat.slot, &mut connection);
+                }
+                self.schedule(seat, &mut connection);
+                self.seats.put(seat, connection);
+            }
+            Ok(Fate::Ends(reason)) => self.end(seat, connection, reason),
+            Ok(Fate::HandedOver) => self.hand_over(seat, connection),
+            Err(_) => {
+                tracing::error!(socket = ?connection.socket, "a socket's turn panicked; the socket is closed");
+                // What the turn had borrowed is gone with it.
+                self.buffer = buffer();
+                self.out = Out::default();
+                self.end(seat, connection, Reason::Panic);
+            }
+        }
+    }
+
+    /// Puts a socket into the timer wheel, unless it comes up there before it is due.
+    fn schedule(&mut self, seat: Seat, connection: &mut Connection) {
+        let due = Tick::not_before(connection.due(self.options.stall_timeout));
+        if due < connection.tick {
+            connection.tick = self.wheel.add(due, seat);
+        }
+    }
+
+    fn end(&mut self, seat: Seat, mut connection: Box<Connection>, reason: Reason) {
+        self.figures.closed(reason);
+        self.leave(&mut connection);
+        // The kernel forgets a descriptor that is closed: no call to deregister it.
+        drop(connection);
+        self.seats.release(seat);
+        self.sockets.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends a socket's session, if it has one.
+    fn leave(&mut self, connection: &mut Connection) {
+        self.audiences.leave_all(&mut connection.places, &mut self.seats);
+        if !matches!(connection.stage, Stage::Open(_)) {
+            return;
+        }
+        let closing = Stage::Closing { reason: Reason::Gone, deaf: true, done: true };
+        let Stage::Open(session) = std::mem::replace(&mut connection.stage, closing) else {
+            return;
+        };
+        self.open -= 1;
+        if catch_unwind(AssertUnwindSafe(|| session.closed(&self.channels, self.now))).is_err() {
+            tracing::error!(socket = ?connection.socket, "the end of a session panicked");
+        }
+    }
+
+    fn begin_drain(&mut self, patience: Duration) {
+        for listener in &self.listeners {
+            if let Err(error) = listener.lock() {
+                tracing::warn!(%error, "connections may be lost while the listener closes");
+            }
+        }
+        self.drain = Some(Drain::new(self.now, patience));
+    }
+
+    fn drain(&mut self) {
+        let Some(mut drain) = self.drain else { return };
+        if self.now >= drain.listeners_end() && !self.listeners.is_empty() {
+            self.accept_all();
+            self.listeners.clear();
+        }
+        let mut slice = drain.slice(self.open, self.now).min(self.open);
+        for _ in 0..self.seats.slots() {
+            if slice == 0 {
+                break;
+            }
+            let slot = drain.slot % self.seats.slots();
+            drain.slot = slot + 1;
+            let Some(seat) = self.seats.seat_at(slot) else { continue };
+            self.with(seat, |this, _, connection| {
+                if matches!(connection.stage, Stage::Open(_)) {
+                    slice -= 1;
+                    drain.closed += 1;
+                    this.close(connection, Close::RECONNECT, Reason::Drained);
+                }
+                Fate::Stays
+            });
+        }
+        self.drain = Some(drain);
+    }
+
+    fn is_done(&self) -> bool {
+        let Some(drain) = self.drain else { return false };
+        let nobody = self.seats.len() == 0 && self.listeners.is_empty();
+        nobody || self.now >= drain.end(self.options.close_timeout)
+    }
+
+    fn seat(&self, token: Token) -> Option<Seat> {
+        if token.0 > LISTENERS - self.listeners.len() {
+            return None;
+        }
+        let token = token.0 as u64;
+        let slot = u32::try_from(token & u64::from(u32::MAX)).ok()?;
+        let generation = u32::try_from(token >> 32).ok()?;
+        Some(Seat { event_loop: self.number, slot, generation })
+    }
+}
+
+fn token(seat: Seat) -> Token {
+    let token = u64::from(seat.generation) << 32 | u64::from(seat.slot);
+    Token(usize::try_from(token).expect("a machine of 64 bits"))
+}
+
+/// Adds a socket to those that are written to at the end of the turn.
+fn mark(dirty: &mut VecDeque<u32>, slot: u32, connection: &mut Connection) {
+    if !std::mem::replace(&mut connection.dirty, true) {
+        dirty.push_back(slot);
+    }
+}
+
+fn buffer() -> Box<[u8]> {
+    vec![0; BUFFER].into_boxed_slice()
+}
+
+/// Random numbers, fetched from the kernel some at a time.
+struct Random {
+    bytes: [u8; 512],
+    used: usize,
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self { bytes: [0; 512], used: 512 }
+    }
+}
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        use ring::rand::SecureRandom as _;
+
+        if self.used == self.bytes.len() {
+            ring::rand::SystemRandom::new()
+                .fill(&mut self.bytes)
+                .expect("getrandom(2) has no error for so few bytes");
+            self.used = 0;
+        }
+        let (_, rest) = self.bytes.split_at(self.used);
+        let next = rest.first_chunk().expect("a multiple of eight");
+        self.used += 8;
+        u64::from_ne_bytes(*next)
+    }
+}

@@ -1,0 +1,190 @@
+//! How sockets come to an event loop: from its listeners, and from other fronts.
+
+use std::sync::atomic::Ordering;
+
+use super::super::adopted::{Adopted, Stream, Visitor};
+use super::super::connection::{Connection, Fate, Stage};
+use super::super::figures::Reason;
+use super::super::listener::{self, Accepted};
+use super::super::request;
+use super::super::transport::{Socket, Transport};
+use super::{EventLoop, LATER, token};
+use crate::delivery::Seat;
+
+/// Connections taken from one listener in a turn.
+const ACCEPTS: usize = 512;
+/// Connections taken from a listener that closes: more than its queue can hold.
+const LAST_ACCEPTS: usize = 100_000;
+
+impl EventLoop {
+    /// Takes connections that wait.
+    pub(super) fn accept(&mut self) {
+        if self.later.is_some_and(|later| self.now < later) {
+            return;
+        }
+        self.later = None;
+        for at in 0..self.listeners.len() {
+            self.accept_some(at, ACCEPTS);
+        }
+    }
+
+    /// Takes all connections that wait, before the listeners close.
+    pub(super) fn accept_all(&mut self) {
+        for at in 0..self.listeners.len() {
+            self.listeners[at].ready = true;
+            self.accept_some(at, LAST_ACCEPTS);
+        }
+    }
+
+    fn accept_some(&mut self, at: usize, budget: usize) {
+        for _ in 0..budget {
+            let Some(listener) = self.listeners.get_mut(at).filter(|listener| listener.ready)
+            else {
+                return;
+            };
+            let secure = listener.secure;
+            match listener.accept() {
+                Accepted::Socket(socket) => {
+                    self.figures.accepted.add(1);
+                    self.told_of_no_room = false;
+                    let connection = Connection::new(
+                        Transport::new(socket, None),
+                        secure,
+                        self.now + self.options.handshake_timeout,
+                    );
+                    self.seat_down(connection, |_, _, _| Fate::Stays);
+                }
+                Accepted::NoRoom => self.no_room(),
+                Accepted::Nobody => return,
+                Accepted::Later => {
+                    self.no_room();
+                    self.later = Some(self.now + LATER);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn no_room(&mut self) {
+        self.figures.closed(Reason::OverCapacity);
+        if !std::mem::replace(&mut self.told_of_no_room, true) {
+            tracing::error!(
+                "no descriptor is left for new connections: they are refused (ulimit -n, LimitNOFILE=)"
+            );
+        }
+    }
+
+    /// A socket whose request another front has read.
+    pub(super) fn adopt(&mut self, adopted: Adopted) {
+        let Adopted { stream, tls, upgrade, answered, target, origin, secure, mut read } = adopted;
+        let socket = match stream {
+            Stream::Tcp(stream) => stream
+                .set_nonblocking(true)
+                .map(|()| Socket::Tcp(mio::net::TcpStream::from_std(stream))),
+            Stream::Unix(stream) => stream
+                .set_nonblocking(true)
+                .map(|()| Socket::Unix(mio::net::UnixStream::from_std(stream))),
+        };
+        let socket = socket.and_then(|socket| listener::equip(&socket).map(|()| socket));
+        let Ok(socket) = socket else {
+            // It is gone.
+            self.figures.closed(Reason::Gone);
+            return;
+        };
+        let connection = Connection::new(
+            Transport::new(socket, tls),
+            secure,
+            self.now + self.options.handshake_timeout,
+        );
+        self.seat_down(connection, |this, seat, connection| {
+            if !answered {
+                connection.queue.push_last([], Some(upgrade.answer()));
+            }
+            connection.agree(upgrade, this.options.deflate);
+            this.arrive(seat, connection, &target, origin.as_deref());
+            let fate = this.hear(seat, connection, &mut read);
+            // Its TLS may hold what the kernel will not tell of.
+            if fate == Fate::Stays { this.readable(seat, connection, false) } else { fate }
+        });
+    }
+
+    /// Gives a socket its seat and its first turn.
+    fn seat_down(
+        &mut self,
+        mut connection: Connection,
+        turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate,
+    ) {
+        let seat = self.seats.reserve();
+        self.sockets.fetch_add(1, Ordering::Relaxed);
+        let registered = connection.transport.register(self.poll.registry(), token(seat));
+        self.seats.put(seat, Box::new(connection));
+        self.with(seat, |this, seat, connection| match registered {
+            Ok(()) => turn(this, seat, connection),
+            Err(_) => Fate::Ends(Reason::OverCapacity),
+        });
+    }
+
+    /// Reads the request with which a connection begins, all of which is `bytes`.
+    pub(super) fn request(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        bytes: &mut [u8],
+    ) -> Fate {
+        let deflate = self.options.deflate;
+        let length = match request::read(bytes, deflate.is_some()) {
+            request::Request::WebSocket { length, upgrade, target, origin } => {
+                connection.queue.push_last([], Some(upgrade.answer()));
+                connection.agree(upgrade, deflate);
+                self.arrive(seat, connection, target, origin);
+                length
+            }
+            request::Request::Partial if bytes.len() > request::MAX_HEAD => {
+                self.refuse_request(connection, request::TOO_LARGE);
+                return Fate::Stays;
+            }
+            request::Request::Partial => {
+                connection.stage = Stage::Request(bytes.to_vec());
+                return Fate::Stays;
+            }
+            request::Request::Refused(answer) => {
+                self.refuse_request(connection, answer);
+                return Fate::Stays;
+            }
+            request::Request::Other if self.options.handover.is_some() => {
+                connection.stage = Stage::Request(bytes.to_vec());
+                return Fate::HandedOver;
+            }
+            request::Request::Other => {
+                self.refuse_request(connection, request::NOT_FOUND);
+                return Fate::Stays;
+            }
+        };
+        let (_, rest) = bytes.split_at_mut(length);
+        self.hear(seat, connection, rest)
+    }
+
+    fn refuse_request(&mut self, connection: &mut Connection, answer: &[u8]) {
+        connection.queue.push_last([], Some(answer.into()));
+        connection.stage = Stage::Closing { reason: Reason::BadRequest, deaf: true, done: false };
+        connection.until = self.now + self.options.close_timeout;
+    }
+
+    /// Gives a connection to the other front.
+    pub(super) fn hand_over(&mut self, seat: Seat, connection: Box<Connection>) {
+        let Connection { mut transport, stage, secure, .. } = *connection;
+        self.seats.release(seat);
+        self.sockets.fetch_sub(1, Ordering::Relaxed);
+        self.figures.handed_over.add(1);
+        let (Some(front), Stage::Request(read)) = (&self.options.handover, stage) else { return };
+        // Without this the loop would hear of a descriptor that lives on.
+        if transport.deregister(self.poll.registry()).is_err() {
+            return;
+        }
+        let stream = match transport.into_socket() {
+            Socket::Tcp(socket) => Stream::Tcp(socket.into()),
+            Socket::Unix(socket) => Stream::Unix(socket.into()),
+        };
+        front.take(Visitor { stream, read, secure });
+    }
+}

@@ -1,0 +1,327 @@
+//! One socket's turn: what its client sent, what its session makes of it, how it ends.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::connection::{Asking, Connection, Fate, Stage};
+use super::super::figures::Reason;
+use super::super::inbox::Errand;
+use super::super::queue::Overflow;
+use super::EventLoop;
+use crate::app::App;
+use crate::apps::{AppRef, Found};
+use crate::close::Close;
+use crate::delivery::Seat;
+use crate::hello::{Hello, Target};
+use crate::session::{Out, Session};
+use crate::socket_id::SocketId;
+use crate::websocket::{CloseCode, Message, Violation, close_frame, pong_frame};
+
+/// Reads of one socket in a turn: what more there is waits for the others.
+const READS: usize = 4;
+/// Bytes taken from a client whose application is being asked for.
+const EARLY: usize = 16 * 1024;
+
+impl EventLoop {
+    /// There is something to read. `ended`: and after it, nothing more.
+    pub(super) fn readable(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        ended: bool,
+    ) -> Fate {
+        for _ in 0..READS {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let read = connection.transport.read(&mut buffer);
+            let fate = match read {
+                Ok(0) => Fate::Ends(self.gone(connection)),
+                Ok(length) => {
+                    self.figures.bytes_in.add(length as u64);
+                    let (bytes, rest) = buffer.split_at_mut(length);
+                    let all =
+                        !rest.is_empty() && !ended && connection.transport.short_read_is_all();
+                    let fate = self.input(seat, connection, bytes);
+                    if all && fate == Fate::Stays {
+                        self.buffer = buffer;
+                        return fate;
+                    }
+                    fate
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.buffer = buffer;
+                    return Fate::Stays;
+                }
+                Err(_) => Fate::Ends(self.gone(connection)),
+            };
+            self.buffer = buffer;
+            if fate != Fate::Stays {
+                return fate;
+            }
+        }
+        self.again.push(seat);
+        Fate::Stays
+    }
+
+    /// The connection has ended from the other side: with what that counts as.
+    fn gone(&self, connection: &Connection) -> Reason {
+        match connection.stage {
+            Stage::Closing { reason, .. } => reason,
+            _ => Reason::Gone,
+        }
+    }
+
+    fn input(&mut self, seat: Seat, connection: &mut Connection, bytes: &mut [u8]) -> Fate {
+        match &mut connection.stage {
+            Stage::Request(before) if before.is_empty() => self.request(seat, connection, bytes),
+            Stage::Request(before) => {
+                let mut whole = std::mem::take(before);
+                whole.extend_from_slice(bytes);
+                self.request(seat, connection, &mut whole)
+            }
+            _ => self.hear(seat, connection, bytes),
+        }
+    }
+
+    /// A WebSocket has been granted; now it is to be seen what it may hear.
+    pub(super) fn arrive(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        target: &str,
+        origin: Option<&str>,
+    ) {
+        self.figures.upgraded.add(1);
+        let target = match Target::read(target) {
+            Ok(target) => target,
+            Err(close) => return self.refuse(connection, close, Reason::Refused),
+        };
+        if self.sockets.load(Ordering::Relaxed) > self.options.sockets {
+            return self.refuse(connection, Close::OVER_CAPACITY, Reason::OverCapacity);
+        }
+        match self.channels.apps().find(AppRef::Key(&target.key)) {
+            Found::App(app) => self.open(seat, connection, app, origin),
+            Found::None => self.refuse(connection, Close::NO_SUCH_APP, Reason::Refused),
+            Found::Unknown => {
+                let origin = origin.map(str::to_owned);
+                connection.stage = Stage::Asking(Box::new(Asking { origin, read: Vec::new() }));
+                let inbox = Arc::clone(&self.inbox);
+                let answer = move |app| {
+                    // A loop that has ended needs no answer.
+                    drop(inbox.ask(Errand::App { seat, app }));
+                };
+                self.channels.apps().ask(AppRef::Key(&target.key), Box::new(answer));
+            }
+        }
+    }
+
+    /// The application that was asked for.
+    pub(super) fn found(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        app: Option<Arc<App>>,
+    ) -> Fate {
+        let Stage::Asking(asking) = &mut connection.stage else { return Fate::Stays };
+        let (origin, mut read) = (asking.origin.take(), std::mem::take(&mut asking.read));
+        match app {
+            Some(app) => self.open(seat, connection, app, origin.as_deref()),
+            None => self.refuse(connection, Close::NO_SUCH_APP, Reason::Refused),
+        }
+        self.hear(seat, connection, &mut read)
+    }
+
+    fn open(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        app: Arc<App>,
+        origin: Option<&str>,
+    ) {
+        connection.limit(&app.limits);
+        let socket = SocketId::from_random(self.random.next());
+        let hello = Hello { tls: connection.secure, origin };
+        let mut out = std::mem::take(&mut self.out);
+        let session = Session::open(app, seat, socket, &hello, &self.channels, self.now, &mut out);
+        if let Some(session) = session {
+            self.open += 1;
+            connection.socket = Some(socket);
+            connection.stage = Stage::Open(session);
+        }
+        self.settle(seat, connection, &mut out);
+        self.out = out;
+    }
+
+    /// Frames of a client.
+    pub(super) fn hear(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        bytes: &mut [u8],
+    ) -> Fate {
+        match &mut connection.stage {
+            Stage::Asking(asking) if asking.read.len() + bytes.len() > EARLY => {
+                self.refuse(connection, Close::OVER_CAPACITY, Reason::Refused);
+                return Fate::Stays;
+            }
+            Stage::Asking(asking) => {
+                asking.read.extend_from_slice(bytes);
+                return Fate::Stays;
+            }
+            Stage::Closing { deaf: true, .. } => return Fate::Stays,
+            _ => {}
+        }
+        let mut at = 0;
+        loop {
+            let (_, rest) = bytes.split_at_mut(at);
+            let step = match connection.decoder.next(rest, connection.rules(), &mut self.inflater) {
+                Ok(step) => step,
+                Err(violation) => {
+                    self.violation(connection, violation);
+                    return Fate::Stays;
+                }
+            };
+            at += step.consumed;
+            let Some(message) = step.message else { return Fate::Stays };
+            self.figures.received.add(1);
+            self.message(seat, connection, message);
+            if let Stage::Closing { deaf: true, done, reason } = connection.stage {
+                let over = done && connection.queue.is_empty();
+                return if over { Fate::Ends(reason) } else { Fate::Stays };
+            }
+        }
+    }
+
+    fn message(&mut self, seat: Seat, connection: &mut Connection, message: Message<'_>) {
+        if let Message::Close { code, .. } = message {
+            return self.client_closes(connection, code);
+        }
+        let Stage::Open(session) = &mut connection.stage else { return };
+        let mut out = std::mem::take(&mut self.out);
+        let mut overflow = Ok(());
+        match message {
+            Message::Text(text) => session.text(&text, &self.channels, self.now, &mut out),
+            Message::Binary(_) => session.binary(self.now, &mut out),
+            Message::Ping(payload) => {
+                session.heard(self.now);
+                overflow = connection.queue.push_own(pong_frame(&payload), connection.bound);
+            }
+            Message::Pong(_) => session.heard(self.now),
+            Message::Close { .. } => {}
+        }
+        self.settle(seat, connection, &mut out);
+        self.out = out;
+        if overflow == Err(Overflow) {
+            self.overflow(connection);
+        }
+    }
+
+    /// Does what a session decided.
+    fn settle(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
+        let mut overflow = false;
+        if out.close.is_none() {
+            self.figures.delivered.add(out.frames.len() as u64);
+            for frame in out.frames.drain(..) {
+                overflow |= connection.queue.push(frame, connection.bound).is_err();
+            }
+        }
+        for channel in out.left.drain(..) {
+            self.audiences.leave(channel, &mut connection.places, &mut self.seats);
+        }
+        for join in out.joined.drain(..) {
+            self.audiences.join(join.channel, seat.slot, join.after, &mut connection.places);
+        }
+        if let Some(close) = out.close.take() {
+            connection.queue.push_last(out.frames.drain(..), None);
+            let reason =
+                if close == Close::PONG_TIMEOUT { Reason::PongTimeout } else { Reason::Refused };
+            self.close(connection, close, reason);
+        } else if overflow {
+            self.overflow(connection);
+        }
+    }
+
+    /// More waits for a socket than may. What waits is let go, so that the client can be told why.
+    pub(super) fn overflow(&mut self, connection: &mut Connection) {
+        self.figures.dropped.add(connection.queue.len() as u64);
+        connection.queue.clear();
+        if let Stage::Open(session) = &connection.stage {
+            session.counters().closed_with_error.increase();
+        }
+        self.refuse(connection, Close::TOO_SLOW, Reason::TooSlow);
+    }
+
+    /// Tells a client why, and closes.
+    pub(super) fn refuse(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
+        let mut out = Out::default();
+        out.refuse(close);
+        connection.queue.push_last(out.frames, None);
+        self.close(connection, close, reason);
+    }
+
+    /// Closes from this side: the session ends now, the connection when the client has closed too.
+    pub(super) fn close(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
+        self.leave(connection);
+        let code = CloseCode::new(close.code).unwrap_or(CloseCode::INTERNAL);
+        connection.queue.push_last([], Some(close_frame(Some(code), close.reason)));
+        connection.stage = Stage::Closing { reason, deaf: false, done: false };
+        connection.until = self.now + self.options.close_timeout;
+    }
+
+    fn client_closes(&mut self, connection: &mut Connection, code: Option<CloseCode>) {
+        let reason = match connection.stage {
+            Stage::Closing { reason, .. } => reason,
+            _ => {
+                self.leave(connection);
+                connection.queue.push_last([], Some(close_frame(code, "")));
+                connection.until = self.now + self.options.close_timeout;
+                Reason::Client
+            }
+        };
+        connection.stage = Stage::Closing { reason, deaf: true, done: true };
+    }
+
+    /// The client broke RFC 6455: it is told, and nothing it sends can be read any more.
+    fn violation(&mut self, connection: &mut Connection, violation: Violation) {
+        let reason = match connection.stage {
+            Stage::Closing { reason, .. } => reason,
+            _ => {
+                self.leave(connection);
+                let frame = close_frame(Some(violation.code()), &violation.to_string());
+                connection.queue.push_last([], Some(frame));
+                Reason::Violation
+            }
+        };
+        connection.stage = Stage::Closing { reason, deaf: true, done: false };
+        connection.until = self.now + self.options.close_timeout;
+    }
+
+    /// Its time has come, perhaps.
+    pub(super) fn time_out(&mut self, seat: Seat, connection: &mut Connection) -> Fate {
+        if self.now < connection.due(self.options.stall_timeout) {
+            return Fate::Stays;
+        }
+        match &mut connection.stage {
+            Stage::Request(_) => Fate::Ends(Reason::HandshakeTimeout),
+            Stage::Closing { reason, .. } => Fate::Ends(*reason),
+            Stage::Asking(_) => {
+                self.refuse(connection, Close::OVER_CAPACITY, Reason::Refused);
+                Fate::Stays
+            }
+            Stage::Open(_)
+                if connection
+                    .blocked
+                    .is_some_and(|since| self.now >= since + self.options.stall_timeout) =>
+            {
+                Fate::Ends(Reason::Stalled)
+            }
+            Stage::Open(session) => {
+                let mut out = std::mem::take(&mut self.out);
+                session.idle(self.now, &mut out);
+                self.settle(seat, connection, &mut out);
+                self.out = out;
+                Fate::Stays
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! From deliveries to queues, and from queues to sockets.
+
+use super::super::connection::{Fate, Stage};
+use super::super::figures::Reason;
+use super::super::inbox::Losses;
+use super::super::queue::{Flushed, Moved};
+use super::super::transport::Transport;
+use super::{EventLoop, mark, token};
+use crate::close::Close;
+use crate::delivery::{ChannelId, Delivery, Offset, Seat};
+use crate::encoded::Encoded;
+use crate::socket_id::SocketId;
+
+/// Deliveries given out in a turn: as many as one write takes. More would save nothing and wait longer.
+const DELIVERIES: usize = 64;
+/// Messages put into queues in a turn, from which on the next delivery waits.
+const MESSAGES: usize = 65_536;
+/// Writes in a turn.
+const WRITES: usize = 1024;
+
+impl EventLoop {
+    /// Puts messages into queues, once the sockets of the last ones have been written to: a client that reads does not find its queue full only because the
+    /// loop did not come round to it. Until then they wait in the inbox, and so they come together.
+    pub(super) fn give_out(&mut self) {
+        if !self.dirty.is_empty() {
+            return;
+        }
+        if self.deliveries.is_empty() {
+            let mut deliveries = std::mem::take(&mut self.deliveries);
+            let losses = self.inbox.deliveries(&mut deliveries);
+            deliveries.reverse();
+            self.deliveries = deliveries;
+            if let Some(losses) = losses {
+                self.lost(&losses);
+            }
+        }
+        let mut messages = 0;
+        for _ in 0..DELIVERIES {
+            let Some(delivery) = self.deliveries.pop() else { break };
+            messages += match delivery {
+                Delivery::Channel { channel, offset, message, except } => {
+                    self.to_channel(channel, offset, &message, except)
+                }
+                Delivery::Seats { seats, message } => self.to_seats(&seats, &message),
+                Delivery::Close { seat, code, reason } => {
+                    self.with(seat, |this, _, connection| {
+                        if matches!(connection.stage, Stage::Open(_)) {
+                            this.close(connection, Close { code, reason }, Reason::Refused);
+                        }
+                        Fate::Stays
+                    });
+                    1
+                }
+            };
+            if messages >= MESSAGES {
+                break;
+            }
+        }
+        self.figures.delivered.add(messages as u64);
+        if self.deliveries.is_empty() && self.deliveries.capacity() > 1024 {
+            self.deliveries = Vec::new();
+        }
+    }
+
+    fn to_channel(
+        &mut self,
+        channel: ChannelId,
+        offset: Offset,
+        message: &Encoded,
+        except: Option<SocketId>,
+    ) -> usize {
+        let mut messages = 0;
+        let mut overflowed = Vec::new();
+        let mut application = None;
+        for listener in self.audiences.of(channel) {
+            if listener.after >= offset {
+                continue;
+            }
+            let Some(connection) = self.seats.at_mut(listener.slot) else { continue };
+            if except.is_some() && connection.socket == except {
+                continue;
+            }
+            if connection.queue.push(message.clone(), connection.bound).is_err() {
+                overflowed.push(listener.slot);
+                continue;
+            }
+            messages += 1;
+            application = Some(listener.slot);
+            if connection.blocked.is_none() {
+                mark(&mut self.dirty, listener.slot, connection);
+            }
+        }
+        // All who hear a channel are of one application.
+        if let Some(connection) = application.and_then(|slot| self.seats.at_mut(slot))
+            && let Stage::Open(session) = &connection.stage
+        {
+            session.counters().sent.add(messages as u64);
+        }
+        self.overflowed(&overflowed);
+        messages
+    }
+
+    fn to_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
+        let mut messages = 0;
+        let mut overflowed = Vec::new();
+        for seat in seats {
+            let Some(connection) = self.seats.get_mut(*seat) else { continue };
+            let Stage::Open(session) = &connection.stage else { continue };
+            if connection.queue.push(message.clone(), connection.bound).is_err() {
+                overflowed.push(seat.slot);
+                continue;
+            }
+            session.counters().sent.increase();
+            messages += 1;
+            if connection.blocked.is_none() {
+                mark(&mut self.dirty, seat.slot, connection);
+            }
+        }
+        self.overflowed(&overflowed);
+        messages
+    }
+
+    fn overflowed(&mut self, slots: &[u32]) {
+        for slot in slots {
+            let Some(seat) = self.seats.seat_at(*slot) else { continue };
+            self.with(seat, |this, _, connection| {
+                this.overflow(connection);
+                Fate::Stays
+            });
+        }
+    }
+
+    /// Events were lost: those they were for are to know, and come back.
+    fn lost(&mut self, losses: &Losses) {
+        tracing::error!(
+            channels = losses.channels.len(),
+            "events are published faster than this machine can deliver them: subscribers are closed to come back"
+        );
+        let mut seats: Vec<Seat> = losses.seats.iter().copied().collect();
+        if losses.everybody {
+            seats = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot)).collect();
+        }
+        for channel in &losses.channels {
+            let listeners = self.audiences.of(*channel).iter();
+            seats.extend(listeners.filter_map(|listener| self.seats.seat_at(listener.slot)));
+        }
+        for seat in seats {
+            self.with(seat, |this, _, connection| {
+                if matches!(connection.stage, Stage::Open(_)) {
+                    this.close(connection, Close::RECONNECT, Reason::Lost);
+                }
+                Fate::Stays
+            });
+        }
+    }
+
+    /// Writes to sockets that have something in their queue, in the order in which they got it.
+    pub(super) fn flush(&mut self) {
+        let mut budget = WRITES;
+        while budget > 0 {
+            let Some(slot) = self.dirty.pop_front() else { break };
+            let Some(seat) = self.seats.seat_at(slot) else { continue };
+            let Some(connection) = self.seats.get_mut(seat) else { continue };
+            if !std::mem::take(&mut connection.dirty) {
+                continue;
+            }
+            let mut moved = Moved::default();
+            let flushed = connection.queue.flush(
+                &mut connection.transport,
+                connection.form,
+                &mut self.deflater,
+                &mut moved,
+            );
+            budget = budget.saturating_sub(moved.writes.max(1));
+            self.figures.writes.add(moved.writes as u64);
+            self.figures.bytes_out.add(moved.bytes as u64);
+            match flushed {
+                Ok(Flushed::All) => {
+                    connection.blocked = None;
+                    if matches!(connection.stage, Stage::Closing { .. }) {
+                        self.with(seat, |_, _, connection| {
+                            closing(&connection.stage, &mut connection.transport)
+                        });
+                    }
+                }
+                Ok(Flushed::Blocked) => {
+                    self.figures.blocked.add(1);
+                    if connection.blocked.is_none() || moved.bytes > 0 {
+                        connection.blocked = Some(self.now);
+                    }
+                    if !std::mem::replace(&mut connection.watches_room, true)
+                        && connection
+                            .transport
+                            .watch_room(self.poll.registry(), token(seat))
+                            .is_err()
+                    {
+                        self.with(seat, |_, _, _| Fate::Ends(Reason::OverCapacity));
+                        continue;
+                    }
+                    // For the stall to be noticed.
+                    self.with(seat, |_, _, _| Fate::Stays);
+                }
+                Err(_) => self.with(seat, |_, _, connection| {
+                    Fate::Ends(match connection.stage {
+                        Stage::Closing { reason, .. } => reason,
+                        _ => Reason::Gone,
+                    })
+                }),
+            }
+        }
+        if self.dirty.is_empty() && self.dirty.capacity() > 4096 {
+            self.dirty.shrink_to(1024);
+        }
+    }
+}
+
+/// All that a client is to get before the connection ends has been written.
+fn closing(stage: &Stage, transport: &mut Transport) -> Fate {
+    match stage {
+        Stage::Closing { done: true, reason, .. } => Fate::Ends(*reason),
+        // It is to see the end, too; what it still sends is read and let go, or the kernel would throw away what it has not read.
+        Stage::Closing { deaf: true, .. } => {
+            transport.finish();
+            Fate::Stays
+        }
+        _ => Fate::Stays,
+    }
+}

@@ -1,0 +1,175 @@
+//! Where other threads leave things for an event loop.
+//!
+//! Bound: [`DELIVERIES`] deliveries, or [`WEIGHT`] bytes of messages in them; as much again is being given out. More of them come only when events are
+//! published faster than this core can give them to its sockets, for seconds on end: the loop takes new ones when the sockets of the last ones have been
+//! written to. What comes then is lost, and since no subscriber may miss an event without knowing, the loop closes those it was for with 4200: they come
+//! back at once, and resume where there is a history. Sockets that are handed over are not counted: each is a descriptor, and those are bounded.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mio::Waker;
+
+use super::adopted::Adopted;
+use crate::app::App;
+use crate::delivery::{ChannelId, Delivery, Full, Outlet, Seat};
+
+/// Deliveries that may wait.
+pub(super) const DELIVERIES: usize = 65_536;
+/// Bytes of messages that may wait.
+pub(super) const WEIGHT: usize = 64 * 1024 * 1024;
+
+/// Other things that are left for a loop.
+pub(super) enum Errand {
+    /// A socket whose upgrade has been answered or is to be.
+    Adopt(Box<Adopted>),
+    /// The application that a socket's key stands for, if there is one.
+    App { seat: Seat, app: Option<Arc<App>> },
+    /// Close all sockets within this time, then end.
+    Drain(Duration),
+}
+
+/// Whom deliveries were for that are lost.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) channels: HashSet<ChannelId>,
+    pub(super) seats: HashSet<Seat>,
+    /// There were too many to remember: everybody.
+    pub(super) everybody: bool,
+}
+
+/// Losses that are remembered one by one.
+const LOSSES: usize = 4096;
+
+impl Losses {
+    fn add(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Channel { channel, .. } => {
+                self.channels.insert(channel);
+            }
+            Delivery::Seats { seats, .. } => self.seats.extend(seats),
+            Delivery::Close { .. } => {}
+        }
+        if self.channels.len() + self.seats.len() > LOSSES {
+            *self = Self { everybody: true, ..Self::default() };
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.everybody && self.channels.is_empty() && self.seats.is_empty()
+    }
+}
+
+/// One loop's inbox.
+pub(super) struct Inbox {
+    contents: Mutex<Contents>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Contents {
+    deliveries: Vec<Delivery>,
+    weight: usize,
+    losses: Losses,
+    errands: Vec<Errand>,
+    /// The loop waits for sockets and has to be woken.
+    asleep: bool,
+    /// The loop has ended.
+    ended: bool,
+}
+
+impl Inbox {
+    pub(super) fn new(waker: Waker) -> Self {
+        Self { contents: Mutex::default(), waker }
+    }
+
+    /// Leaves an errand; given back if the loop has ended.
+    pub(super) fn ask(&self, errand: Errand) -> Result<(), Errand> {
+        let mut contents = self.lock();
+        if contents.ended {
+            return Err(errand);
+        }
+        contents.errands.push(errand);
+        self.wake(contents);
+        Ok(())
+    }
+
+    /// The errands there are. The list given must be empty.
+    pub(super) fn errands(&self, errands: &mut Vec<Errand>) {
+        let mut contents = self.lock();
+        contents.asleep = false;
+        std::mem::swap(&mut contents.errands, errands);
+    }
+
+    /// The deliveries there are, and who missed some that came after them. The list given must be empty.
+    pub(super) fn deliveries(&self, deliveries: &mut Vec<Delivery>) -> Option<Losses> {
+        let mut contents = self.lock();
+        std::mem::swap(&mut contents.deliveries, deliveries);
+        contents.weight = 0;
+        let losses = std::mem::take(&mut contents.losses);
+        (!losses.is_empty()).then_some(losses)
+    }
+
+    /// To be called before waiting for sockets: from now on whoever puts something here wakes the loop. False if something is here already.
+    pub(super) fn fall_asleep(&self) -> bool {
+        let mut contents = self.lock();
+        contents.asleep = contents.deliveries.is_empty() && contents.errands.is_empty();
+        contents.asleep
+    }
+
+    /// The loop ends: what is there is let go, what comes is refused.
+    pub(super) fn end(&self) {
+        let mut contents = self.lock();
+        let all = std::mem::take(&mut *contents);
+        contents.ended = true;
+        drop(contents);
+        // Sockets among it are closed outside of the lock.
+        drop(all);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, mut contents: MutexGuard<'_, Contents>) {
+        if !std::mem::take(&mut contents.asleep) {
+            return;
+        }
+        drop(contents);
+        // An eventfd takes 2^64 of these before it would refuse one.
+        self.waker.wake().expect("an eventfd takes a one");
+    }
+}
+
+impl Outlet for Inbox {
+    fn put(&self, delivery: Delivery) -> Result<(), Full> {
+        let weight = match &delivery {
+            Delivery::Channel { message, .. } | Delivery::Seats { message, .. } => {
+                message.frame().len()
+            }
+            Delivery::Close { .. } => 0,
+        };
+        let mut contents = self.lock();
+        if contents.ended {
+            return Ok(());
+        }
+        let counted = !matches!(delivery, Delivery::Close { .. });
+        if counted && (contents.deliveries.len() >= DELIVERIES || contents.weight + weight > WEIGHT)
+        {
+            contents.losses.add(delivery);
+            return Err(Full);
+        }
+        contents.weight += weight;
+        contents.deliveries.push(delivery);
+        self.wake(contents);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}

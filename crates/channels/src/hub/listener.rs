@@ -1,0 +1,252 @@
+//! Where clients connect.
+//!
+//! Invariants
+//! - Each event loop has a socket of its own on each TCP address, so that none waits for another.
+//! - The queue of connections that nobody has taken yet is as long as the kernel allows: what does not fit there tries again only a second later.
+//! - Without a free descriptor, connections are still taken and closed: a client learns at once that there is no room, and the queue does not fill.
+//! - Ending loses no connection, if another process listens on the address by then (`SO_REUSEPORT`).
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockFilter, SockRef, TcpKeepalive, Type};
+
+use super::options::{Address, StartError};
+use super::transport::Socket;
+
+/// As many as `listen(2)` takes; `net.core.somaxconn` clamps it.
+const BACKLOG: i32 = 65_535;
+/// How long the kernel tries to get something through to a client that does not acknowledge.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+/// After so long without a byte the kernel asks whether the other end is there: for sockets that nobody else asks.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// What a client gets for whom there is no descriptor.
+const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A socket that is being listened on.
+#[derive(Debug)]
+pub(super) struct Listener {
+    kind: Kind,
+    /// There may be connections that were not taken.
+    pub(super) ready: bool,
+    /// Do clients speak TLS to a proxy before us?
+    pub(super) secure: bool,
+    /// Held so that it can be given up for a moment when there is no other.
+    spare: Option<File>,
+}
+
+/// What came of taking a connection.
+pub(super) enum Accepted {
+    /// A client.
+    Socket(Socket),
+    /// One was taken and closed: there is no descriptor for it.
+    NoRoom,
+    /// Nobody waits.
+    Nobody,
+    /// Nobody can be taken now; later perhaps.
+    Later,
+}
+
+/// What the options of one address become: a socket for each event loop.
+pub(super) fn bind(
+    address: &Address,
+    secure: bool,
+    loops: usize,
+) -> Result<Vec<Listener>, StartError> {
+    let sockets = match address {
+        Address::Tcp(address) => bind_tcp(*address, loops),
+        Address::Unix(path) => bind_unix(path, loops),
+    };
+    let listeners = sockets.and_then(|sockets| {
+        sockets
+            .into_iter()
+            .map(|kind| Ok(Listener { kind, ready: true, secure, spare: Some(spare()?) }))
+            .collect()
+    });
+    listeners.map_err(|cause| StartError::Listen {
+        address: match address {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(path) => path.display().to_string(),
+        },
+        cause,
+    })
+}
+
+fn spare() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+fn bind_tcp(mut address: SocketAddr, loops: usize) -> io::Result<Vec<Kind>> {
+    let mut bound = Vec::new();
+    for _ in 0..loops {
+        let socket = socket2::Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking(),
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        // Sockets that are accepted have these from the one they came by: no call for each.
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4),
+        )?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        // With port 0 the first socket finds a port and the others join it.
+        address = socket.local_addr()?.as_socket().unwrap_or(address);
+        bound.push(Kind::Tcp(TcpListener::from_std(socket.into())));
+    }
+    Ok(bound)
+}
+
+/// One socket, which all loops watch: the kernel has no `SO_REUSEPORT` here.
+fn bind_unix(path: &Path, loops: usize) -> io::Result<Vec<Kind>> {
+    let first = match std::os::unix::net::UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
+            std::fs::remove_file(path)?;
+            std::os::unix::net::UnixListener::bind(path)?
+        }
+        result => result?,
+    };
+    first.set_nonblocking(true)?;
+    SockRef::from(&first).listen(BACKLOG)?;
+    let mut bound = Vec::new();
+    for _ in 1..loops {
+        bound.push(Kind::Unix(UnixListener::from_std(first.try_clone()?)));
+    }
+    bound.push(Kind::Unix(UnixListener::from_std(first)));
+    Ok(bound)
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(path)
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Gives a socket that another front accepted what the hub's own have from their listener.
+pub(super) fn equip(socket: &Socket) -> io::Result<()> {
+    let Socket::Tcp(stream) = socket else { return Ok(()) };
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))
+}
+
+impl Listener {
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.kind {
+            Kind::Tcp(listener) => listener.local_addr().ok(),
+            Kind::Unix(_) => None,
+        }
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let source: &mut dyn Source = match &mut self.kind {
+            Kind::Tcp(listener) => listener,
+            Kind::Unix(listener) => listener,
+        };
+        registry.register(source, token, Interest::READABLE)
+    }
+
+    /// Takes the next connection. Never waits.
+    pub(super) fn accept(&mut self) -> Accepted {
+        loop {
+            let error = match self.try_accept() {
+                Ok(socket) => return Accepted::Socket(socket),
+                Err(error) => error,
+            };
+            match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::AGAIN) => {
+                    self.ready = false;
+                    return Accepted::Nobody;
+                }
+                Some(Errno::MFILE | Errno::NFILE) => return self.turn_away(),
+                Some(Errno::NOBUFS | Errno::NOMEM) => return Accepted::Later,
+                // The client is gone already, or the network has something to say of it (accept(2)): that one is lost, not the others.
+                _ => {}
+            }
+        }
+    }
+
+    fn try_accept(&self) -> io::Result<Socket> {
+        match &self.kind {
+            Kind::Tcp(listener) => listener.accept().map(|(socket, _)| Socket::Tcp(socket)),
+            Kind::Unix(listener) => listener.accept().map(|(socket, _)| Socket::Unix(socket)),
+        }
+    }
+
+    /// Takes the next connection with the spare descriptor, and closes it.
+    fn turn_away(&mut self) -> Accepted {
+        self.spare = None;
+        let taken = self.try_accept();
+        let outcome = match taken {
+            Ok(mut socket) => {
+                // Its request has not been read, so this may not reach it; the end of the connection does.
+                drop(socket.write(NO_ROOM));
+                Accepted::NoRoom
+            }
+            // Another thread had the descriptor first.
+            Err(_) => Accepted::Later,
+        };
+        self.spare = spare().ok();
+        outcome
+    }
+
+    /// Lets no new connection begin here. Those that have begun still arrive, and are to be taken until [`LAST_ARRIVALS`] has passed; whoever knocks in
+    /// the meantime does so again a second later (RFC 6298, 2.1), and finds the process that listens then.
+    pub(super) fn lock(&self) -> io::Result<()> {
+        match &self.kind {
+            Kind::Tcp(listener) => SockRef::from(listener).attach_filter(&NO_SYN),
+            Kind::Unix(_) => Ok(()),
+        }
+    }
+}
+
+/// How long after [`Listener::lock`] connections that had begun may arrive: longer than most round trips, shorter than the second after which a client
+/// knocks again.
+pub(super) const LAST_ARRIVALS: Duration = Duration::from_millis(900);
+
+/// Drops what has SYN and not ACK. A classic BPF program over the TCP header (linux/Documentation/networking/filter.rst).
+const NO_SYN: [SockFilter; 5] = [
+    SockFilter::new(0x30, 0, 0, 13),       // ldb [13]: the flags
+    SockFilter::new(0x54, 0, 0, 0x12),     // and #SYN|ACK
+    SockFilter::new(0x15, 0, 1, 0x02),     // jeq #SYN, next, else the one after
+    SockFilter::new(0x06, 0, 0, 0),        // ret #0: drop
+    SockFilter::new(0x06, 0, 0, u32::MAX), // ret all
+];
+
+/// Says where the machine is set up for fewer clients than Hearth can take.
+pub(super) fn warn_of_low_limits() {
+    let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
+    if let Some(somaxconn) = somaxconn.and_then(|text| text.trim().parse::<u32>().ok())
+        && somaxconn < 4096
+    {
+        tracing::warn!(
+            somaxconn,
+            "net.core.somaxconn is low: clients that come all at once wait a second and try again"
+        );
+    }
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if let Some(descriptors) = descriptors.filter(|descriptors| *descriptors < 10_000) {
+        tracing::warn!(
+            descriptors,
+            "the limit of open files is low: each client is one (ulimit -n, LimitNOFILE=)"
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! The request with which a connection begins, on a listener of the hub.
+
+use crate::websocket::{BadUpgrade, Upgrade};
+
+/// The longest head that is taken.
+pub(super) const MAX_HEAD: usize = 8 * 1024;
+/// The most header fields.
+const MAX_FIELDS: usize = 64;
+
+/// What the start of a connection is.
+#[derive(Debug)]
+pub(super) enum Request<'a> {
+    /// Not whole.
+    Partial,
+    /// A request for a WebSocket.
+    WebSocket {
+        /// Bytes of the head.
+        length: usize,
+        upgrade: Upgrade,
+        /// Path and query.
+        target: &'a str,
+        origin: Option<&'a str>,
+    },
+    /// A request for a WebSocket that cannot be granted: the answer.
+    Refused(&'static [u8]),
+    /// Something else.
+    Other,
+}
+
+const BAD_REQUEST: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+const UPGRADE_REQUIRED: &[u8] =
+    b"HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+pub(super) const NOT_FOUND: &[u8] =
+    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+pub(super) const TOO_LARGE: &[u8] =
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Reads the start of a connection. `deflate`: may compression be agreed on?
+pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    let length = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Request::Partial,
+        Err(_) => return Request::Other,
+    };
+    let (Some("GET"), Some(1), Some(target)) = (request.method, request.version, request.path)
+    else {
+        return Request::Other;
+    };
+    let fields = request.headers.iter().map(|field| (field.name, field.value));
+    match Upgrade::read(fields, deflate) {
+        Ok(Some(upgrade)) => {
+            let origin =
+                request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("origin"));
+            let origin = origin.and_then(|field| str::from_utf8(field.value).ok());
+            Request::WebSocket { length, upgrade, target, origin }
+        }
+        Ok(None) => Request::Other,
+        Err(BadUpgrade::Version) => Request::Refused(UPGRADE_REQUIRED),
+        Err(BadUpgrade::Malformed(_)) => Request::Refused(BAD_REQUEST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UPGRADE: &str = "GET /app/key?protocol=7 HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: https://a.example\r\n\r\nmore";
+
+    #[test]
+    fn a_request_for_a_websocket_is_read_once_it_is_whole() {
+        let end = UPGRADE.len() - 4;
+        for cut in 0..end {
+            assert!(
+                matches!(read(&UPGRADE.as_bytes()[..cut], false), Request::Partial),
+                "cut at {cut}"
+            );
+        }
+        let Request::WebSocket { length, target, origin, .. } = read(UPGRADE.as_bytes(), false)
+        else {
+            panic!("it is one");
+        };
+        assert_eq!(
+            (length, target, origin),
+            (end, "/app/key?protocol=7", Some("https://a.example"))
+        );
+    }
+
+    #[test]
+    fn everything_else_is_for_others() {
+        for bytes in [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST /apps/1/events HTTP/1.1\r\nHost: a\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            &UPGRADE.replace("HTTP/1.1", "HTTP/1.0"),
+            &UPGRADE.replace("GET", "POST"),
+            "\u{16}\u{3}\u{1}",
+        ] {
+            assert!(matches!(read(bytes.as_bytes(), false), Request::Other), "{bytes:?}");
+        }
+        let old = UPGRADE.replace("Version: 13", "Version: 8");
+        assert!(
+            matches!(read(old.as_bytes(), false), Request::Refused(answer) if answer.starts_with(b"HTTP/1.1 426 "))
+        );
+    }
+}

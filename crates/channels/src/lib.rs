@@ -1,0 +1,74 @@
+//! Realtime channels: clients' sockets that outlive requests, in the Pusher protocol, version 7. docs/internals/realtime.md is the
+//! specification.
+//!
+//! Knows nothing of PHP, of configuration files and of HTTP routing.
+//!
+//! Invariants
+//! - A slow socket holds up neither a publisher nor another socket: its queue is bounded, and a full one closes it.
+//! - One event is encoded once, whoever gets it.
+//! - All subscribers of a channel see its events in one order, each once.
+//! - Nothing a client sends can end the process, or hold memory without bound.
+
+mod app;
+mod apps;
+mod moment;
+mod name;
+mod rate;
+mod socket_id;
+mod statistics;
+
+pub mod auth;
+pub mod json;
+
+pub mod websocket;
+
+mod close;
+mod delivery;
+mod encoded;
+mod hello;
+mod message;
+mod observer;
+mod peers;
+
+mod cache;
+mod channels;
+mod history;
+mod presence;
+mod registry;
+mod session;
+mod users;
+
+pub mod hub;
+
+#[cfg(test)]
+mod testing;
+
+pub mod api;
+pub mod webhook;
+
+pub use app::{App, History, Limits, Rights, Secret};
+pub use apps::{Answer, AppRef, Apps, FixedApps, Found};
+pub use cache::CacheReport;
+pub use channels::{Channels, Records};
+pub use close::Close;
+pub use delivery::{ChannelId, Delivery, Full, Offset, Outlet, Seat};
+pub use encoded::Encoded;
+pub use hello::{Hello, Target};
+pub use history::Position;
+pub use moment::{Moment, UnixTime};
+pub use name::{Access, ChannelName, InvalidName};
+pub use observer::{Happening, NoObserver, Observer};
+pub use peers::{News, NodeId, Origin, Peers};
+pub use presence::Member;
+pub use registry::{
+    Author, ChannelReport, EVENT_LOOPS, Joined, Publication, PublishRefused, Registry, Resume,
+    SubscribeRefused, Subscription,
+};
+pub use session::{Join, Out, Session};
+pub use socket_id::{InvalidSocketId, SocketId};
+pub use statistics::{Counters, Number, Statistics};
+
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;

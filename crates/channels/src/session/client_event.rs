@@ -1,0 +1,81 @@
+//! What clients say to each other.
+
+use super::{Out, Session};
+use crate::channels::Channels;
+use crate::close::CLIENT_EVENT_REFUSED;
+use crate::json::{Kind, Raw};
+use crate::message;
+use crate::moment::Moment;
+use crate::name::Access;
+use crate::rate::Bucket;
+use crate::registry::{Author, Publication};
+
+impl Session {
+    pub(super) fn client_event(
+        &mut self,
+        event: &str,
+        channel: &str,
+        data: Raw<'_>,
+        channels: &Channels,
+        now: Moment,
+        out: &mut Out,
+    ) {
+        if let Err(why) = self.try_client_event(event, channel, data, channels, now) {
+            let message = format!("client event rejected: {why}");
+            out.frames.push(message::error(CLIENT_EVENT_REFUSED, &message));
+        }
+    }
+
+    fn try_client_event(
+        &mut self,
+        event: &str,
+        channel: &str,
+        data: Raw<'_>,
+        channels: &Channels,
+        now: Moment,
+    ) -> Result<(), String> {
+        let limits = &self.app.limits;
+        // First of all, so that what is refused for other reasons costs something too.
+        let limit = limits.client_events;
+        let bucket = self.client_events.get_or_insert_with(|| Box::new(Bucket::full(limit, now)));
+        if !bucket.take(limit, now) {
+            self.counters.rate_limited.increase();
+            return Err(format!("rate limit: {limit} per second and connection"));
+        }
+        if !self.app.rights.client_events {
+            return Err("not enabled for this application".to_owned());
+        }
+        if event.chars().count() > limits.event_name {
+            return Err(format!("an event's name has {} characters at most", limits.event_name));
+        }
+        if size(data, limits.data) > limits.data {
+            return Err(format!("an event's data has {} bytes at most", limits.data));
+        }
+        let subscribed = self.find(channel).ok().map(|place| &self.subscriptions[place]);
+        let Some(subscribed) = subscribed else {
+            return Err(format!("this connection is not subscribed to {channel}"));
+        };
+        if !matches!(subscribed.name.access(), Access::Private | Access::Presence) {
+            return Err("only private and presence channels have them".to_owned());
+        }
+        let publication = Publication {
+            channel: &subscribed.name,
+            event,
+            data: data.text(),
+            author: Author::Client {
+                socket: self.socket,
+                user_id: subscribed.member.as_ref().map(|member| member.id()),
+            },
+        };
+        channels.registry().publish(&self.app, &publication, now).map_err(|why| why.to_string())
+    }
+}
+
+/// Bytes of an event's data: of a string what it says, of all else its JSON. What is within the limit anyway is not read for it.
+fn size(data: Raw<'_>, limit: usize) -> usize {
+    let text = data.text();
+    if text.len() <= limit || data.kind() != Kind::String {
+        return text.len();
+    }
+    data.string().map_or(text.len(), |said| said.len())
+}

@@ -1,0 +1,119 @@
+//! Users: which one a socket belongs to, and whom that one watches.
+
+use std::sync::Arc;
+
+use super::{Out, Session};
+use crate::auth;
+use crate::channels::Channels;
+use crate::close::{Close, LIMIT_EXCEEDED};
+use crate::delivery::Seat;
+use crate::json::Raw;
+use crate::message;
+use crate::moment::Moment;
+use crate::name::ChannelName;
+use crate::users::Reach;
+
+/// A user whose socket it is.
+#[derive(Debug)]
+pub(super) struct SignedIn {
+    pub(super) id: Arc<str>,
+    /// Users it wants to know of, each once.
+    watchlist: Vec<Arc<str>>,
+}
+
+impl Session {
+    pub(super) fn sign_in(
+        &mut self,
+        auth: &str,
+        user_data: &str,
+        channels: &Channels,
+        now: Moment,
+        out: &mut Out,
+    ) {
+        let signed = auth::sign_in(&self.app, self.socket, user_data, auth).is_ok();
+        let user = Raw::new(user_data).ok().filter(|_| signed).and_then(|data| self.user_of(data));
+        let Some((user, too_many)) = user else {
+            self.counters.closed_with_error.increase();
+            out.refuse(Close::UNAUTHORIZED);
+            return;
+        };
+        let reach = channels.reach(&self.app, &self.counters);
+        match &self.user {
+            // The same one anew: those who watch it need not be told.
+            Some(before) if before.id == user.id => {
+                unwatch(before, self.seat, channels, &reach);
+            }
+            Some(_) => self.signed_out(channels, now, out),
+            None => {}
+        }
+        out.frames.push(message::signin_success(user_data));
+        if too_many {
+            let limit = self.app.limits.watchlist;
+            let message = format!("watchlist limit exceeded: {limit} users at most");
+            out.frames.push(message::error(LIMIT_EXCEEDED, &message));
+        }
+        self.counters.signed_in.increase();
+        let reach = channels.reach(&self.app, &self.counters);
+        channels.users().sign_in(&reach, &user.id, self.seat);
+        let mut online = Vec::new();
+        for watched in &user.watchlist {
+            if channels.users().watch(&reach, watched, self.seat) {
+                online.push(&**watched);
+            }
+        }
+        if !online.is_empty() {
+            out.frames.push(message::watchlist_event("online", online.into_iter()));
+        }
+        let name = ChannelName::to_user(&user.id, self.app.limits.channel_name);
+        self.user = Some(Box::new(user));
+        // A user whose id cannot stand in a name has no channel, and nothing can be sent to it.
+        if let Ok(name) = name
+            && self.find(name.as_str()).is_err()
+        {
+            let joined = self.join(&name, None, None, channels, now, out);
+            debug_assert!(joined.is_ok(), "only presence channels have members, and so too many");
+        }
+    }
+
+    /// The socket is gone: it is the user's no more.
+    pub(super) fn sign_out(&self, user: &SignedIn, channels: &Channels) {
+        let reach = channels.reach(&self.app, &self.counters);
+        unwatch(user, self.seat, channels, &reach);
+        channels.users().sign_out(&reach, &user.id, self.seat);
+    }
+
+    /// Another user signs in on the same socket.
+    fn signed_out(&mut self, channels: &Channels, now: Moment, out: &mut Out) {
+        let Some(user) = self.user.take() else { return };
+        if let Ok(name) = ChannelName::to_user(&user.id, self.app.limits.channel_name) {
+            self.unsubscribe(name.as_str(), channels, now, out);
+        }
+        self.sign_out(&user, channels);
+    }
+
+    /// Reads `user_data`; with whether the watchlist is longer than it may be, and so left out.
+    fn user_of(&self, user_data: Raw<'_>) -> Option<(SignedIn, bool)> {
+        let limits = &self.app.limits;
+        let [id, watchlist] = user_data.pick(["id", "watchlist"]);
+        let id = id.and_then(Raw::id)?;
+        if id.is_empty() || id.chars().count() > limits.user_id {
+            return None;
+        }
+        let mut watched: Vec<Arc<str>> = Vec::new();
+        if let Some(list) = watchlist.filter(|_| self.app.rights.watchlist) {
+            if list.elements().nth(limits.watchlist).is_some() {
+                return Some((SignedIn { id: id.as_ref().into(), watchlist: watched }, true));
+            }
+            watched.extend(list.elements().filter_map(Raw::id).map(|id| Arc::from(id.as_ref())));
+            watched.sort_unstable();
+            watched.dedup();
+        }
+        Some((SignedIn { id: id.as_ref().into(), watchlist: watched }, false))
+    }
+}
+
+fn unwatch(user: &SignedIn, seat: Seat, channels: &Channels, reach: &Reach<'_>) {
+    for watched in &user.watchlist {
+        channels.users().unwatch(reach, watched, seat);
+    }
+}

@@ -1,0 +1,223 @@
+//! Subscribing: who may hear a channel, and what it is told first.
+
+use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+
+use super::{Join, Out, Session, Subscribed};
+use crate::auth;
+use crate::channels::Channels;
+use crate::close::NOT_UNDERSTOOD;
+use crate::history::Position;
+use crate::json::Raw;
+use crate::message::{self, Subscribe};
+use crate::moment::Moment;
+use crate::name::{Access, ChannelName};
+use crate::presence::Member;
+use crate::registry::{Joined, Resume, Subscription};
+
+/// Why a subscription is refused, as the client is told.
+struct Refused {
+    kind: &'static str,
+    message: String,
+    status: u16,
+}
+
+impl Refused {
+    /// Another name, or other data, might do.
+    fn invalid(why: &dyn Display) -> Self {
+        Self { kind: "InvalidSubscription", message: why.to_string(), status: 400 }
+    }
+
+    /// The application did not allow it.
+    fn unauthorized(why: &dyn Display) -> Self {
+        Self { kind: "AuthError", message: why.to_string(), status: 401 }
+    }
+
+    /// There are too many.
+    fn limit(why: &dyn Display) -> Self {
+        Self { kind: "LimitReached", message: why.to_string(), status: 403 }
+    }
+}
+
+impl Session {
+    pub(super) fn subscribe(
+        &mut self,
+        subscribe: &Subscribe<'_>,
+        channels: &Channels,
+        now: Moment,
+        out: &mut Out,
+    ) {
+        if let Err(refused) = self.try_subscribe(subscribe, channels, now, out) {
+            self.counters.subscription_errors.increase();
+            out.frames.push(message::subscription_error(
+                &subscribe.channel,
+                refused.kind,
+                &refused.message,
+                refused.status,
+            ));
+        }
+    }
+
+    fn try_subscribe(
+        &mut self,
+        subscribe: &Subscribe<'_>,
+        channels: &Channels,
+        now: Moment,
+        out: &mut Out,
+    ) -> Result<(), Refused> {
+        let limits = &self.app.limits;
+        let name = ChannelName::new(&subscribe.channel, limits.channel_name)
+            .map_err(|why| Refused::invalid(&why))?;
+        let known = self.find(name.as_str());
+        if known.is_ok() && name.access() == Access::User {
+            // The server subscribed it when it signed in. Clients ask all the same.
+            out.frames.push(succeeded(name.as_str(), "{}"));
+            return Ok(());
+        }
+        if known.is_ok() {
+            // As Pusher has it: no fault of the subscription there is, so nothing that is told on the channel.
+            let message = format!("existing subscription to channel {}", name.as_str());
+            out.frames.push(message::error(NOT_UNDERSTOOD, &message));
+            return Ok(());
+        }
+        let member = self.authorize(&name, subscribe)?;
+        if self.subscriptions.len() >= limits.subscriptions {
+            let limit = limits.subscriptions;
+            return Err(Refused::limit(&format_args!(
+                "a connection may have {limit} subscriptions at most"
+            )));
+        }
+        let resume = subscribe.resume.as_ref().map(|resume| Resume {
+            position: Position { epoch: resume.epoch, offset: resume.offset },
+            socket: resume.socket_id,
+        });
+        let joined = self
+            .join(&name, member, resume, channels, now, out)
+            .map_err(|why| Refused::limit(&why))?;
+        out.frames.push(succeeded(name.as_str(), &told_first(&joined, resume.is_some())));
+        out.frames.extend(joined.missed.iter().flatten().cloned());
+        match (&joined.missed, joined.cached) {
+            (None, Some(cached)) => out.frames.push(cached),
+            (None, None) if name.is_cache() => out.frames.push(message::cache_miss(name.as_str())),
+            _ => {}
+        }
+        match (resume, &joined.missed) {
+            (Some(_), Some(_)) => self.counters.recovered.increase(),
+            (Some(_), None) => self.counters.not_recovered.increase(),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Enters a channel that it is not in.
+    pub(super) fn join(
+        &mut self,
+        name: &ChannelName,
+        member: Option<Arc<Member>>,
+        resume: Option<Resume>,
+        channels: &Channels,
+        now: Moment,
+        out: &mut Out,
+    ) -> Result<Joined, crate::registry::SubscribeRefused> {
+        let subscription = Subscription {
+            channel: name,
+            event_loop: self.seat.event_loop,
+            member: member.as_ref(),
+            resume,
+        };
+        let joined = channels.registry().subscribe(&self.app, &subscription, now)?;
+        out.joined.push(Join { channel: joined.channel, after: joined.after });
+        self.counters.subscribed.increase();
+        self.counters.subscriptions.increase();
+        if let Err(place) = self.find(name.as_str()) {
+            let subscribed =
+                Subscribed { name: joined.name.clone(), channel: joined.channel, member };
+            self.subscriptions.reserve_exact(usize::from(self.subscriptions.is_empty()));
+            self.subscriptions.insert(place, subscribed);
+        }
+        Ok(joined)
+    }
+
+    /// May it hear the channel, and as whom?
+    fn authorize(
+        &self,
+        name: &ChannelName,
+        subscribe: &Subscribe<'_>,
+    ) -> Result<Option<Arc<Member>>, Refused> {
+        if name.access() == Access::Public {
+            return Ok(None);
+        }
+        if let Some(user_id) = name.user_id() {
+            let is_it = self.user.as_ref().is_some_and(|user| *user.id == *user_id);
+            let why = "only the user it belongs to hears this channel, after it has signed in";
+            return if is_it { Ok(None) } else { Err(Refused::unauthorized(&why)) };
+        }
+        let auth =
+            subscribe.auth.as_deref().ok_or_else(|| Refused::unauthorized(&"auth is missing"))?;
+        let verify = |data| auth::subscription(&self.app, self.socket, name.as_str(), data, auth);
+        let data = subscribe.channel_data.as_deref();
+        if name.access() != Access::Presence {
+            // Nothing is read of the data here: some servers sign it, some do not.
+            verify(data)
+                .or_else(|why| data.map_or(Err(why), |_| verify(None)))
+                .map_err(|why| Refused::unauthorized(&why))?;
+            return Ok(None);
+        }
+        let Some(data) = data else {
+            return Err(Refused::unauthorized(
+                &"channel_data is missing: presence channels need it",
+            ));
+        };
+        verify(Some(data)).map_err(|why| Refused::unauthorized(&why))?;
+        self.member(data).map(|member| Some(Arc::new(member)))
+    }
+
+    /// Who subscribes to a presence channel, as the application signed it.
+    fn member(&self, channel_data: &str) -> Result<Member, Refused> {
+        let limits = &self.app.limits;
+        let data = Raw::new(channel_data)
+            .map_err(|why| Refused::invalid(&format_args!("channel_data is no JSON: {why}")))?;
+        let [user_id, user_info] = data.pick(["user_id", "user_info"]);
+        let user_id = user_id.and_then(Raw::id).filter(|id| !id.is_empty()).ok_or_else(|| {
+            Refused::invalid(&"channel_data needs a user_id that is a string or a number")
+        })?;
+        if user_id.chars().count() > limits.user_id {
+            let limit = limits.user_id;
+            return Err(Refused::limit(&format_args!("a user_id has {limit} characters at most")));
+        }
+        let info = user_info.map(Raw::text);
+        if info.is_some_and(|info| info.len() > limits.user_info) {
+            let limit = limits.user_info;
+            return Err(Refused::limit(&format_args!("user_info has {limit} bytes at most")));
+        }
+        Ok(Member::new(&user_id, info))
+    }
+}
+
+fn succeeded(channel: &str, data: &str) -> crate::encoded::Encoded {
+    message::about("pusher_internal:subscription_succeeded", channel, data)
+}
+
+/// The data of `subscription_succeeded`.
+fn told_first(joined: &Joined, resumes: bool) -> String {
+    let mut data = String::from("{");
+    if let Some(roster) = &joined.roster {
+        data.push_str(r#""presence":"#);
+        data.push_str(roster);
+    }
+    if let Some(Position { epoch, offset }) = joined.position {
+        if data.len() > 1 {
+            data.push(',');
+        }
+        write!(data, r#""resume":{{"epoch":"{epoch:016x}","offset":{offset}}}"#)
+            .expect("a String takes all");
+    }
+    if resumes {
+        if data.len() > 1 {
+            data.push(',');
+        }
+        write!(data, r#""recovered":{}"#, joined.missed.is_some()).expect("a String takes all");
+    }
+    data.push('}');
+    data
+}

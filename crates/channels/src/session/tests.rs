@@ -1,0 +1,6 @@
+mod channels;
+mod client_events;
+mod connection;
+mod history;
+mod presence;
+mod users;

@@ -1,0 +1,315 @@
+//! Channels without members: who may hear them, and what is told first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::testing::{Diary, Loop, app, subscribe};
+use crate::{PublishRefused, auth};
+
+fn succeeded(channel: &str) -> Value {
+    json!({"event": "pusher_internal:subscription_succeeded", "channel": channel, "data": {}})
+}
+
+/// The error that a subscription got: type, status, and whether it has words.
+fn error_of(answer: &[Value]) -> (String, u64) {
+    let [error] = answer else { panic!("{answer:?}") };
+    assert_eq!(error["event"], "pusher:subscription_error", "{error}");
+    assert!(error["data"]["error"].is_string(), "{error}");
+    (error["data"]["type"].as_str().unwrap().to_owned(), error["data"]["status"].as_u64().unwrap())
+}
+
+#[test]
+fn a_public_channel_is_heard_from_subscribe_to_unsubscribe() {
+    let mut world = Loop::new(app());
+    let socket = world.open().unwrap();
+    world.got(socket);
+    world.publish("news", "early", "\"1\"").unwrap();
+    world.says(socket, &subscribe("news"));
+    assert_eq!(
+        world.got(socket),
+        [r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"{}"}"#]
+    );
+    world.publish("news", "now", r#""{\"a\":1}""#).unwrap();
+    assert_eq!(world.got(socket), [r#"{"event":"now","channel":"news","data":"{\"a\":1}"}"#]);
+    world.unsubscribe(socket, "news");
+    world.publish("news", "late", "\"1\"").unwrap();
+    assert_eq!(world.got(socket), [""; 0]);
+}
+
+#[test]
+fn data_goes_on_byte_for_byte() {
+    let mut world = Loop::new(app());
+    let socket = world.open().unwrap();
+    world.subscribe(socket, "news", None);
+    for data in ["1.50", r#"{ "b" : 1, "a" : "\u00e4" }"#, r#""\/\u0041""#, "null"] {
+        world.publish("news", "e", data).unwrap();
+        assert_eq!(
+            world.got(socket),
+            [format!(r#"{{"event":"e","channel":"news","data":{data}}}"#)]
+        );
+    }
+    world.publish("news", "with \"quotes\"\n", "1").unwrap();
+    assert_eq!(world.events(socket)[0]["event"], "with \"quotes\"\n");
+}
+
+#[test]
+fn an_excluded_socket_hears_nothing_and_all_others_do() {
+    let mut world = Loop::new(app());
+    let (one, other) = (world.open().unwrap(), world.open().unwrap());
+    world.subscribe(one, "news", None);
+    world.subscribe(other, "news", None);
+    world.publish_but("news", "e", "1", Some(world.id(one))).unwrap();
+    assert_eq!(world.got(one), [""; 0]);
+    assert_eq!(world.got(other), [r#"{"event":"e","channel":"news","data":1}"#]);
+}
+
+#[test]
+fn private_and_encrypted_channels_want_the_applications_signature() {
+    for channel in
+        ["private-a", "private-encrypted-a", "private-cache-a", "private-encrypted-cache-a"]
+    {
+        let mut world = Loop::new(app());
+        let (socket, other) = (world.open().unwrap(), world.open().unwrap());
+        world.got(socket);
+
+        world.says(socket, &subscribe(channel));
+        assert_eq!(error_of(&world.events(socket)), ("AuthError".to_owned(), 401));
+
+        let foreign = [
+            world.signed_subscribe(other, channel, None)["data"]["auth"].clone(),
+            world.signed_subscribe(socket, "private-b", None)["data"]["auth"].clone(),
+            json!("key:0000"),
+            json!(""),
+            json!(
+                auth::sign_subscription(&world.app, world.id(socket), channel, None)
+                    .replace("key:", "other:")
+            ),
+        ];
+        for auth in foreign {
+            let text =
+                json!({"event": "pusher:subscribe", "data": {"channel": channel, "auth": auth}});
+            world.says(socket, &text.to_string());
+            assert_eq!(error_of(&world.events(socket)), ("AuthError".to_owned(), 401), "{auth}");
+        }
+        world.publish(channel, "secret", "1").unwrap();
+        assert_eq!(world.events(socket), [Value::Null; 0]);
+
+        assert_eq!(world.subscribe(socket, channel, None)[0], succeeded(channel));
+        world.publish(channel, "secret", "1").unwrap();
+        assert_eq!(world.events(socket).last().unwrap()["event"], "secret");
+    }
+}
+
+#[test]
+fn a_private_channel_takes_channel_data_signed_or_not() {
+    let mut world = Loop::new(app());
+    let (one, other) = (world.open().unwrap(), world.open().unwrap());
+    assert_eq!(world.subscribe(one, "private-a", Some("whatever")), [succeeded("private-a")]);
+    world.got(other);
+    let mut text = world.signed_subscribe(other, "private-a", None);
+    text["data"]["channel_data"] = "whatever".into();
+    world.says(other, &text.to_string());
+    assert_eq!(world.events(other), [succeeded("private-a")]);
+}
+
+#[test]
+fn names_that_are_none_are_refused_with_400() {
+    let mut app = app();
+    app.limits.channel_name = 10;
+    let mut world = Loop::new(app);
+    let socket = world.open().unwrap();
+    for name in ["", "a b", "#a", "ä", "a/b", "12345678901", "a\n"] {
+        let answer = world.subscribe(socket, name, None);
+        assert_eq!(error_of(&answer), ("InvalidSubscription".to_owned(), 400), "{name}");
+        assert_eq!(answer[0]["channel"], name);
+    }
+    assert_eq!(world.subscribe(socket, "1234567890", None), [succeeded("1234567890")]);
+}
+
+#[test]
+fn subscribing_twice_is_an_error_that_changes_nothing() {
+    let mut world = Loop::new(app());
+    let socket = world.open().unwrap();
+    world.subscribe(socket, "news", None);
+    let answer = world.subscribe(socket, "news", None);
+    assert_eq!(answer[0]["event"], "pusher:error");
+    world.publish("news", "e", "1").unwrap();
+    assert_eq!(world.got(socket).len(), 1);
+    let report = world.channels.registry().channel(&world.app, "news", world.now).unwrap();
+    assert_eq!(report.subscription_count, 1);
+    world.unsubscribe(socket, "news");
+    assert!(world.channels.registry().is_empty());
+}
+
+#[test]
+fn one_subscription_more_than_a_connection_may_have_is_refused() {
+    let mut app = app();
+    app.limits.subscriptions = 2;
+    let mut world = Loop::new(app);
+    let socket = world.open().unwrap();
+    world.subscribe(socket, "a", None);
+    world.subscribe(socket, "b", None);
+    assert_eq!(error_of(&world.subscribe(socket, "c", None)), ("LimitReached".to_owned(), 403));
+    world.unsubscribe(socket, "a");
+    assert_eq!(world.subscribe(socket, "c", None), [succeeded("c")]);
+}
+
+#[test]
+fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
+    for channel in ["cache-a", "private-cache-a", "private-encrypted-cache-a", "presence-cache-a"] {
+        let diary = Arc::new(Diary::default());
+        let mut world = Loop::observed(app(), Arc::<Diary>::clone(&diary));
+        let member = channel.starts_with("presence").then_some(r#"{"user_id":"1"}"#);
+        let miss = json!({"event": "pusher:cache_miss", "channel": channel});
+
+        let first = world.open().unwrap();
+        assert_eq!(world.subscribe(first, channel, member)[1..], std::slice::from_ref(&miss)[..]);
+        assert!(diary.read().contains(&format!("{channel} missed")));
+        world.close(first);
+
+        world.publish(channel, "old", r#""1""#).unwrap();
+        world.publish(channel, "new", r#""{\"a\":2}""#).unwrap();
+        let second = world.open().unwrap();
+        let cached = json!({"event": "new", "channel": channel, "data": {"a": 2}});
+        assert_eq!(world.subscribe(second, channel, member)[1..], [cached]);
+        assert!(!diary.read().contains(&format!("{channel} missed")));
+
+        // With Pusher 30 minutes.
+        world.close(second);
+        world.now = world.now + Duration::from_mins(30);
+        let third = world.open().unwrap();
+        assert_eq!(world.subscribe(third, channel, member)[1..], [miss]);
+    }
+}
+
+#[test]
+fn what_a_cache_channel_keeps_is_reported_and_forgotten_in_time() {
+    let mut world = Loop::new(app());
+    world.publish("cache-a", "e", r#""x""#).unwrap();
+    world.pass(Duration::from_mins(1));
+    let report = world.channels.registry().channel(&world.app, "cache-a", world.now).unwrap();
+    let cache = report.cache.unwrap();
+    assert_eq!((&*cache.data, cache.remaining), (r#""x""#, Duration::from_mins(29)));
+    assert!(world.channels.registry().channels(&world.app, "", world.now).is_empty());
+    world.publish("cache-a", "e", r#""y""#).unwrap();
+    world.pass(Duration::from_mins(29));
+    assert_eq!(world.channels.records().channels, 1);
+    world.pass(Duration::from_mins(1));
+    assert_eq!(world.channels.records().channels, 0);
+}
+
+#[test]
+fn subscribers_are_told_how_many_they_are_if_the_application_wants_it() {
+    let mut app = app();
+    app.rights.subscription_count = true;
+    let diary = Arc::new(Diary::default());
+    let mut world = Loop::observed(app, Arc::<Diary>::clone(&diary));
+    let count = |count| json!({"event": "pusher_internal:subscription_count", "channel": "news", "data": {"subscription_count": count}});
+    let (one, other) = (world.open().unwrap(), world.open().unwrap());
+    assert_eq!(world.subscribe(one, "news", None), [succeeded("news"), count(1)]);
+    assert_eq!(world.subscribe(other, "news", None), [succeeded("news"), count(2)]);
+    assert_eq!(world.events(one), [count(2)]);
+    world.close(other);
+    assert_eq!(world.events(one), [count(1)]);
+    world.close(one);
+    assert_eq!(
+        diary.read(),
+        ["news occupied", "news 1", "news 2", "news 1", "news vacated", "news 0"]
+    );
+}
+
+#[test]
+fn many_subscribers_are_told_their_number_every_five_seconds() {
+    let mut app = app();
+    app.rights.subscription_count = true;
+    let mut world = Loop::new(app);
+    world.now = world.now + Duration::from_secs(100);
+    let first = world.open().unwrap();
+    world.subscribe(first, "news", None);
+    for _ in 0..300 {
+        let socket = world.open().unwrap();
+        world.says(socket, &subscribe("news"));
+    }
+    let told = world.events(first);
+    assert_eq!(told.len(), 100 - 1, "each up to a hundred, then none for five seconds");
+    assert_eq!(told.last().unwrap()["data"]["subscription_count"], 100);
+    world.pass(Duration::from_secs(5));
+    let told = world.events(first);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["data"]["subscription_count"], 301);
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.events(first), [Value::Null; 0]);
+}
+
+#[test]
+fn a_channel_has_no_more_events_a_second_than_it_may() {
+    let mut app = app();
+    app.limits.channel_events = Some(3);
+    let mut world = Loop::new(app);
+    let socket = world.open().unwrap();
+    world.subscribe(socket, "news", None);
+    let refused = Err(PublishRefused::TooOften { limit: 3 });
+    for channel in ["news", "unheard"] {
+        for _ in 0..3 {
+            world.publish(channel, "e", "1").unwrap();
+        }
+        assert_eq!(world.publish(channel, "e", "1"), refused);
+    }
+    assert_eq!(world.got(socket).len(), 3);
+    world.now = world.now + Duration::from_secs(1);
+    world.publish("news", "e", "1").unwrap();
+    world.close(socket);
+    world.pass(Duration::from_secs(2));
+    world.pass(Duration::from_secs(2));
+    assert!(world.channels.registry().is_empty());
+}
+
+#[test]
+fn channels_are_reported_by_prefix_and_only_while_somebody_hears_them() {
+    let mut world = Loop::new(app());
+    let (one, other) = (world.open().unwrap(), world.open().unwrap());
+    for (socket, channel) in [(one, "news"), (other, "news"), (one, "private-a")] {
+        world.subscribe(socket, channel, None);
+    }
+    world.subscribe(one, "presence-a", Some(r#"{"user_id":1}"#));
+    world.subscribe(other, "presence-a", Some(r#"{"user_id":"1"}"#));
+    let registry = world.channels.registry();
+    let mut reports: Vec<_> = registry
+        .channels(&world.app, "", world.now)
+        .into_iter()
+        .map(|report| {
+            (report.name.as_str().to_owned(), report.subscription_count, report.user_count)
+        })
+        .collect();
+    reports.sort();
+    assert_eq!(
+        reports,
+        [
+            ("news".to_owned(), 2, None),
+            ("presence-a".to_owned(), 2, Some(1)),
+            ("private-a".to_owned(), 1, None)
+        ]
+    );
+    assert_eq!(registry.channels(&world.app, "pr", world.now).len(), 2);
+    assert_eq!(registry.channels(&world.app, "x", world.now).len(), 0);
+    assert_eq!(registry.channel(&world.app, "x", world.now), None);
+    let ids: Vec<_> = registry.members(&world.app, "presence-a", world.now);
+    assert_eq!(ids, ["1".into()]);
+}
+
+#[test]
+fn applications_share_no_channels() {
+    let mut one = Loop::new(app());
+    let mut app = app();
+    app.id = "2".into();
+    let mut other = Loop::on(Arc::new(app), one.channels.clone());
+    let (a, b) = (one.open().unwrap(), other.open().unwrap());
+    one.subscribe(a, "news", None);
+    other.subscribe(b, "news", None);
+    one.publish("news", "e", "1").unwrap();
+    assert_eq!(one.got(a).len(), 1);
+    assert_eq!(other.got(b).len(), 0);
+    assert_eq!(one.channels.registry().channels(&one.app, "", one.now).len(), 1);
+}

@@ -1,0 +1,191 @@
+//! Coming back to where one was.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::testing::{Loop, app};
+use crate::{App, History};
+
+fn with_history(events: usize, channels: &[&str]) -> App {
+    let mut app = app();
+    let channels = channels.iter().map(|prefix| (*prefix).into()).collect();
+    app.history = Some(History { events, age: Duration::from_mins(1), channels });
+    app
+}
+
+/// Subscribes from a place in the history, and gives the data of `subscription_succeeded` and the names of events after it.
+fn resume(world: &mut Loop, channel: &str, from: &Value) -> (Value, Vec<String>) {
+    let socket = world.open().unwrap();
+    world.got(socket);
+    let mut text = world.signed_subscribe(socket, channel, None);
+    text["data"]["resume"] = from.clone();
+    world.says(socket, &text.to_string());
+    let mut answer = world.events(socket);
+    let succeeded = answer.remove(0);
+    assert_eq!(succeeded["event"], "pusher_internal:subscription_succeeded");
+    let names = answer.iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect();
+    world.close(socket);
+    (succeeded["data"].clone(), names)
+}
+
+#[test]
+fn events_carry_their_offset_and_what_was_missed_comes_once_and_in_order() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    let answer = world.subscribe(socket, "news", None);
+    let place = answer[0]["data"]["resume"].clone();
+    assert_eq!(place["offset"], 0);
+    assert_eq!(place["epoch"].as_str().unwrap().len(), 16);
+    assert_eq!(answer[0]["data"].get("recovered"), None, "it was not asked");
+
+    world.publish("news", "a", "1").unwrap();
+    assert_eq!(world.got(socket), [r#"{"event":"a","channel":"news","data":1,"offset":1}"#]);
+    world.close(socket);
+    for name in ["b", "c"] {
+        world.publish("news", name, "1").unwrap();
+    }
+    let epoch = &place["epoch"];
+    for (offset, missed) in [(0, &["a", "b", "c"][..]), (1, &["b", "c"]), (2, &["c"]), (3, &[])] {
+        let (data, names) = resume(&mut world, "news", &json!({"epoch": epoch, "offset": offset}));
+        assert_eq!(data, json!({"resume": {"epoch": epoch, "offset": 3}, "recovered": true}));
+        assert_eq!(names, missed);
+    }
+    let counters = world.channels.statistics().of(&world.app.id);
+    assert_eq!((counters.recovered.get(), counters.not_recovered.get()), (4, 0));
+}
+
+#[test]
+fn a_place_that_is_not_in_the_history_is_not_recovered_and_nothing_is_made_up() {
+    let mut world = Loop::new(with_history(2, &[]));
+    let socket = world.open().unwrap();
+    let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
+    let epoch = place["epoch"].clone();
+    for name in ["a", "b", "c"] {
+        world.publish("news", name, "1").unwrap();
+    }
+    let mut recovers = |from: Value| {
+        let (data, names) = resume(&mut world, "news", &from);
+        assert_eq!(data["resume"], json!({"epoch": epoch, "offset": 3}));
+        (data["recovered"].clone(), names.len())
+    };
+    assert_eq!(recovers(json!({"epoch": epoch, "offset": 1})), (json!(true), 2));
+    assert_eq!(recovers(json!({"epoch": epoch, "offset": 0})), (json!(false), 0), "a is not kept");
+    assert_eq!(
+        recovers(json!({"epoch": epoch, "offset": 4})),
+        (json!(false), 0),
+        "from the future"
+    );
+    assert_eq!(recovers(json!({"epoch": epoch, "offset": u64::MAX})), (json!(false), 0));
+    assert_eq!(recovers(json!({"epoch": "0000000000000000", "offset": 2})), (json!(false), 0));
+    // What is no place at all was not asked in earnest.
+    for nonsense in [
+        json!(null),
+        json!({}),
+        json!([]),
+        json!("x"),
+        json!({"epoch": 1, "offset": 2}),
+        json!({"epoch": epoch, "offset": -1}),
+    ] {
+        assert_eq!(recovers(nonsense), (Value::Null, 0));
+    }
+}
+
+#[test]
+fn events_are_forgotten_in_time_and_with_the_last_one_the_channel() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
+    world.publish("news", "a", "1").unwrap();
+    world.pass(Duration::from_secs(30));
+    world.publish("news", "b", "1").unwrap();
+    world.close(socket);
+    world.pass(Duration::from_secs(30));
+    let from = |offset: u32| json!({"epoch": place["epoch"], "offset": offset});
+    assert_eq!(resume(&mut world, "news", &from(0)).0["recovered"], false);
+    assert_eq!(resume(&mut world, "news", &from(1)).1, ["b"]);
+    world.pass(Duration::from_secs(30));
+    assert!(world.channels.registry().is_empty());
+    let (data, _) = resume(&mut world, "news", &from(2));
+    assert_eq!(data["recovered"], false);
+    assert_ne!(data["resume"]["epoch"], place["epoch"], "a new beginning has a new epoch");
+}
+
+#[test]
+fn while_somebody_listens_the_place_goes_on_without_events() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
+    world.publish("news", "a", "1").unwrap();
+    world.now = world.now + Duration::from_hours(1);
+    world.channels.tick(world.now);
+    let from = json!({"epoch": place["epoch"], "offset": 1});
+    assert_eq!(resume(&mut world, "news", &from).0["recovered"], true);
+}
+
+#[test]
+fn only_the_channels_that_were_asked_for_have_a_history() {
+    let mut world = Loop::new(with_history(10, &["private-", "cache-"]));
+    let socket = world.open().unwrap();
+    assert_eq!(world.subscribe(socket, "news", None)[0]["data"], json!({}));
+    assert_eq!(world.subscribe(socket, "private-a", None)[0]["data"]["resume"]["offset"], 0);
+    world.publish("news", "a", "1").unwrap();
+    assert_eq!(world.got(socket), [r#"{"event":"a","channel":"news","data":1}"#]);
+    let (data, names) = resume(&mut world, "news", &json!({"epoch": "0", "offset": 0}));
+    assert_eq!((data, names.len()), (json!({"recovered": false}), 0));
+}
+
+#[test]
+fn what_clients_say_to_each_other_is_not_kept() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let (one, other) = (world.open().unwrap(), world.open().unwrap());
+    world.subscribe(one, "private-a", None);
+    let place = world.subscribe(other, "private-a", None)[0]["data"]["resume"].clone();
+    world.says(one, r#"{"event":"client-a","channel":"private-a","data":1}"#);
+    assert_eq!(world.got(other), [r#"{"event":"client-a","channel":"private-a","data":1}"#]);
+    let (data, names) = resume(&mut world, "private-a", &place);
+    assert_eq!((&data["recovered"], names.len()), (&json!(true), 0));
+}
+
+#[test]
+fn whoever_did_not_want_to_hear_an_event_does_not_hear_it_on_its_next_connection() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let socket = world.open().unwrap();
+    let place = world.subscribe(socket, "news", None)[0]["data"]["resume"].clone();
+    let id = world.id(socket).to_string();
+    world.publish_but("news", "mine", "1", Some(world.id(socket))).unwrap();
+    world.publish("news", "yours", "1").unwrap();
+    let mut from = json!({"epoch": place["epoch"], "offset": 0});
+    assert_eq!(resume(&mut world, "news", &from).1, ["mine", "yours"]);
+    from["socket_id"] = id.into();
+    assert_eq!(resume(&mut world, "news", &from).1, ["yours"]);
+}
+
+#[test]
+fn a_cache_channel_gives_its_last_event_only_to_those_who_did_not_get_it_anyway() {
+    let mut world = Loop::new(with_history(10, &[]));
+    world.publish("cache-a", "a", "1").unwrap();
+    let (data, names) = resume(&mut world, "cache-a", &Value::Null);
+    assert_eq!(names, ["a"]);
+    let epoch = &data["resume"]["epoch"];
+    assert_eq!(resume(&mut world, "cache-a", &json!({"epoch": epoch, "offset": 0})).1, ["a"]);
+    assert_eq!(resume(&mut world, "cache-a", &json!({"epoch": epoch, "offset": 1})).1, [""; 0]);
+    assert_eq!(resume(&mut world, "cache-a", &json!({"epoch": "0", "offset": 1})).1, ["a"]);
+}
+
+#[test]
+fn members_and_the_place_are_told_together() {
+    let mut world = Loop::new(with_history(10, &[]));
+    let (one, other) = (world.open().unwrap(), world.open().unwrap());
+    let data = world.subscribe(one, "presence-a", Some(r#"{"user_id":"1"}"#))[0]["data"].clone();
+    assert_eq!(data["presence"]["count"], 1);
+    assert_eq!(data["resume"]["offset"], 0);
+    world.subscribe(other, "presence-a", Some(r#"{"user_id":"2"}"#));
+    assert_eq!(
+        world.events(one)[0].get("offset"),
+        None,
+        "comings and goings are no events of the application"
+    );
+    world.publish("presence-a", "a", "1").unwrap();
+    assert_eq!(world.events(one)[0]["offset"], 1);
+}

@@ -1,0 +1,247 @@
+//! Users who have signed in, and who wants to know of them.
+//!
+//! Invariants
+//! - A user is online while one of its sockets is, on whichever node; whoever watches it is told once when that begins and once when it ends.
+//! - A user that is not online and that nobody watches is gone, and its memory with it.
+//! - Users are found by a hash with a random key; each shard's lock is held for one user's record and for putting deliveries into inboxes.
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::{Entry, OccupiedEntry};
+
+use crate::app::App;
+use crate::close::Close;
+use crate::delivery::{Delivery, Seat};
+use crate::message;
+use crate::peers::{News, NodeId, Origin, Peers};
+use crate::registry::Outlets;
+use crate::statistics::{Counters, Statistics};
+
+/// Parts that are locked apart from each other.
+const SHARDS: usize = 32;
+
+/// All users of all applications who are online or watched.
+#[derive(Debug)]
+pub(crate) struct Users {
+    shards: Box<[Mutex<Shard>]>,
+    random: RandomState,
+}
+
+type Shard = HashTable<Box<User>>;
+
+/// Whom one application's users are told of by, and through what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach<'a> {
+    pub(crate) app: &'a Arc<App>,
+    pub(crate) outlets: &'a Outlets,
+    pub(crate) peers: Option<&'a dyn Peers>,
+    pub(crate) counters: &'a Counters,
+}
+
+#[derive(Debug)]
+struct User {
+    hash: u64,
+    app: Arc<App>,
+    id: Arc<str>,
+    /// Its sockets on this node.
+    seats: HashSet<Seat>,
+    /// Other nodes with sockets of it.
+    nodes: Vec<Origin>,
+    /// Sockets on this node of users who watch it.
+    watchers: HashSet<Seat>,
+}
+
+impl Users {
+    /// Nobody.
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), random: RandomState::new() }
+    }
+
+    /// A socket is this user's from now on.
+    pub(crate) fn sign_in(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) {
+        self.with(reach.app, id, |user| {
+            user.changing(reach, |user| user.seats.insert(seat));
+        });
+    }
+
+    /// A socket is this user's no more.
+    pub(crate) fn sign_out(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) {
+        self.with(reach.app, id, |user| {
+            user.changing(reach, |user| user.seats.remove(&seat));
+        });
+    }
+
+    /// A socket wants to know of this user from now on. True when the user is online.
+    pub(crate) fn watch(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) -> bool {
+        self.with(reach.app, id, |user| {
+            user.watchers.insert(seat);
+            user.is_online()
+        })
+    }
+
+    /// A socket does not want to know of this user any more.
+    pub(crate) fn unwatch(&self, reach: &Reach<'_>, id: &Arc<str>, seat: Seat) {
+        self.with(reach.app, id, |user| user.watchers.remove(&seat));
+    }
+
+    /// Ends all connections of a user on this node.
+    pub(crate) fn terminate(&self, reach: &Reach<'_>, id: &str) {
+        let app = &reach.app.id;
+        let hash = self.hash(app, id);
+        let shard = self.shard(hash);
+        let Some(user) = shard.find(hash, |user| user.is(app, id)) else { return };
+        for seat in &user.seats {
+            let Close { code, reason } = Close::TERMINATED;
+            let delivery = Delivery::Close { seat: *seat, code, reason };
+            reach.outlets.put(seat.event_loop, delivery, reach.counters);
+        }
+    }
+
+    /// Another node told of a user.
+    pub(crate) fn hear(&self, reach: &Reach<'_>, from: Origin, news: &News<'_>) {
+        match *news {
+            News::Online { user_id } => self.with(reach.app, user_id, |user| {
+                user.changing(reach, |user| {
+                    user.nodes.retain(|known| known.node != from.node);
+                    user.nodes.push(from);
+                });
+            }),
+            News::Offline { user_id } => self.with(reach.app, user_id, |user| {
+                user.changing(reach, |user| user.nodes.retain(|known| known.node != from.node));
+            }),
+            News::Terminated { user_id } => self.terminate(reach, user_id),
+            _ => {}
+        }
+    }
+
+    /// Forgets what another node told of users in other rounds than `round`.
+    pub(crate) fn forget_node(
+        &self,
+        node: NodeId,
+        round: Option<u32>,
+        outlets: &Outlets,
+        statistics: &Statistics,
+    ) {
+        let is_old = |known: &Origin| known.node == node && Some(known.round) != round;
+        for shard in &self.shards {
+            let found: Vec<_> = {
+                let shard = lock(shard);
+                let old = shard.iter().filter(|user| user.nodes.iter().any(is_old));
+                old.map(|user| (Arc::clone(&user.app), Arc::clone(&user.id))).collect()
+            };
+            for (app, id) in found {
+                let counters = statistics.of(&app.id);
+                let reach = Reach { app: &app, outlets, peers: None, counters: &counters };
+                self.with(&app, &id, |user| {
+                    user.changing(&reach, |user| user.nodes.retain(|known| !is_old(known)));
+                });
+            }
+        }
+    }
+
+    /// Tells other nodes which users have sockets on this one.
+    pub(crate) fn tell_all(&self, peers: &dyn Peers) {
+        for shard in &self.shards {
+            for user in lock(shard).iter().filter(|user| !user.seats.is_empty()) {
+                peers.tell(&user.app, &News::Online { user_id: &user.id });
+            }
+        }
+    }
+
+    /// How many users there are a record of.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    fn hash(&self, app: &str, id: &str) -> u64 {
+        self.random.hash_one((app, id))
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        // The table uses the lowest and the highest bits.
+        lock(&self.shards[(hash >> 32) as usize % SHARDS])
+    }
+
+    /// Does something with a user's record, which is made if there is none, and is gone when nothing needs it after that.
+    fn with<T>(&self, app: &Arc<App>, id: &Arc<str>, act: impl FnOnce(&mut User) -> T) -> T {
+        let hash = self.hash(&app.id, id);
+        let mut shard = self.shard(hash);
+        let mut found = match shard.entry(hash, |user| user.is(&app.id, id), |user| user.hash) {
+            Entry::Occupied(found) => found,
+            Entry::Vacant(vacant) => vacant.insert(Box::new(User {
+                hash,
+                app: Arc::clone(app),
+                id: Arc::clone(id),
+                seats: HashSet::new(),
+                nodes: Vec::new(),
+                watchers: HashSet::new(),
+            })),
+        };
+        let result = act(found.get_mut());
+        if found.get().is_needless() {
+            remove(found);
+        }
+        result
+    }
+}
+
+impl User {
+    fn is(&self, app: &str, id: &str) -> bool {
+        *self.id == *id && *self.app.id == *app
+    }
+
+    fn is_online(&self) -> bool {
+        !self.seats.is_empty() || !self.nodes.is_empty()
+    }
+
+    fn is_needless(&self) -> bool {
+        !self.is_online() && self.watchers.is_empty()
+    }
+
+    /// Changes where the user is, and tells those whom it concerns what came of it.
+    fn changing<T>(&mut self, reach: &Reach<'_>, change: impl FnOnce(&mut Self) -> T) {
+        let (was_here, was_online) = (!self.seats.is_empty(), self.is_online());
+        change(self);
+        let (is_here, is_online) = (!self.seats.is_empty(), self.is_online());
+        if let Some(peers) = reach.peers.filter(|_| was_here != is_here) {
+            let user_id = &self.id;
+            let news = if is_here { News::Online { user_id } } else { News::Offline { user_id } };
+            peers.tell(reach.app, &news);
+        }
+        if was_online != is_online {
+            self.tell_watchers(if is_online { "online" } else { "offline" }, reach);
+        }
+    }
+
+    /// One delivery for each event loop with watchers.
+    fn tell_watchers(&self, name: &str, reach: &Reach<'_>) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let message = message::watchlist_event(name, std::iter::once(&*self.id));
+        let mut seats: Vec<Seat> = self.watchers.iter().copied().collect();
+        seats.sort_unstable();
+        for of_one in seats.chunk_by(|one, other| one.event_loop == other.event_loop) {
+            let Some(first) = of_one.first() else { continue };
+            let delivery = Delivery::Seats { seats: of_one.to_vec(), message: message.clone() };
+            reach.outlets.put(first.event_loop, delivery, reach.counters);
+        }
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a record out, and gives memory back when most of the table is not used.
+fn remove(found: OccupiedEntry<'_, Box<User>>) {
+    let (_, vacant) = found.remove();
+    let table = vacant.into_table();
+    if table.capacity() > 32 && table.len() * 8 < table.capacity() {
+        table.shrink_to(table.len() * 2, |user| user.hash);
+    }
+}

@@ -1,0 +1,345 @@
+//! What is to be told, by endpoint, in order: batches, retries, and what goes into the spool.
+//!
+//! Knows neither sockets nor clocks nor files: [`Queue::poll`] says what to do, [`Queue::done`] hears how it went.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Options;
+use super::intake::Note;
+use super::settling::Settling;
+use super::spool::{Kept, Record};
+use crate::moment::{Moment, UnixTime};
+
+/// A batch on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BatchId(u64);
+
+/// How a batch fared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The application has it: a status of 200 to 299.
+    Taken,
+    /// It has not, or nobody knows.
+    Failed,
+    /// It never will: there is no such application or endpoint any more.
+    Gone,
+}
+
+/// A batch to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) id: BatchId,
+    pub(super) app: Arc<str>,
+    pub(super) target: Arc<str>,
+    pub(super) body: Arc<str>,
+}
+
+/// What is to be done now, in this order: the file first, then the sending.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// For the end of the spool.
+    pub(super) append: Vec<u8>,
+    /// To be sent. Each is answered by [`Queue::done`].
+    pub(super) send: Vec<Batch>,
+    /// When to ask again, if nothing happens before.
+    pub(super) wake: Option<Moment>,
+}
+
+/// Numbers since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Events that applications have taken.
+    pub delivered: u64,
+    /// Batches that were not taken at once.
+    pub failures: u64,
+    /// Events given up after [`Options::patience`], or because nobody wants them any more.
+    pub given_up: u64,
+    /// Events dropped because more waited than may be kept.
+    pub overflowed: u64,
+    /// Events that wait.
+    pub waiting: u64,
+}
+
+/// An endpoint, now and after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Address {
+    app: Arc<str>,
+    target: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Event {
+    sequence: u64,
+    since: Moment,
+    json: Box<str>,
+}
+
+/// The events of one endpoint, in order; the first of them are those of the batch.
+#[derive(Debug, Default)]
+struct Line {
+    events: VecDeque<Event>,
+    bytes: usize,
+    batch: Option<Flight>,
+}
+
+/// A batch that was made, until it is taken or given up.
+#[derive(Debug)]
+struct Flight {
+    id: BatchId,
+    body: Arc<str>,
+    events: usize,
+    first_sent: Moment,
+    pause: Duration,
+    /// None while it is on its way.
+    again: Option<Moment>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Queue {
+    options: Options,
+    settling: Settling,
+    lines: BTreeMap<Address, Line>,
+    append: Vec<u8>,
+    next_batch: u64,
+    next_sequence: u64,
+    report: Report,
+    ending: bool,
+}
+
+impl Queue {
+    /// With what the spool has kept from before.
+    pub fn new(options: Options, kept: Vec<Kept>, now: Moment) -> Self {
+        let settling = Settling::new(options.settling);
+        let mut queue = Self {
+            options,
+            settling,
+            lines: BTreeMap::new(),
+            append: Vec::new(),
+            next_batch: 0,
+            next_sequence: 0,
+            report: Report::default(),
+            ending: false,
+        };
+        for event in kept {
+            queue.next_sequence = queue.next_sequence.max(event.sequence + 1);
+            let address = Address { app: event.app.into(), target: event.target.into() };
+            queue.push(
+                address,
+                Event { sequence: event.sequence, since: now, json: event.json.into() },
+            );
+        }
+        queue
+    }
+
+    /// Takes what happened.
+    pub(super) fn take(&mut self, notes: Vec<Note>, now: Moment) {
+        for note in notes {
+            if let Some(note) = self.settling.add(note, now) {
+                self.accept(&note, now);
+            }
+        }
+        if self.ending {
+            self.end(now);
+        }
+    }
+
+    /// From now on nothing settles and nothing gathers: the process ends.
+    pub fn end(&mut self, now: Moment) {
+        self.ending = true;
+        while let Some(note) = self.settling.give_up() {
+            self.accept(&note, now);
+        }
+    }
+
+    fn accept(&mut self, note: &Note, now: Moment) {
+        let mut json: Option<String> = None;
+        for endpoint in note
+            .endpoints
+            .iter()
+            .filter(|endpoint| endpoint.wants(note.what.topic(), &note.channel))
+        {
+            let json = json.get_or_insert_with(|| note.what.json(&note.channel));
+            let sequence = self.next_sequence;
+            self.next_sequence += 1;
+            Record::Event { sequence, app: &note.app, target: &endpoint.target, json }
+                .write(&mut self.append);
+            let address =
+                Address { app: Arc::clone(&note.app), target: Arc::clone(&endpoint.target) };
+            self.push(address, Event { sequence, since: now, json: json.as_str().into() });
+        }
+    }
+
+    fn push(&mut self, address: Address, event: Event) {
+        let line = self.lines.entry(address).or_default();
+        line.bytes += event.json.len();
+        line.events.push_back(event);
+        self.report.waiting += 1;
+        while line.bytes > self.options.kept {
+            // What is on its way stays: it may have arrived.
+            let oldest = line.batch.as_ref().map_or(0, |flight| flight.events);
+            let Some(dropped) = line.events.remove(oldest) else { break };
+            line.bytes -= dropped.json.len();
+            self.report.waiting -= 1;
+            self.report.overflowed += 1;
+            Record::Dropped { sequence: dropped.sequence }.write(&mut self.append);
+        }
+    }
+
+    /// What is to be done.
+    pub fn poll(&mut self, now: Moment, unix: UnixTime) -> Step {
+        while let Some(note) = self.settling.settled(now) {
+            self.accept(&note, now);
+        }
+        let mut step = Step { wake: self.settling.wake(), ..Step::default() };
+        let mut wake = |at: Moment| step.wake = Some(step.wake.map_or(at, |before| before.min(at)));
+        for (address, line) in &mut self.lines {
+            let body = match &mut line.batch {
+                Some(flight) => match flight.again {
+                    None => continue,
+                    Some(again) if again > now => {
+                        wake(again);
+                        continue;
+                    }
+                    Some(_) => {
+                        flight.again = None;
+                        Arc::clone(&flight.body)
+                    }
+                },
+                None => match ready(line, &self.options, self.ending, now) {
+                    Ready::Nothing => continue,
+                    Ready::At(at) => {
+                        wake(at);
+                        continue;
+                    }
+                    Ready::Events(count) => {
+                        let body = body(line.events.iter().take(count), unix);
+                        line.batch = Some(Flight {
+                            id: BatchId(self.next_batch),
+                            body: Arc::clone(&body),
+                            events: count,
+                            first_sent: now,
+                            pause: self.options.first_pause,
+                            again: None,
+                        });
+                        self.next_batch += 1;
+                        body
+                    }
+                },
+            };
+            let Some(flight) = &line.batch else { continue };
+            let (app, target) = (Arc::clone(&address.app), Arc::clone(&address.target));
+            step.send.push(Batch { id: flight.id, app, target, body });
+        }
+        step.append = mem::take(&mut self.append);
+        step
+    }
+
+    /// Hears how a batch fared. One that nobody waits for is passed over.
+    pub fn done(&mut self, id: BatchId, outcome: Outcome, now: Moment) {
+        let line = self.lines.iter_mut().find(|(_, line)| {
+            line.batch.as_ref().is_some_and(|flight| flight.id == id && flight.again.is_none())
+        });
+        let Some((address, line)) = line else { return };
+        let Some(flight) = &mut line.batch else { return };
+        let events = flight.events as u64;
+        match outcome {
+            Outcome::Taken => self.report.delivered += events,
+            Outcome::Failed => {
+                self.report.failures += 1;
+                let last = flight.first_sent + self.options.patience;
+                if now < last {
+                    flight.again = Some((now + flight.pause).min(last));
+                    flight.pause = (flight.pause * 2).min(self.options.longest_pause);
+                    return;
+                }
+                self.report.given_up += events;
+            }
+            Outcome::Gone => self.report.given_up += events,
+        }
+        self.report.waiting -= events;
+        let mut last = 0;
+        for event in line.events.drain(..flight.events) {
+            line.bytes -= event.json.len();
+            last = event.sequence;
+        }
+        Record::Done { sequence: last, app: &address.app, target: &address.target }
+            .write(&mut self.append);
+        line.batch = None;
+        if line.events.is_empty() {
+            let address = address.clone();
+            self.lines.remove(&address);
+        }
+    }
+
+    /// All that waits, as a spool of its own: what the file is replaced by when much of it is done.
+    pub(super) fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (address, line) in &self.lines {
+            for event in &line.events {
+                let Address { app, target } = address;
+                Record::Event { sequence: event.sequence, app, target, json: &event.json }
+                    .write(&mut out);
+            }
+        }
+        out
+    }
+
+    /// Bytes of events that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.lines.values().map(|line| line.bytes).sum()
+    }
+
+    /// Is nothing left, not even a batch on its way?
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.append.is_empty() && self.settling.wake().is_none()
+    }
+
+    /// How long the end of the process may wait.
+    pub(super) fn linger(&self) -> Duration {
+        self.options.linger
+    }
+
+    /// Numbers.
+    pub fn report(&self) -> Report {
+        self.report
+    }
+}
+
+enum Ready {
+    Nothing,
+    At(Moment),
+    Events(usize),
+}
+
+/// How many events the next batch has.
+fn ready(line: &Line, options: &Options, ending: bool, now: Moment) -> Ready {
+    let Some(first) = line.events.front() else { return Ready::Nothing };
+    let mut bytes = 0;
+    let fitting = line.events.iter().take(options.batch_events.max(1)).take_while(|event| {
+        bytes += event.json.len() + 1;
+        bytes <= options.batch_bytes
+    });
+    let count = fitting.count().max(1);
+    let full = count < line.events.len() || count >= options.batch_events;
+    let gathered = first.since + options.gathering;
+    if full || ending || gathered <= now { Ready::Events(count) } else { Ready::At(gathered) }
+}
+
+fn body<'a>(events: impl Iterator<Item = &'a Event>, unix: UnixTime) -> Arc<str> {
+    let mut body = format!(r#"{{"time_ms":{},"events":["#, unix.millis());
+    for (number, event) in events.enumerate() {
+        if number > 0 {
+            body.push(',');
+        }
+        body.push_str(&event.json);
+    }
+    body.push_str("]}");
+    body.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::*;
+use crate::app::{Limits, Rights, Secret};
+use crate::apps::FixedApps;
+use crate::observer::{Happening, Observer as _};
+use crate::webhook::{Endpoint, Endpoints, Options};
+
+fn app() -> App {
+    App {
+        id: "3".into(),
+        key: "key".into(),
+        secret: Secret::new("secret"),
+        rights: Rights::default(),
+        limits: Limits::default(),
+        history: None,
+    }
+}
+
+#[derive(Debug)]
+struct One;
+
+impl Endpoints for One {
+    fn of(&self, _: &App) -> Arc<[Endpoint]> {
+        Arc::new([Endpoint { target: "there".into(), topics: vec![], channels: vec![] }])
+    }
+}
+
+/// Answers with these outcomes, then takes all; `None` panics.
+#[derive(Debug)]
+struct Listener {
+    outcomes: Mutex<Vec<Option<Outcome>>>,
+    heard: Mutex<Vec<Delivery>>,
+}
+
+impl Listener {
+    fn new(outcomes: impl IntoIterator<Item = Option<Outcome>>) -> Arc<Self> {
+        Arc::new(Self {
+            outcomes: Mutex::new(outcomes.into_iter().collect()),
+            heard: Mutex::default(),
+        })
+    }
+
+    fn bodies(&self) -> Vec<Arc<str>> {
+        self.heard.lock().unwrap().iter().map(|delivery| Arc::clone(&delivery.body)).collect()
+    }
+}
+
+impl Carrier for Listener {
+    fn carry(&self, delivery: Delivery) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        self.heard.lock().unwrap().push(delivery);
+        let mut outcomes = self.outcomes.lock().unwrap();
+        let outcome = if outcomes.is_empty() { Some(Outcome::Taken) } else { outcomes.remove(0) };
+        Box::pin(async move { outcome.expect("the listener was told to panic") })
+    }
+}
+
+struct Running {
+    intake: Arc<Intake>,
+    end: oneshot::Sender<()>,
+    task: JoinSet<Report>,
+}
+
+fn start(folder: &Path, listener: &Arc<Listener>) -> Running {
+    let woken = Arc::new(Notify::new());
+    let notify = Arc::clone(&woken);
+    let intake = Arc::new(Intake::new(Arc::new(One), move || notify.notify_one()));
+    let (spool, kept) = Spool::open(folder).unwrap();
+    let queue = Queue::new(
+        Options { linger: Duration::from_secs(1), ..Options::default() },
+        kept,
+        Moment::default(),
+    );
+    let (end, ended) = oneshot::channel::<()>();
+    let apps = Arc::new(FixedApps::new([app()]));
+    let carrier: Arc<dyn Carrier> = Arc::<Listener>::clone(listener);
+    let mut task = JoinSet::new();
+    task.spawn(run(queue, Some(spool), Arc::clone(&intake), woken, apps, carrier, async move {
+        let _ended = ended.await;
+    }));
+    Running { intake, end, task }
+}
+
+impl Running {
+    fn occupied(&self, channel: &str) {
+        self.intake.happened(&Arc::new(app()), &Happening::Occupied { channel: &channel.into() });
+    }
+
+    async fn end(mut self) -> Report {
+        self.end.send(()).unwrap();
+        self.task.join_next().await.unwrap().unwrap()
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_happens_is_carried_signed_and_again_after_failures_and_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::new([Some(Outcome::Failed), None]);
+    let running = start(folder.path(), &listener);
+    running.occupied("a");
+    until(|| listener.bodies().len() == 3).await;
+    let report = running.end().await;
+    assert_eq!((report.delivered, report.failures, report.waiting), (1, 2, 0));
+    let heard = listener.heard.lock().unwrap();
+    let [first, second, third] = &**heard else { panic!("{heard:?}") };
+    assert!(first.body == second.body && second.body == third.body);
+    assert_eq!(first.signature, auth::sign(&first.app.secret, first.body.as_bytes()));
+    assert!(first.body.ends_with(r#""events":[{"name":"channel_occupied","channel":"a"}]}"#));
+    assert_eq!((&*first.app.key, &*first.target), ("key", "there"));
+}
+
+#[tokio::test]
+async fn what_could_not_be_told_is_told_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let deaf = Listener::new([Some(Outcome::Failed), Some(Outcome::Failed), Some(Outcome::Failed)]);
+    let running = start(folder.path(), &deaf);
+    running.occupied("a");
+    until(|| !deaf.bodies().is_empty()).await;
+    running.occupied("b");
+    let channel: Arc<str> = "c".into();
+    running.intake.happened(&Arc::new(app()), &Happening::Vacated { channel: &channel });
+    assert_eq!(running.end().await.waiting, 3);
+
+    let listener = Listener::new([]);
+    let running = start(folder.path(), &listener);
+    until(|| !listener.bodies().is_empty()).await;
+    assert_eq!(running.end().await.delivered, 3);
+    let bodies = listener.bodies();
+    let names = [
+        "channel_occupied\",\"channel\":\"a",
+        "channel_occupied\",\"channel\":\"b",
+        "channel_vacated\",\"channel\":\"c",
+    ];
+    let places: Vec<_> = names.iter().map(|name| bodies[0].find(name)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{bodies:?}");
+    assert_eq!(Spool::open(folder.path()).unwrap().1, []);
+}

@@ -1,0 +1,113 @@
+//! What is told only when it has stayed so: a page that is reloaded leaves and comes back within a second.
+//!
+//! Invariants
+//! - Who leaves and is back in time is told of neither way.
+//! - What settles is told in the order in which it began.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::intake::{Note, What};
+use crate::moment::Moment;
+
+/// Of what there can be only one at a time: a channel's end, a member's absence, a channel's count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    app: Arc<str>,
+    channel: Arc<str>,
+    matter: Matter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Matter {
+    Existence,
+    Member(Arc<str>),
+    Count,
+}
+
+/// When it has settled; and the order of those that settle at once.
+type Due = (Moment, u64);
+
+/// Matters that may settle at a time. With more the oldest count as settled.
+const MATTERS: usize = 100_000;
+
+#[derive(Debug)]
+pub(super) struct Settling {
+    time: Duration,
+    due: BTreeMap<Due, (Key, Note)>,
+    keys: HashMap<Key, Due>,
+    next: u64,
+}
+
+impl Settling {
+    pub(super) fn new(time: Duration) -> Self {
+        Self { time, due: BTreeMap::new(), keys: HashMap::new(), next: 0 }
+    }
+
+    /// Takes what happened; gives what is to be told at once.
+    pub(super) fn add(&mut self, note: Note, now: Moment) -> Option<Note> {
+        let key =
+            |matter| Key { app: Arc::clone(&note.app), channel: Arc::clone(&note.channel), matter };
+        match &note.what {
+            What::Occupied => self.came(&key(Matter::Existence), note),
+            What::MemberAdded(user) => self.came(&key(Matter::Member(Arc::clone(user))), note),
+            What::Vacated => self.begin(key(Matter::Existence), note, now),
+            What::MemberRemoved(user) => {
+                self.begin(key(Matter::Member(Arc::clone(user))), note, now)
+            }
+            What::Count(_) => {
+                let key = key(Matter::Count);
+                // The newest number, at the time of the first.
+                let Some((_, waiting)) = self.keys.get(&key).and_then(|due| self.due.get_mut(due))
+                else {
+                    return self.begin(key, note, now);
+                };
+                *waiting = note;
+                None
+            }
+            What::CacheMiss | What::Client(_) => Some(note),
+        }
+    }
+
+    fn came(&mut self, key: &Key, note: Note) -> Option<Note> {
+        match self.keys.remove(key) {
+            Some(due) => {
+                self.due.remove(&due);
+                None
+            }
+            None => Some(note),
+        }
+    }
+
+    fn begin(&mut self, key: Key, note: Note, now: Moment) -> Option<Note> {
+        let due = (now + self.time, self.next);
+        self.next += 1;
+        if let Some(before) = self.keys.insert(key.clone(), due) {
+            self.due.remove(&before);
+        }
+        self.due.insert(due, (key, note));
+        if self.due.len() > MATTERS { self.pop() } else { None }
+    }
+
+    fn pop(&mut self) -> Option<Note> {
+        let (_, (key, note)) = self.due.pop_first()?;
+        self.keys.remove(&key);
+        Some(note)
+    }
+
+    /// The next that has settled.
+    pub(super) fn settled(&mut self, now: Moment) -> Option<Note> {
+        if self.wake()? <= now { self.pop() } else { None }
+    }
+
+    /// The next, settled or not: there will be no later.
+    pub(super) fn give_up(&mut self) -> Option<Note> {
+        self.pop()
+    }
+
+    /// When the next will have settled.
+    pub(super) fn wake(&self) -> Option<Moment> {
+        self.due.first_key_value().map(|((due, _), _)| *due)
+    }
+}

@@ -1,0 +1,363 @@
+//! From bytes to messages.
+//!
+//! What lies whole in the input is unmasked and given out where it lies. What is cut, by the sender into fragments or by the network
+//! anywhere, is gathered in memory of its own, unmasked and checked as it comes.
+
+use std::borrow::Cow;
+
+use super::close::CloseCode;
+use super::deflate::Inflater;
+use super::frame::{Head, MAX_HEAD, Opcode};
+use super::mask;
+
+/// What a client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A text message, whole.
+    Text(Cow<'a, str>),
+    /// A binary message, whole.
+    Binary(Cow<'a, [u8]>),
+    /// To be answered with a pong that carries the same.
+    Ping(Cow<'a, [u8]>),
+    /// An answer to a ping, or a sign of life that nobody asked for.
+    Pong(Cow<'a, [u8]>),
+    /// The client closes, or answers a close. Nothing that comes after it is looked at.
+    Close {
+        /// Why; a client need not say.
+        code: Option<CloseCode>,
+        /// In words.
+        reason: Cow<'a, str>,
+    },
+}
+
+/// What a client may send.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Bytes of one message, compressed and not.
+    pub message: usize,
+    /// permessage-deflate was agreed on.
+    pub deflate: bool,
+}
+
+/// How far one call of [`Decoder::next`] came.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// The next message; without one, the whole input is consumed.
+    pub message: Option<Message<'a>>,
+}
+
+/// Why a socket is closed from this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// It breaks RFC 6455 or RFC 7692: code 1002.
+    #[error("{0}")]
+    Protocol(&'static str),
+    /// A text is not UTF-8, or compressed data are none: code 1007.
+    #[error("{0}")]
+    Data(&'static str),
+    /// The message is larger than the rules allow: code 1009.
+    #[error("the message has more than {limit} bytes")]
+    TooLarge {
+        /// How many are allowed.
+        limit: usize,
+    },
+}
+
+impl Violation {
+    /// The code to close with (RFC 6455, 7.4.1).
+    pub fn code(self) -> CloseCode {
+        match self {
+            Self::Protocol(_) => CloseCode::PROTOCOL,
+            Self::Data(_) => CloseCode::INVALID_DATA,
+            Self::TooLarge { .. } => CloseCode::TOO_LARGE,
+        }
+    }
+}
+
+const NOT_UTF8: Violation = Violation::Data("a text is not UTF-8");
+
+/// One socket's way from bytes to messages. Holds memory only while a message has come in part.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    pending: Option<Box<Pending>>,
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// A head that is not whole.
+    head: [u8; MAX_HEAD],
+    head_length: usize,
+    /// A frame whose payload is not whole, and how much of it was there.
+    frame: Option<(Head, usize)>,
+    /// What was there of it, if it is a control frame.
+    control: Vec<u8>,
+    /// A message of which at least one byte or one frame has come.
+    message: Option<Assembly>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.head_length == 0 && self.frame.is_none() && self.message.is_none()
+    }
+}
+
+/// A message that comes in pieces.
+#[derive(Debug)]
+struct Assembly {
+    text: bool,
+    compressed: bool,
+    bytes: Vec<u8>,
+    /// So many of them are known to be UTF-8; up to three after them may be the start of a character.
+    valid: usize,
+}
+
+impl Assembly {
+    fn append(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        self.bytes.extend_from_slice(payload);
+        if self.text && !self.compressed {
+            let (_, unknown) = self.bytes.split_at(self.valid);
+            match str::from_utf8(unknown) {
+                Ok(text) => self.valid += text.len(),
+                Err(error) if error.error_len().is_none() => self.valid += error.valid_up_to(),
+                Err(_) => return Err(NOT_UTF8),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, rules: Rules, inflater: &mut Inflater) -> Result<Message<'static>, Violation> {
+        let bytes = if self.compressed {
+            inflater.inflate(&self.bytes, rules.message)?
+        } else {
+            self.bytes
+        };
+        if !self.text {
+            return Ok(Message::Binary(Cow::Owned(bytes)));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Message::Text(Cow::Owned(text))),
+            Err(_) => Err(NOT_UTF8),
+        }
+    }
+}
+
+impl Decoder {
+    /// For a socket that has just been upgraded.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Is a message under way, of which something is missing?
+    pub fn is_midway(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Bytes of memory held for what has come in part.
+    pub fn held(&self) -> usize {
+        self.pending.as_ref().map_or(0, |pending| {
+            let message = pending.message.as_ref().map_or(0, |message| message.bytes.capacity());
+            size_of::<Pending>() + pending.control.capacity() + message
+        })
+    }
+
+    /// The next message at the start of `input`. To be called with what is left until there is none; after an error never again.
+    pub fn next<'a>(
+        &mut self,
+        input: &'a mut [u8],
+        rules: Rules,
+        inflater: &mut Inflater,
+    ) -> Result<Step<'a>, Violation> {
+        let total = input.len();
+        let (message, left) = self.advance(input, rules, inflater)?;
+        if self.pending.as_ref().is_some_and(|pending| pending.is_empty()) {
+            self.pending = None;
+        }
+        Ok(Step { consumed: total - left, message })
+    }
+
+    /// The next message, and how many bytes of `input` come after it.
+    fn advance<'a>(
+        &mut self,
+        mut input: &'a mut [u8],
+        rules: Rules,
+        inflater: &mut Inflater,
+    ) -> Result<(Option<Message<'a>>, usize), Violation> {
+        if self.closed {
+            return Ok((None, 0));
+        }
+        loop {
+            let unfinished = self.pending.as_mut().and_then(|pending| pending.frame.take());
+            let (frame, done) = if let Some(frame) = unfinished {
+                frame
+            } else {
+                let (head, length) = self.head(input)?;
+                input = input.split_at_mut(length).1;
+                let Some(head) = head else { return Ok((None, input.len())) };
+                self.allow(head, rules)?;
+                (head, 0)
+            };
+            // The rules bound a data frame's length, RFC 6455 a control frame's: both fit.
+            let missing = usize::try_from(frame.length).expect("bounded by the rules") - done;
+            let here = missing.min(input.len());
+            let (payload, rest) = input.split_at_mut(here);
+            input = rest;
+            mask::apply(payload, frame.mask, done);
+            let whole = here == missing;
+
+            // A control frame always has FIN and never continues anything.
+            let alone = frame.fin && frame.opcode != Opcode::Continuation;
+            let message = if whole && done == 0 && alone {
+                Some(self.at_once(frame, payload, rules, inflater)?)
+            } else {
+                self.gather(frame, done + here, payload, rules, inflater)?
+            };
+            if message.is_some() || !whole {
+                return Ok((message, input.len()));
+            }
+        }
+    }
+
+    /// The head of the next frame if it is whole, and how many bytes of the input it took.
+    fn head(&mut self, input: &[u8]) -> Result<(Option<Head>, usize), Violation> {
+        let Some(pending) = self.pending.as_mut().filter(|pending| pending.head_length > 0) else {
+            if let Some((head, length)) = Head::read(input)? {
+                return Ok((Some(head), length));
+            }
+            if !input.is_empty() {
+                let pending = self.pending.get_or_insert_default();
+                pending.head[..input.len()].copy_from_slice(input);
+                pending.head_length = input.len();
+            }
+            return Ok((None, input.len()));
+        };
+        let started = pending.head_length;
+        let more = input.len().min(MAX_HEAD - started);
+        pending.head[started..started + more].copy_from_slice(&input[..more]);
+        if let Some((head, length)) = Head::read(&pending.head[..started + more])? {
+            pending.head_length = 0;
+            return Ok((Some(head), length - started));
+        }
+        pending.head_length = started + more;
+        Ok((None, more))
+    }
+
+    /// May this frame come now?
+    fn allow(&self, head: Head, rules: Rules) -> Result<(), Violation> {
+        if head.opcode.is_control() {
+            return Ok(());
+        }
+        let open = self.pending.as_ref().and_then(|pending| pending.message.as_ref());
+        match (head.opcode, open) {
+            (Opcode::Continuation, None) => {
+                return Err(Violation::Protocol("nothing is there to continue"));
+            }
+            (Opcode::Text | Opcode::Binary, Some(_)) => {
+                return Err(Violation::Protocol("a message begins inside another"));
+            }
+            _ => {}
+        }
+        if head.compressed && !rules.deflate {
+            return Err(Violation::Protocol("a reserved bit is set"));
+        }
+        let room = rules.message.saturating_sub(open.map_or(0, |message| message.bytes.len()));
+        if head.length > room as u64 {
+            return Err(Violation::TooLarge { limit: rules.message });
+        }
+        Ok(())
+    }
+
+    /// A frame that is a message of its own and lies whole in the input.
+    fn at_once<'a>(
+        &mut self,
+        frame: Head,
+        payload: &'a [u8],
+        rules: Rules,
+        inflater: &mut Inflater,
+    ) -> Result<Message<'a>, Violation> {
+        if frame.opcode.is_control() {
+            return self.control(frame.opcode, Cow::Borrowed(payload));
+        }
+        let text = frame.opcode == Opcode::Text;
+        if frame.compressed {
+            let bytes = inflater.inflate(payload, rules.message)?;
+            return Assembly { text, compressed: false, bytes, valid: 0 }.finish(rules, inflater);
+        }
+        if !text {
+            return Ok(Message::Binary(Cow::Borrowed(payload)));
+        }
+        match str::from_utf8(payload) {
+            Ok(text) => Ok(Message::Text(Cow::Borrowed(text))),
+            Err(_) => Err(NOT_UTF8),
+        }
+    }
+
+    /// A piece of a frame, or a frame that is a piece of a message.
+    fn gather<'a>(
+        &mut self,
+        frame: Head,
+        done: usize,
+        payload: &[u8],
+        rules: Rules,
+        inflater: &mut Inflater,
+    ) -> Result<Option<Message<'a>>, Violation> {
+        let whole = done as u64 == frame.length;
+        let pending = self.pending.get_or_insert_default();
+        if !whole {
+            pending.frame = Some((frame, done));
+        }
+        if frame.opcode.is_control() {
+            pending.control.extend_from_slice(payload);
+            if !whole {
+                return Ok(None);
+            }
+            let payload = std::mem::take(&mut pending.control);
+            return self.control(frame.opcode, Cow::Owned(payload)).map(Some);
+        }
+        let message = pending.message.get_or_insert_with(|| Assembly {
+            text: frame.opcode == Opcode::Text,
+            compressed: frame.compressed,
+            bytes: Vec::new(),
+            valid: 0,
+        });
+        message.append(payload)?;
+        if !(whole && frame.fin) {
+            return Ok(None);
+        }
+        pending.message.take().map(|message| message.finish(rules, inflater)).transpose()
+    }
+
+    fn control<'a>(
+        &mut self,
+        opcode: Opcode,
+        payload: Cow<'a, [u8]>,
+    ) -> Result<Message<'a>, Violation> {
+        match opcode {
+            Opcode::Ping => Ok(Message::Ping(payload)),
+            Opcode::Pong => Ok(Message::Pong(payload)),
+            _ => {
+                self.closed = true;
+                close(&payload)
+            }
+        }
+    }
+}
+
+/// The payload of a close frame (RFC 6455, 5.5.1).
+fn close(payload: &[u8]) -> Result<Message<'static>, Violation> {
+    if payload.is_empty() {
+        return Ok(Message::Close { code: None, reason: Cow::Borrowed("") });
+    }
+    let Some((code, reason)) = payload.split_first_chunk::<2>() else {
+        return Err(Violation::Protocol("a close frame has half a code"));
+    };
+    let Ok(code) = CloseCode::new(u16::from_be_bytes(*code)) else {
+        return Err(Violation::Protocol("a close frame has a code that none may have"));
+    };
+    let Ok(reason) = str::from_utf8(reason) else {
+        return Err(Violation::Data("the reason of a close is not UTF-8"));
+    };
+    Ok(Message::Close { code: Some(code), reason: Cow::Owned(reason.to_owned()) })
+}

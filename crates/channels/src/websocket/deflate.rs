@@ -1,0 +1,239 @@
+//! permessage-deflate (RFC 7692), each message by itself: neither side keeps a context.
+
+use std::fmt;
+
+use bytes::Bytes;
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::decoder::Violation;
+
+/// What ends each message of DEFLATE's blocks and is left out on the wire (RFC 7692, 7.2.1).
+const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
+/// Final frame, RSV1, text.
+const COMPRESSED_TEXT: u8 = 0xc1;
+/// Above the cheapest level messages of this size gain next to nothing.
+const LEVEL: u32 = 1;
+
+/// The answer to an offer that is accepted.
+pub(super) const ACCEPTED: &str =
+    "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+
+/// Is one of the offers of a `Sec-WebSocket-Extensions` field one that can be accepted with [`ACCEPTED`]?
+///
+/// Not those that want a smaller window of the server: one compressed frame goes to all. Nor those with a parameter that RFC 7692 does
+/// not know, twice, or with a value that it may not have (7.1).
+pub(super) fn is_offered(field: &str) -> bool {
+    field.split(',').any(is_acceptable)
+}
+
+fn is_acceptable(offer: &str) -> bool {
+    let mut parts = offer.split(';').map(str::trim);
+    if !parts.next().is_some_and(|name| name.eq_ignore_ascii_case("permessage-deflate")) {
+        return false;
+    }
+    let mut seen = Vec::new();
+    parts.all(|parameter| {
+        let (name, value) = match parameter.split_once('=') {
+            Some((name, value)) => (name.trim_end(), Some(value.trim().trim_matches('"'))),
+            None => (parameter, None),
+        };
+        let again = seen.contains(&name);
+        seen.push(name);
+        !again
+            && match name {
+                "server_no_context_takeover" | "client_no_context_takeover" => value.is_none(),
+                "client_max_window_bits" => value.is_none_or(is_window),
+                "server_max_window_bits" => value == Some("15"),
+                _ => false,
+            }
+    })
+}
+
+fn is_window(value: &str) -> bool {
+    matches!(value, "8" | "9" | "10" | "11" | "12" | "13" | "14" | "15")
+}
+
+/// Makes compressed frames. One per event loop: it has some 300 KiB once it is used.
+#[derive(Default)]
+pub struct Deflater(Option<Compress>);
+
+impl Deflater {
+    /// `text` as one compressed frame of a server.
+    pub fn frame(&mut self, text: &[u8]) -> Bytes {
+        let compress = self.0.get_or_insert_with(|| Compress::new(Compression::new(LEVEL), false));
+        compress.reset();
+        // Stored blocks are DEFLATE's worst case: five bytes for each 16 KiB, and the tail.
+        let mut payload = Vec::with_capacity(text.len() + text.len() / 1024 + 64);
+        loop {
+            let done = usize::try_from(compress.total_in()).expect("no more than was given");
+            let before = payload.len();
+            let (_, rest) = text.split_at(done);
+            let status = compress.compress_vec(rest, &mut payload, FlushCompress::Sync);
+            let all = usize::try_from(compress.total_in()).is_ok_and(|done| done == text.len());
+            // The flush is complete when it left room.
+            if status.is_err()
+                || (all && payload.len() < payload.capacity())
+                || (payload.len() == before && all)
+            {
+                break;
+            }
+            payload.reserve(256);
+        }
+        if payload.ends_with(&TAIL) {
+            payload.truncate(payload.len() - TAIL.len());
+        }
+        super::frame::data(COMPRESSED_TEXT, &payload)
+    }
+}
+
+impl fmt::Debug for Deflater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deflater").finish_non_exhaustive()
+    }
+}
+
+/// Reads compressed messages. One per event loop: it has some 50 KiB once it is used.
+#[derive(Default)]
+pub struct Inflater(Option<Box<Inflation>>);
+
+struct Inflation {
+    decompress: Decompress,
+    piece: [u8; 8192],
+}
+
+impl Inflater {
+    /// What the payload of a compressed message says, if that is at most `limit` bytes. Memory is taken as it grows, never for
+    /// what is over the limit.
+    pub fn inflate(&mut self, payload: &[u8], limit: usize) -> Result<Vec<u8>, Violation> {
+        let Inflation { decompress, piece } = &mut **self.0.get_or_insert_with(|| {
+            Box::new(Inflation { decompress: Decompress::new(false), piece: [0; 8192] })
+        });
+        decompress.reset(false);
+        let mut text = Vec::new();
+        let mut ended = false;
+        for mut input in [payload, &TAIL] {
+            loop {
+                if ended {
+                    // A client may end its DEFLATE stream; a byte of nothing then stands before the tail (RFC 7692, 7.2.3.4).
+                    if !(input.is_empty() || input == [0] || input == TAIL) {
+                        return Err(Violation::Data(
+                            "there is more after the end of compressed data",
+                        ));
+                    }
+                    break;
+                }
+                let (read, written) = (decompress.total_in(), decompress.total_out());
+                let status = decompress
+                    .decompress(input, piece, FlushDecompress::Sync)
+                    .map_err(|_bad| Violation::Data("compressed data are none"))?;
+                let read =
+                    usize::try_from(decompress.total_in() - read).expect("part of the input");
+                let written =
+                    usize::try_from(decompress.total_out() - written).expect("fits the piece");
+                input = input.split_at(read).1;
+                if text.len() + written > limit {
+                    return Err(Violation::TooLarge { limit });
+                }
+                text.extend_from_slice(&piece[..written]);
+                ended = status == Status::StreamEnd;
+                if !ended && input.is_empty() && written < piece.len() {
+                    break;
+                }
+                if !ended && read == 0 && written == 0 {
+                    return Err(Violation::Data("compressed data are none"));
+                }
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl fmt::Debug for Inflater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inflater").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_are_accepted_that_share_a_window_of_15_bits() {
+        for offer in [
+            "permessage-deflate",
+            "permessage-deflate; client_max_window_bits",
+            "permessage-deflate; client_max_window_bits=10; server_no_context_takeover",
+            "permessage-deflate; server_max_window_bits=\"15\"",
+            "x-webkit-deflate-frame, permessage-deflate",
+            "permessage-deflate; server_max_window_bits=10, permessage-deflate",
+        ] {
+            assert!(is_offered(offer), "{offer}");
+        }
+        for offer in [
+            "",
+            "deflate-frame",
+            "permessage-deflate; server_max_window_bits=10",
+            "permessage-deflate; server_max_window_bits",
+            "permessage-deflate; client_max_window_bits=16",
+            "permessage-deflate; client_max_window_bits=08",
+            "permessage-deflate; server_no_context_takeover=1",
+            "permessage-deflate; client_no_context_takeover; client_no_context_takeover",
+            "permessage-deflate; mux",
+        ] {
+            assert!(!is_offered(offer), "{offer}");
+        }
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7692_are_read() {
+        let hello: &[&[u8]] = &[
+            &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00], // 7.2.3.1
+            &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00], // 7.2.3.3: no compression
+            &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00], // 7.2.3.4: a final block
+            &[0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00], // 7.2.3.5: two blocks
+        ];
+        let mut inflater = Inflater::default();
+        for payload in hello {
+            assert_eq!(inflater.inflate(payload, 5).as_deref(), Ok(&b"Hello"[..]), "{payload:x?}");
+        }
+        assert_eq!(inflater.inflate(&[0x00], 0).as_deref(), Ok(&b""[..]));
+    }
+
+    #[test]
+    fn a_bomb_is_refused_at_the_limit() {
+        let bomb = Deflater::default().frame(&vec![0; 50_000_000]);
+        let payload = bomb.split_at(bomb.len() - usize::try_from(length_of(&bomb)).unwrap()).1;
+        assert!(payload.len() < 1_000_000);
+        assert_eq!(
+            Inflater::default().inflate(payload, 10_000),
+            Err(Violation::TooLarge { limit: 10_000 })
+        );
+    }
+
+    #[test]
+    fn what_is_not_compressed_data_is_refused() {
+        let mut inflater = Inflater::default();
+        for payload in [
+            &[0xff, 0xff][..],
+            &[0x07],
+            b"Hello",
+            &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00, 0x01, 0x02],
+        ] {
+            assert!(
+                matches!(inflater.inflate(payload, 1000), Err(Violation::Data(_))),
+                "{payload:x?}"
+            );
+        }
+        // One refusal leaves nothing behind for the next message.
+        assert!(inflater.inflate(&[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00], 5).is_ok());
+    }
+
+    fn length_of(frame: &[u8]) -> u64 {
+        match frame[1] {
+            127 => u64::from_be_bytes(*frame[2..].first_chunk().unwrap()),
+            126 => u64::from(u16::from_be_bytes(*frame[2..].first_chunk().unwrap())),
+            short => u64::from(short),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The opening handshake (RFC 6455, 4.2), from header fields that somebody else has parsed.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::deflate;
+
+/// A request to become a WebSocket that can be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    accept: [u8; 28],
+    deflate: bool,
+}
+
+/// Why a request to become a WebSocket cannot be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUpgrade {
+    /// Status 400.
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// Status 426, with `Sec-WebSocket-Version: 13`.
+    #[error("only version 13 of the WebSocket protocol is spoken")]
+    Version,
+}
+
+/// What is hashed after the key (RFC 6455, 1.3).
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+impl Upgrade {
+    /// Reads the fields of a `GET` request; nothing if it does not ask for a WebSocket. `deflate`: may compression be agreed on?
+    pub fn read<'a>(
+        fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+        deflate: bool,
+    ) -> Result<Option<Self>, BadUpgrade> {
+        let (mut upgrade, mut connection, mut deflates) = (false, false, false);
+        let (mut key, mut keys, mut version) = (None, 0, None);
+        for (name, value) in fields {
+            let Some(field) = Field::of(name) else { continue };
+            let Ok(value) = str::from_utf8(value) else { continue };
+            match field {
+                Field::Upgrade => upgrade |= has_token(value, "websocket"),
+                Field::Connection => connection |= has_token(value, "upgrade"),
+                Field::Extensions => deflates |= deflate::is_offered(value),
+                Field::Version => version = Some(value),
+                Field::Key => (key, keys) = (Some(value), keys + 1),
+            }
+        }
+        if !upgrade {
+            return Ok(None);
+        }
+        if !connection {
+            return Err(BadUpgrade::Malformed("Connection does not say Upgrade"));
+        }
+        if version != Some("13") {
+            return Err(BadUpgrade::Version);
+        }
+        let nonce = key
+            .filter(|key| keys == 1 && STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16));
+        let Some(nonce) = nonce else {
+            return Err(BadUpgrade::Malformed("Sec-WebSocket-Key is not 16 bytes in base64"));
+        };
+        let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
+        hash.update(nonce.as_bytes());
+        hash.update(GUID);
+        let mut accept = [0; 28];
+        let length = STANDARD.encode_slice(hash.finish(), &mut accept);
+        debug_assert_eq!(length, Ok(28), "20 bytes are 28 in base64");
+        Ok(Some(Self { accept, deflate: deflate && deflates }))
+    }
+
+    /// The value of `Sec-WebSocket-Accept`.
+    pub fn accept(&self) -> &str {
+        str::from_utf8(&self.accept).expect("base64 is ASCII")
+    }
+
+    /// The value of `Sec-WebSocket-Extensions`, if one is agreed on.
+    pub fn extensions(&self) -> Option<&'static str> {
+        self.deflate.then_some(deflate::ACCEPTED)
+    }
+
+    /// Was permessage-deflate agreed on?
+    pub fn deflate(&self) -> bool {
+        self.deflate
+    }
+
+    /// The whole answer, status 101.
+    pub fn answer(&self) -> Box<[u8]> {
+        let mut answer = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n",
+            self.accept()
+        );
+        if let Some(extensions) = self.extensions() {
+            answer.push_str("Sec-WebSocket-Extensions: ");
+            answer.push_str(extensions);
+            answer.push_str("\r\n");
+        }
+        answer.push_str("\r\n");
+        answer.into_bytes().into_boxed_slice()
+    }
+}
+
+enum Field {
+    Upgrade,
+    Connection,
+    Extensions,
+    Version,
+    Key,
+}
+
+impl Field {
+    fn of(name: &str) -> Option<Self> {
+        let names = [
+            ("upgrade", Self::Upgrade),
+            ("connection", Self::Connection),
+            ("sec-websocket-extensions", Self::Extensions),
+            ("sec-websocket-version", Self::Version),
+            ("sec-websocket-key", Self::Key),
+        ];
+        names
+            .into_iter()
+            .find(|(known, _)| name.eq_ignore_ascii_case(known))
+            .map(|(_, field)| field)
+    }
+}
+
+/// Is `token` in a list such as `keep-alive, Upgrade`?
+fn has_token(list: &str, token: &str) -> bool {
+    list.split(',').any(|item| item.trim().eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: [(&str, &[u8]); 4] = [
+        ("Upgrade", b"websocket"),
+        ("Connection", b"keep-alive, Upgrade"),
+        ("Sec-WebSocket-Key", b"dGhlIHNhbXBsZSBub25jZQ=="),
+        ("Sec-WebSocket-Version", b"13"),
+    ];
+
+    #[test]
+    fn the_example_of_rfc_6455_is_answered_as_there() {
+        let upgrade = Upgrade::read(SAMPLE, true).unwrap().unwrap();
+        assert_eq!(upgrade.accept(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(
+            str::from_utf8(&upgrade.answer()).unwrap(),
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn compression_is_agreed_on_only_where_both_want_it() {
+        let offer: (&str, &[u8]) =
+            ("sec-websocket-extensions", b"permessage-deflate; client_max_window_bits");
+        let read = |fields: Vec<(&'static str, &'static [u8])>, deflate| {
+            Upgrade::read(fields, deflate).unwrap().unwrap().extensions()
+        };
+        let mut fields = SAMPLE.to_vec();
+        assert_eq!(read(fields.clone(), true), None);
+        fields.push(offer);
+        assert_eq!(read(fields.clone(), false), None);
+        assert_eq!(read(fields, true), Some(deflate::ACCEPTED));
+    }
+
+    #[test]
+    fn what_is_no_upgrade_is_left_to_others_and_a_bad_one_is_refused() {
+        assert_eq!(Upgrade::read([], true), Ok(None));
+        assert_eq!(Upgrade::read([("upgrade", &b"h2c"[..])], true), Ok(None));
+
+        for missing in 1..4 {
+            let mut fields = SAMPLE.to_vec();
+            let (name, _) = fields.remove(missing);
+            assert!(Upgrade::read(fields, true).is_err(), "without {name}");
+        }
+        for (at, value) in [(3, &b"8"[..]), (2, b"c2hvcnQ="), (2, b"dGhlIHNhbXBsZSBub25jZQ")] {
+            let mut fields = SAMPLE.to_vec();
+            fields[at].1 = value;
+            assert!(Upgrade::read(fields, true).is_err(), "{value:?}");
+        }
+        let mut twice = SAMPLE.to_vec();
+        twice.push(SAMPLE[2]);
+        assert!(Upgrade::read(twice, true).is_err());
+    }
+}

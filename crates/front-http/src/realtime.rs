@@ -1,0 +1,195 @@
+//! Realtime on the front's own ports: WebSockets leave HTTP here and go to the hub, calls of the HTTP API are answered.
+//!
+//! Invariants
+//! - Only what realtime asks for is taken: `/app/...` with `Upgrade: websocket`, and paths that [`Realtime::takes`]. Everything else is the
+//!   application's, as if there were no realtime.
+//! - A socket is given away once its 101 is written; from then on nothing here holds anything of it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use channels::hub::{Adopted, Handover, Stream, Visitor};
+use channels::websocket::{BadUpgrade, Upgrade};
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use rustls::ServerConnection;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
+use tokio_rustls::server::TlsStream;
+
+use crate::answers::Page;
+use crate::listener::Replay;
+use crate::request_body::{BodyError, RequestBody};
+
+/// Sockets that wait to be taken over from the hub; further ones are dropped.
+const VISITORS: usize = 1024;
+
+/// An answer, later.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Response<Bytes>> + Send + 'a>>;
+
+/// Who has the channels.
+pub trait Realtime: fmt::Debug + Send + Sync + 'static {
+    /// Whether a request for this path is for the HTTP API, and not for the application.
+    fn takes(&self, path: &str) -> bool;
+
+    /// The largest body of a call, in bytes.
+    fn body_limit(&self) -> u64;
+
+    /// Answers a call of the HTTP API.
+    fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a>;
+
+    /// Whether messages may be compressed, with clients that want it.
+    fn deflates(&self) -> bool;
+
+    /// Takes a socket whose WebSocket has been opened. Never waits.
+    fn adopt(&self, socket: Adopted);
+}
+
+/// A WebSocket that was granted to the request of a connection: what its socket needs where it goes.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) realtime: Arc<dyn Realtime>,
+    upgrade: Upgrade,
+    target: String,
+    origin: Option<String>,
+    secure: bool,
+}
+
+/// Where a request leaves it for its connection.
+pub(crate) type GrantCell = Mutex<Option<Granted>>;
+
+/// The answer to a request for a WebSocket, if it is one: 101 with what was granted, or why not.
+pub(crate) fn upgrade(
+    realtime: &Arc<dyn Realtime>,
+    parts: &Parts,
+    secure: bool,
+) -> Option<Result<(Response<Bytes>, Granted), Page>> {
+    if !parts.uri.path().starts_with("/app/")
+        || parts.version != Version::HTTP_11
+        || parts.method != http::Method::GET
+    {
+        return None;
+    }
+    let fields = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let upgrade = match Upgrade::read(fields, realtime.deflates()) {
+        Ok(upgrade) => upgrade?,
+        Err(BadUpgrade::Version) => {
+            let page = Page::new(
+                StatusCode::UPGRADE_REQUIRED,
+                "Only version 13 of the WebSocket protocol is spoken here.",
+            );
+            let version = header::SEC_WEBSOCKET_VERSION;
+            return Some(Err(page.with(version, HeaderValue::from_static("13"))));
+        }
+        Err(BadUpgrade::Malformed(_)) => {
+            return Some(Err(Page::new(
+                StatusCode::BAD_REQUEST,
+                "The request for a WebSocket is not valid.",
+            )));
+        }
+    };
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let fields = response.headers_mut();
+    fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    let accept = HeaderValue::from_str(upgrade.accept()).expect("base64 is fit for a field");
+    fields.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(extensions) = upgrade.extensions() {
+        fields.insert(header::SEC_WEBSOCKET_EXTENSIONS, HeaderValue::from_static(extensions));
+    }
+    let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let granted = Granted {
+        realtime: Arc::clone(realtime),
+        upgrade,
+        target: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+        origin: text(header::ORIGIN).map(str::to_owned),
+        secure,
+    };
+    Some(Ok((response, granted)))
+}
+
+impl Granted {
+    /// Gives the socket away. `read`: what came behind the request.
+    pub(crate) fn give<S: IntoStream>(self, stream: S, read: Vec<u8>) {
+        let Self { realtime, upgrade, target, origin, secure } = self;
+        match stream.into_stream() {
+            Ok((stream, tls)) => realtime.adopt(Adopted {
+                stream,
+                tls,
+                upgrade,
+                answered: true,
+                target,
+                origin,
+                secure,
+                read,
+            }),
+            Err(error) => tracing::debug!(%error, "socket lost on its way to its event loop"),
+        }
+    }
+}
+
+/// Reads a call's body and has it answered.
+pub(crate) async fn call(
+    realtime: &dyn Realtime,
+    parts: &Parts,
+    body: RequestBody,
+) -> Result<Response<Bytes>, BodyError> {
+    let body = body.collect().await?.to_bytes();
+    Ok(realtime.call(parts, body).await)
+}
+
+/// A socket and its TLS.
+type Apart = (Stream, Option<Box<ServerConnection>>);
+
+/// A stream that can be taken apart.
+pub(crate) trait IntoStream {
+    /// The socket, and its TLS.
+    fn into_stream(self) -> io::Result<Apart>;
+}
+
+impl IntoStream for TcpStream {
+    fn into_stream(self) -> io::Result<Apart> {
+        Ok((Stream::Tcp(self.into_std()?), None))
+    }
+}
+
+impl IntoStream for UnixStream {
+    fn into_stream(self) -> io::Result<Apart> {
+        Ok((Stream::Unix(self.into_std()?), None))
+    }
+}
+
+impl<S: IntoStream> IntoStream for TlsStream<Replay<S>> {
+    fn into_stream(self) -> io::Result<Apart> {
+        let (replay, tls) = self.into_inner();
+        debug_assert!(replay.peeked.is_empty(), "the handshake has read what was peeked at");
+        let (stream, _) = replay.stream.into_stream()?;
+        Ok((stream, Some(Box::new(tls))))
+    }
+}
+
+/// The sockets that the hub hands over because they ask for something else than a WebSocket.
+#[derive(Clone, Debug)]
+pub struct Visitors(mpsc::Sender<Visitor>);
+
+impl Visitors {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Visitor>) {
+        let (sender, receiver) = mpsc::channel(VISITORS);
+        (Self(sender), receiver)
+    }
+}
+
+impl Handover for Visitors {
+    fn take(&self, visitor: Visitor) {
+        if self.0.try_send(visitor).is_err() {
+            tracing::debug!("socket dropped: too many wait for an answer");
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! The applications of realtime: who they are and what each of them may, from tables of `hearth.toml`, `ID:KEY:SECRET` and the like.
+//!
+//! Invariants
+//! - Whoever reads a list of applications gets them whole: `*`, which stands for all of them, has been applied.
+//! - No secret is quoted back.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use channels::{App, History, Limits, Rights, Secret};
+use http::Uri;
+use pool::ByteSize;
+
+use super::nearest;
+use super::value::{Raw, UrlPath, Value, Wrong};
+
+/// An application with what the server does for it.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedApp {
+    /// For the engine.
+    pub app: App,
+    /// Where its webhooks go.
+    pub webhooks: Vec<WebhookTarget>,
+    /// Which of them; empty: all but client events and counts.
+    pub webhook_events: Vec<WebhookEvent>,
+}
+
+impl NamedApp {
+    /// An application with Hearth's defaults.
+    pub(crate) fn new(id: &str, key: &str, secret: &str) -> Self {
+        let app = App {
+            id: id.into(),
+            key: key.into(),
+            secret: Secret::new(secret),
+            rights: Rights::default(),
+            limits: Limits::default(),
+            history: None,
+        };
+        Self { app, webhooks: Vec::new(), webhook_events: Vec::new() }
+    }
+
+    fn history(&mut self) -> &mut History {
+        self.app.history.get_or_insert_with(|| History {
+            events: 0,
+            age: Duration::from_secs(300),
+            channels: Vec::new(),
+        })
+    }
+}
+
+/// Where webhooks go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WebhookTarget {
+    /// Somebody's server.
+    Url(Uri),
+    /// The application's own PHP workers, asked for this path.
+    Php(UrlPath),
+}
+
+impl fmt::Display for WebhookTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => url.fmt(f),
+            Self::Php(path) => write!(f, "php:{}", path.0),
+        }
+    }
+}
+
+impl Value for WebhookTarget {
+    const PLACEHOLDER: &'static str = "URL";
+
+    fn expected() -> String {
+        "a URL such as `https://example.com/hooks`, or `php:/hooks` for a path of the application served here".into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        if let Some(path) = text.strip_prefix("php:") {
+            return UrlPath::parse(&Raw::Text(path.to_owned()), base).map(Self::Php);
+        }
+        let url: Uri = text.parse().map_err(|_malformed| Wrong::quoted(text))?;
+        match (url.scheme_str(), url.host()) {
+            (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(Self::Url(url)),
+            _ => Err(Wrong::quoted(text)),
+        }
+    }
+}
+
+/// Who else has subscribers of the same channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AdapterUrl {
+    /// Nobody.
+    Memory,
+    /// Nodes at the same Redis, Valkey, Sentinel or Cluster.
+    Redis(String),
+    /// Nodes at the same NATS.
+    Nats(String),
+}
+
+impl Value for AdapterUrl {
+    const PLACEHOLDER: &'static str = "ADAPTER";
+
+    fn expected() -> String {
+        "`memory`, or a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let scheme =
+            text.split_once("://").filter(|(_, rest)| !rest.is_empty()).map(|(scheme, _)| scheme);
+        match (text, scheme) {
+            ("memory", _) => Ok(Self::Memory),
+            (
+                _,
+                Some(
+                    "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+                    | "rediss+cluster",
+                ),
+            ) => Ok(Self::Redis(text.to_owned())),
+            (_, Some("nats" | "tls")) => Ok(Self::Nats(text.to_owned())),
+            // It may hold a password.
+            _ => Err(Wrong(scheme.map_or_else(
+                || format!("`{text}`"),
+                |scheme| format!("a URL of the scheme `{scheme}`"),
+            ))),
+        }
+    }
+}
+
+/// One key of an application's table.
+#[derive(Clone, Copy)]
+pub(super) struct AppKey {
+    /// As it is written.
+    pub name: &'static str,
+    /// What it is for.
+    pub doc: &'static str,
+    /// What it accepts.
+    pub expected: fn() -> String,
+    /// What holds when nobody says anything; empty: nothing.
+    pub default: &'static str,
+    set: fn(&mut NamedApp, &Raw) -> Result<(), Wrong>,
+}
+
+impl fmt::Debug for AppKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+fn read<T: Value>(raw: &Raw) -> Result<T, Wrong> {
+    T::parse(raw, Path::new("."))
+}
+
+fn bytes(raw: &Raw) -> Result<usize, Wrong> {
+    read::<ByteSize>(raw).map(|size| usize::try_from(size.0).unwrap_or(usize::MAX))
+}
+
+fn texts(raw: &Raw) -> Result<Vec<Arc<str>>, Wrong> {
+    read::<Vec<String>>(raw).map(|texts| texts.into_iter().map(Into::into).collect())
+}
+
+macro_rules! app_keys {
+    ($($name:ident: $type:ty = $default:literal, $doc:literal, |$app:ident, $raw:ident| $set:expr;)+) => {
+        /// Every key that an application's table may have, in the order of the manual.
+        pub(super) const APP_KEYS: &[AppKey] = &[$(AppKey {
+            name: stringify!($name),
+            doc: $doc,
+            expected: <$type as Value>::expected,
+            default: $default,
+            set: |$app, $raw| { $set; Ok(()) },
+        }),+];
+    };
+}
+
+app_keys! {
+    key: String = "", "In clients' addresses. Anybody may know it.",
+        |app, raw| app.app.key = read::<String>(raw)?.into();
+    secret: String = "", "Signs subscriptions, calls of the HTTP API and webhooks.",
+        |app, raw| app.app.secret = Secret::new(&read::<String>(raw)?);
+    enabled: bool = "on", "Whether clients may connect; otherwise they get 4003.",
+        |app, raw| app.app.rights.enabled = read(raw)?;
+    client_events: bool = "on", "Whether clients may send `client-` events (whispers).",
+        |app, raw| app.app.rights.client_events = read(raw)?;
+    subscription_count: bool = "off", "Whether subscribers hear how many they are (`pusher_internal:subscription_count`).",
+        |app, raw| app.app.rights.subscription_count = read(raw)?;
+    watchlist: bool = "on", "Whether users who have signed in are told of those they watch.",
+        |app, raw| app.app.rights.watchlist = read(raw)?;
+    require_tls: bool = "off", "Refuse clients that connect without TLS, with 4000.",
+        |app, raw| app.app.rights.plain = !read::<bool>(raw)?;
+    origins: Vec<String> = "", "Hosts of pages that may connect, `*` standing for any part; others get 4009. Empty: all.",
+        |app, raw| app.app.rights.origins = texts(raw)?;
+    connections: Option<usize> = "off", "Sockets at a time; one more gets 4004.",
+        |app, raw| app.app.limits.connections = read(raw)?;
+    subscriptions: usize = "1000", "Channels that one socket may subscribe to.",
+        |app, raw| app.app.limits.subscriptions = read(raw)?;
+    channel_name: usize = "164", "Characters of a channel's name.",
+        |app, raw| app.app.limits.channel_name = read(raw)?;
+    event_name: usize = "200", "Characters of an event's name.",
+        |app, raw| app.app.limits.event_name = read(raw)?;
+    event_data: ByteSize = "10KiB", "Bytes of an event's data.",
+        |app, raw| app.app.limits.data = bytes(raw)?;
+    channels_per_event: usize = "100", "Channels that one call may publish to.",
+        |app, raw| app.app.limits.channels_per_event = read(raw)?;
+    batch: usize = "10", "Events of one batch.",
+        |app, raw| app.app.limits.batch = read(raw)?;
+    members: usize = "100", "Members of a presence channel.",
+        |app, raw| app.app.limits.members = read(raw)?;
+    user_id: usize = "128", "Characters of a user's id.",
+        |app, raw| app.app.limits.user_id = read(raw)?;
+    user_info: ByteSize = "1KiB", "Bytes of what a member tells of itself.",
+        |app, raw| app.app.limits.user_info = bytes(raw)?;
+    watched_users: usize = "100", "Users that one user may watch.",
+        |app, raw| app.app.limits.watchlist = read(raw)?;
+    client_event_rate: usize = "10", "Client events of one socket per second; more are refused with 4301.",
+        |app, raw| app.app.limits.client_events = u32::try_from(read::<usize>(raw)?).unwrap_or(u32::MAX);
+    channel_rate: Option<usize> = "off", "Events of one channel per second, from all sides.",
+        |app, raw| app.app.limits.channel_events =
+            read::<Option<usize>>(raw)?.map(|rate| u32::try_from(rate).unwrap_or(u32::MAX));
+    message: ByteSize = "32KiB", "Bytes of one message of a client.",
+        |app, raw| app.app.limits.message = bytes(raw)?;
+    queue_bytes: ByteSize = "1MiB", "Bytes that may wait for one socket; with more it is closed: it reads too slowly.",
+        |app, raw| app.app.limits.queue_bytes = bytes(raw)?;
+    queue_messages: usize = "10000", "Messages that may wait for one socket.",
+        |app, raw| app.app.limits.queue_messages = read(raw)?;
+    activity_timeout: Duration = "30s", "How long a socket may be silent before it is asked whether it lives.",
+        |app, raw| app.app.limits.activity_timeout = read(raw)?;
+    pong_timeout: Duration = "10s", "How long it may take to answer.",
+        |app, raw| app.app.limits.pong_timeout = read(raw)?;
+    cache_age: Duration = "30m", "How long a cache channel keeps its last event.",
+        |app, raw| app.app.limits.cache = read(raw)?;
+    history_events: Option<usize> = "off", "Events that each channel keeps, so that clients which come back get what they missed.",
+        |app, raw| match read::<Option<usize>>(raw)? {
+            Some(events) if events > 0 => app.history().events = events,
+            _ => app.app.history = None,
+        };
+    history_age: Duration = "5m", "For how long, where `history_events` is set.",
+        |app, raw| app.history().age = read(raw)?;
+    history_channels: Vec<String> = "", "Only channels whose name begins so. Empty: all.",
+        |app, raw| app.history().channels = texts(raw)?;
+    webhook: Vec<WebhookTarget> = "", "Where this application's webhooks go, instead of `realtime.webhook`.",
+        |app, raw| app.webhooks = read(raw)?;
+    webhook_events: Vec<WebhookEvent> = "", "Which of them are sent. Empty: all but `client_event` and `subscription_count`.",
+        |app, raw| app.webhook_events = read(raw)?;
+}
+
+/// What webhooks tell of.
+const WEBHOOK_EVENTS: &[&str] = &[
+    "channel_occupied",
+    "channel_vacated",
+    "member_added",
+    "member_removed",
+    "client_event",
+    "cache_miss",
+    "subscription_count",
+];
+
+/// What a webhook tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WebhookEvent(pub &'static str);
+
+impl Value for WebhookEvent {
+    const PLACEHOLDER: &'static str = "EVENT";
+
+    fn expected() -> String {
+        WEBHOOK_EVENTS.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn choices() -> &'static [&'static str] {
+        WEBHOOK_EVENTS
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let known = WEBHOOK_EVENTS.iter().find(|name| **name == text);
+        known.map(|name| Self(name)).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// Stands for every application.
+const ALL: &str = "*";
+
+/// What is said of applications: tables by id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Apps {
+    tables: Vec<Table>,
+}
+
+#[derive(Clone)]
+struct Table {
+    id: String,
+    pairs: Vec<(&'static AppKey, Raw)>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The values hold secrets.
+        f.debug_struct("Table").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Apps {
+    /// All of them, each with what holds for all.
+    pub(crate) fn resolved(&self) -> Vec<NamedApp> {
+        let named = self.tables.iter().filter(|table| table.id != ALL);
+        named.map(|table| self.resolve(table)).collect()
+    }
+
+    /// An application that is known from elsewhere, with what holds for all.
+    pub(crate) fn adopted(&self, id: &str, key: &str, secret: &str) -> NamedApp {
+        let mut app = NamedApp::new(id, key, secret);
+        self.apply_all(&mut app);
+        app
+    }
+
+    fn resolve(&self, table: &Table) -> NamedApp {
+        let mut app = NamedApp::new(&table.id, "", "");
+        self.apply_all(&mut app);
+        apply(&mut app, &table.pairs);
+        app
+    }
+
+    fn apply_all(&self, app: &mut NamedApp) {
+        self.tables.iter().filter(|table| table.id == ALL).for_each(|all| apply(app, &all.pairs));
+    }
+
+    fn table(&mut self, id: &str) -> &mut Table {
+        let at = self.tables.iter().position(|table| table.id == id).unwrap_or_else(|| {
+            self.tables.push(Table { id: id.to_owned(), pairs: Vec::new() });
+            self.tables.len() - 1
+        });
+        &mut self.tables[at]
+    }
+
+    fn set(&mut self, id: &str, key: &'static AppKey, raw: Raw) {
+        let table = self.table(id);
+        table.pairs.retain(|(known, _)| known.name != key.name);
+        table.pairs.push((key, raw));
+    }
+
+    /// `ID:KEY:SECRET`; a secret may hold colons.
+    fn add(&mut self, text: &str) -> Result<(), Wrong> {
+        let mut parts = text.splitn(3, ':').map(str::trim);
+        let (Some(id), Some(name), Some(secret)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Wrong("a text that is not `ID:KEY:SECRET`".into()));
+        };
+        if [id, name, secret].contains(&"") || id == ALL {
+            return Err(Wrong("a text with an empty part".into()));
+        }
+        self.set(id, key("key")?, Raw::Text(name.to_owned()));
+        self.set(id, key("secret")?, Raw::Text(secret.to_owned()));
+        Ok(())
+    }
+
+    /// Everybody has a key and a secret, and a key of its own.
+    fn check(&self) -> Result<(), Wrong> {
+        let apps = self.resolved();
+        for (at, NamedApp { app, .. }) in apps.iter().enumerate() {
+            let lacks = |what| Err(Wrong(format!("application `{}` without `{what}`", app.id)));
+            if app.key.is_empty() {
+                return lacks("key");
+            }
+            if app.secret.expose().is_empty() {
+                return lacks("secret");
+            }
+            if let Some(twin) = apps.iter().take(at).find(|other| other.app.key == app.key) {
+                return Err(Wrong(format!(
+                    "the key of `{}` twice, for `{}` too",
+                    twin.app.id, app.id
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn apply(app: &mut NamedApp, pairs: &[(&'static AppKey, Raw)]) {
+    // In the order of the table of keys: `history_events` before what depends on it, `off` last of all.
+    for key in APP_KEYS {
+        if let Some((_, raw)) = pairs.iter().find(|(known, _)| known.name == key.name) {
+            (key.set)(app, raw).expect("it was read once before it was kept");
+        }
+    }
+    if app.app.history.as_ref().is_some_and(|history| history.events == 0) {
+        app.app.history = None;
+    }
+}
+
+fn key(name: &str) -> Result<&'static AppKey, Wrong> {
+    APP_KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
+        let near = nearest(name, APP_KEYS.iter().map(|key| key.name));
+        let hint = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        Wrong(format!("no key of an application: `{name}`{hint}"))
+    })
+}
+
+impl Value for Apps {
+    const PLACEHOLDER: &'static str = "ID:KEY:SECRET";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "`ID:KEY:SECRET`; several separated by commas, or as tables `[realtime.apps.ID]` with `key` and `secret`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let mut apps = Self::default();
+        match raw {
+            Raw::Text(text) => {
+                for text in text.split(',').map(str::trim).filter(|text| !text.is_empty()) {
+                    apps.add(text)?;
+                }
+            }
+            Raw::List(items) => items.iter().try_for_each(|text| apps.add(text))?,
+            Raw::Table(pairs) => {
+                for (path, value) in pairs {
+                    let (id, name) = path.rsplit_once('.').ok_or_else(|| {
+                        Wrong(format!("`{path}` outside the table of an application"))
+                    })?;
+                    let key = key(name)?;
+                    let raw = Raw::Text(value.clone());
+                    (key.set)(&mut NamedApp::new(id, "", ""), &raw).map_err(|wrong| {
+                        Wrong(format!(
+                            "`{name}` of `{id}`: {} where it takes {}",
+                            wrong.0,
+                            (key.expected)()
+                        ))
+                    })?;
+                    apps.set(id, key, raw);
+                }
+            }
+        }
+        apps.check()?;
+        Ok(apps)
+    }
+
+    fn overridden_by(mut self, stronger: Self) -> Self {
+        for table in stronger.tables {
+            self.table(&table.id);
+            for (key, raw) in table.pairs {
+                self.set(&table.id, key, raw);
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+#[path = "apps_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+use super::*;
+
+fn table(text: &str) -> Result<Apps, String> {
+    let text = format!("[realtime.apps]\n{text}");
+    let file = super::super::File::parse(Path::new("hearth.toml"), &text).unwrap();
+    let (raw, _) = file.get("realtime.apps").unwrap();
+    Apps::parse(raw, Path::new(".")).map_err(|wrong| wrong.0)
+}
+
+#[test]
+fn every_default_of_the_manual_is_what_holds() {
+    let fresh = format!("{:?}", NamedApp::new("1", "", ""));
+    for key in APP_KEYS.iter().filter(|key| !key.name.starts_with("history_")) {
+        let mut app = NamedApp::new("1", "", "");
+        (key.set)(&mut app, &Raw::Text(key.default.to_owned())).unwrap();
+        assert_eq!(format!("{app:?}"), fresh, "{}", key.name);
+    }
+    let apps = table("a = { key = \"k\", secret = \"s\", history_events = 5 }").unwrap();
+    let history = apps.resolved()[0].app.history.clone().unwrap();
+    assert_eq!((history.age, history.channels.len()), (Duration::from_secs(300), 0));
+}
+
+#[test]
+fn what_holds_for_all_holds_unless_one_says_otherwise() {
+    let apps = table(
+        "\"*\" = { members = 7, origins = [\"a.example\", \"*.b.example\"], history_events = 10 }\n\
+         one = { key = \"k1\", secret = \"s1\", require_tls = true }\n\
+         two = { key = \"k2\", secret = \"s2\", members = 9, history_events = \"off\", webhook = [\"php:/hook\", \"https://x.example/\"] }",
+    )
+    .unwrap()
+    .overridden_by(Apps::parse(&Raw::List(vec!["two:k:s:t".into(), "3:k3:s3".into()]), Path::new(".")).unwrap());
+    let resolved = apps.resolved();
+    let told: Vec<String> = resolved
+        .iter()
+        .map(|NamedApp { app, webhooks, .. }| {
+            let webhooks: Vec<String> = webhooks.iter().map(ToString::to_string).collect();
+            format!(
+                "{} {} {} {} {} {} {:?} {}",
+                app.id,
+                app.key,
+                app.secret.expose(),
+                app.limits.members,
+                app.rights.origins.join("|"),
+                app.rights.plain,
+                app.history.as_ref().map(|history| history.events),
+                webhooks.join(" "),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "one k1 s1 7 a.example|*.b.example false Some(10) ",
+            "two k s:t 9 a.example|*.b.example true None php:/hook https://x.example/",
+            "3 k3 s3 7 a.example|*.b.example true Some(10) ",
+        ]
+    );
+    assert_eq!(apps.adopted("4", "k4", "s4").app.limits.members, 7);
+}
+
+#[test]
+fn every_mistake_names_what_is_wrong_and_no_secret() {
+    let of = |text: &str| table(text).unwrap_err();
+    let listed = |text: &str| Apps::parse(&Raw::Text(text.into()), Path::new(".")).unwrap_err().0;
+    let mistakes = [
+        of("a = { key = \"k\" }"),
+        of("a = { secret = \"hush\" }"),
+        of("a = { key = \"k\", secret = \"s\", orgins = \"x\" }"),
+        of("a = { key = \"k\", secret = \"s\", members = \"many\" }"),
+        of("a = { key = \"k\", secret = \"s\" }\nb = { key = \"k\", secret = \"s\" }"),
+        of("a = { key = \"k\", secret = \"s\", webhook_events = \"occupied\" }"),
+        of("key = \"k\""),
+        listed("hush"),
+        listed("1:k:"),
+    ];
+    assert!(!mistakes.concat().contains("hush"));
+    insta::assert_snapshot!(mistakes.join("\n"), @r"
+    application `a` without `secret`
+    application `a` without `key`
+    no key of an application: `orgins` (did you mean `origins`?)
+    `members` of `a`: `many` where it takes a count of 0 or more
+    the key of `a` twice, for `b` too
+    `webhook_events` of `a`: `occupied` where it takes `channel_occupied`, `channel_vacated`, `member_added`, `member_removed`, `client_event`, `cache_miss`, `subscription_count`; several as a list, or separated by commas
+    `key` outside the table of an application
+    a text that is not `ID:KEY:SECRET`
+    a text with an empty part
+    ");
+}

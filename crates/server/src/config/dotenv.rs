@@ -1,0 +1,214 @@
+//! `.env` files as Laravel and Symfony read them (vlucas/phpdotenv, symfony/dotenv): what the application will see, without running it.
+//!
+//! Invariants
+//! - The environment of the process wins over every file, as it does in the application.
+//! - A line that is no assignment is passed over: the application says what is wrong with it, at its own time.
+
+use std::path::Path;
+
+use super::Environment;
+
+/// The variables that an application finds.
+#[derive(Clone, Debug)]
+pub(crate) struct DotEnv<'a> {
+    environment: &'a Environment,
+    variables: Vec<(String, String)>,
+}
+
+impl<'a> DotEnv<'a> {
+    /// Reads `.env`, and before it `.env.local` (Symfony's) or the file of `APP_ENV` (Laravel's).
+    pub(crate) fn read(folder: &Path, environment: &'a Environment) -> Self {
+        let of_env = environment.variable("APP_ENV").map(|name| format!(".env.{name}"));
+        let files = [Some(".env.local".to_owned()), of_env, Some(".env".to_owned())];
+        let mut read = Self { environment, variables: Vec::new() };
+        for file in files.into_iter().flatten() {
+            if let Ok(text) = std::fs::read_to_string(folder.join(file)) {
+                read.add(&text);
+            }
+        }
+        read
+    }
+
+    /// A variable as the application will see it.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.environment.variable(name).or_else(|| value_of(&self.variables, name))
+    }
+
+    /// The same, but an empty one is none: `PUSHER_HOST=` names no host.
+    pub(crate) fn filled(&self, name: &str) -> Option<&str> {
+        self.get(name).filter(|value| !matches!(*value, "" | "null" | "(null)"))
+    }
+
+    /// The first file that names a variable has the say.
+    fn add(&mut self, text: &str) {
+        let mut of_file: Vec<(String, String)> = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (line, next) = rest.split_once('\n').unwrap_or((rest, ""));
+            let assigned =
+                line.split_once('=').and_then(|(left, _)| Some((name(left)?, left.len() + 1)));
+            let Some((name, sign)) = assigned else {
+                rest = next;
+                continue;
+            };
+            let lookup = |wanted: &str| {
+                let known =
+                    value_of(&of_file, wanted).or_else(|| value_of(&self.variables, wanted));
+                self.environment.variable(wanted).or(known).unwrap_or_default().to_owned()
+            };
+            let (value, behind) = value(rest.split_at(sign).1, &lookup);
+            rest = behind.split_once('\n').map_or("", |(_, next)| next);
+            of_file.retain(|(known, _)| *known != name);
+            of_file.push((name, value));
+        }
+        let known = |name: &str| self.variables.iter().any(|(known, _)| known == name);
+        of_file.retain(|(name, _)| !known(name));
+        self.variables.append(&mut of_file);
+    }
+}
+
+fn value_of<'v>(variables: &'v [(String, String)], name: &str) -> Option<&'v str> {
+    variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// `NAME`, or `export NAME`.
+fn name(text: &str) -> Option<String> {
+    let name = text.trim();
+    let name = name.strip_prefix("export ").map_or(name, str::trim_start);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
+    (!name.is_empty() && name.bytes().all(plain)).then(|| name.to_owned())
+}
+
+/// What follows the sign of equality, and the text behind it. A value in quotes may go on over lines.
+fn value<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str) {
+    let text = text.trim_start_matches([' ', '\t']);
+    if let Some(inside) = text.strip_prefix('\'') {
+        let (value, behind) = inside.split_once('\'').unwrap_or((inside, ""));
+        return (value.to_owned(), behind);
+    }
+    if let Some(inside) = text.strip_prefix('"') {
+        return in_double_quotes(inside, lookup);
+    }
+    let line = text.split('\n').next().unwrap_or_default();
+    let value =
+        if line.starts_with('#') { "" } else { line.split(" #").next().unwrap_or_default() };
+    (with_variables(value.trim(), lookup), text.split_at(line.len()).1)
+}
+
+/// Up to the closing quote; `\"`, `\\`, `\$` and the usual letters are taken for what they mean.
+fn in_double_quotes<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str) {
+    let mut value = String::new();
+    // Variables are put in where no backslash forbids it.
+    let mut plain = String::new();
+    let mut characters = text.chars();
+    loop {
+        match characters.next() {
+            None | Some('"') => break,
+            Some('\\') => {
+                value.push_str(&with_variables(&std::mem::take(&mut plain), lookup));
+                match characters.next() {
+                    Some('n') => value.push('\n'),
+                    Some('r') => value.push('\r'),
+                    Some('t') => value.push('\t'),
+                    Some(other @ ('"' | '\\' | '$')) => value.push(other),
+                    Some(other) => value.extend(['\\', other]),
+                    None => value.push('\\'),
+                }
+            }
+            Some(other) => plain.push(other),
+        }
+    }
+    value.push_str(&with_variables(&plain, lookup));
+    (value, characters.as_str())
+}
+
+/// Puts values in the place of `${NAME}`.
+fn with_variables(text: &str, lookup: &dyn Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        out.push_str(before);
+        out.push_str(&lookup(name));
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, variables: &[(&str, &str)], names: &[&str]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".env"), text).unwrap();
+        let environment = Environment::for_test(folder.path(), variables);
+        let read = DotEnv::read(folder.path(), &environment);
+        names.iter().map(|name| read.get(name).unwrap_or("(none)").to_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_is_read_as_the_application_reads_it() {
+        let text = "# PUSHER_APP_ID=no\n\
+                    PUSHER_APP_ID = 12 # the id\n\
+                    export PUSHER_APP_KEY='k #1'\n\
+                    PUSHER_APP_SECRET=\"s\\\"$ec ${PUSHER_APP_ID} \\${X}\"\n\
+                    PUSHER_HOST=\n\
+                    no assignment\n\
+                    LONG=\"one\ntwo=2\"\n\
+                    VITE_KEY=\"${PUSHER_APP_KEY}\"\r\n\
+                    HASH=a#b\n\
+                    LAST=\"open";
+        let names = [
+            "PUSHER_APP_ID",
+            "PUSHER_APP_KEY",
+            "PUSHER_APP_SECRET",
+            "PUSHER_HOST",
+            "LONG",
+            "two",
+            "VITE_KEY",
+            "HASH",
+            "LAST",
+            "MISSING",
+        ];
+        let values = read(text, &[], &names);
+        let expected = [
+            "12",
+            "k #1",
+            "s\"$ec 12 ${X}",
+            "",
+            "one\ntwo=2",
+            "(none)",
+            "k #1",
+            "a#b",
+            "open",
+            "(none)",
+        ];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn the_environment_wins_and_goes_into_what_refers_to_it() {
+        let values = read("A=file\nB=${A}\nA=again\n", &[("A", "process")], &["A", "B"]);
+        assert_eq!(values, ["process", "process"]);
+    }
+
+    #[test]
+    fn of_one_name_in_a_file_the_last_holds() {
+        assert_eq!(read("A=1\nA=2\n", &[], &["A"]), ["2"]);
+    }
+
+    #[test]
+    fn a_file_for_this_machine_or_environment_goes_before() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in
+            [(".env", "A=1\nB=1\n"), (".env.testing", "A=2\n"), (".env.local", "B=3\n")]
+        {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let environment = Environment::for_test(folder.path(), &[("APP_ENV", "testing")]);
+        let read = DotEnv::read(folder.path(), &environment);
+        assert_eq!((read.get("A"), read.get("B")), (Some("2"), Some("3")));
+    }
+}

@@ -1,0 +1,202 @@
+//! Realtime: channels inside `hearth serve`, on the application's own ports, and alone (`hearth channels`). What the engine calls things and
+//! what people call them meets only here.
+//!
+//! Invariants
+//! - In a server nothing of the application's is hidden: only WebSockets under `/app/` and the HTTP API's paths of applications that are
+//!   known here are taken.
+//! - Sockets end after the front has stopped taking new ones and before PHP ends: what their end brings about is still told.
+
+mod alone;
+mod apps;
+mod publisher;
+mod report;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use channels::api::{self, Call};
+use channels::hub::{self, Adopted, Handover, Hub, Listen};
+use channels::{AppRef, Apps, Channels, FixedApps, Found, NoObserver, UnixTime};
+use front_http::Answering;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use rustix::process::{Resource, getrlimit};
+
+use crate::config::{AdapterUrl, NamedApp, Settings};
+use crate::failure::Failure;
+use crate::plan::processors;
+
+pub(crate) use alone::run;
+pub(crate) use apps::{Broadcasting, Driver, of_served};
+pub(crate) use publisher::{Publisher, VARIABLE};
+pub(crate) use report::{Status, describe_metrics, set_metrics};
+
+/// Descriptors that sockets leave to everything else.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// Channels at work.
+#[derive(Debug)]
+pub(crate) struct Realtime {
+    channels: Channels,
+    hub: Hub,
+    apps: Arc<FixedApps>,
+    /// Nobody else answers on these ports.
+    alone: bool,
+    body_limit: u64,
+}
+
+/// Listeners of the hub's own, and who answers what is no WebSocket there.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) listen: Vec<Listen>,
+    pub(crate) handover: Option<Arc<dyn Handover>>,
+}
+
+impl Realtime {
+    /// Starts the event loops. With listeners of its own it is alone.
+    pub(crate) fn start(
+        settings: &Settings,
+        named: &[NamedApp],
+        own: Option<Own>,
+    ) -> Result<Arc<Self>, Failure> {
+        if settings.realtime.adapter != AdapterUrl::Memory {
+            return Err(Failure::misused(
+                "this build knows no other adapter than `memory`",
+                "leave out `--adapter`: clients of one node are in the same channels",
+            ));
+        }
+        let apps = Arc::new(FixedApps::new(named.iter().map(|named| named.app.clone())));
+        let looked_up: Arc<dyn Apps> = Arc::<FixedApps>::clone(&apps);
+        let channels = Channels::new(looked_up, Arc::new(NoObserver));
+        let alone = own.is_some();
+        let own = own.unwrap_or_default();
+        let options = hub::Options {
+            event_loops: event_loops(settings, alone),
+            listen: own.listen,
+            handover: own.handover,
+            sockets: sockets(),
+            ..hub::Options::default()
+        };
+        let hub = Hub::start(options, &channels)
+            .map_err(|error| Failure::caused(&error, hint(&error)))?;
+        let body_limit = named.iter().map(body_limit).max().unwrap_or_default();
+        Ok(Arc::new(Self { channels, hub, apps, alone, body_limit }))
+    }
+
+    /// Where it listens itself.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.hub.addresses().iter().flatten().map(|address| format!("http://{address}")).collect()
+    }
+
+    /// What PHP publishes to: the first application.
+    pub(crate) fn publisher(&self) -> Option<Publisher> {
+        let app = self.apps.all().first()?;
+        Some(Publisher::new(Arc::clone(app), self.channels.clone()))
+    }
+
+    /// Closes all sockets, spread over as much of `realtime.drain` as there is patience for, and waits for that.
+    pub(crate) async fn drain(self: Arc<Self>, settings: &Settings, patience: Duration) {
+        self.hub.drain(settings.realtime.drain.min(patience));
+        let waiting = tokio::task::spawn_blocking(move || self.hub.wait());
+        // Clients have a while to answer the close.
+        let limit = patience + hub::Options::default().close_timeout;
+        if tokio::time::timeout(limit, waiting).await.is_err() {
+            tracing::warn!("sockets were cut: they took longer than `server.shutdown_patience`");
+        }
+    }
+}
+
+/// One per processor, with a machine of its own; beside PHP, which needs them more, half of them.
+fn event_loops(settings: &Settings, alone: bool) -> NonZeroUsize {
+    settings.realtime.threads.0.unwrap_or_else(|| {
+        let processors = processors();
+        if alone { processors } else { processors.midpoint(NonZeroUsize::MIN) }
+    })
+}
+
+/// How many sockets the process has descriptors for.
+fn sockets() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit.saturating_sub(OTHER_DESCRIPTORS).max(1)).unwrap_or(usize::MAX)
+}
+
+/// A batch whose events are as large as they may be, each byte escaped.
+fn body_limit(named: &NamedApp) -> u64 {
+    let limits = &named.app.limits;
+    let names = limits.channels_per_event * (limits.channel_name + 4) + limits.event_name;
+    (limits.batch.max(1) * (limits.data * 6 + names + 1024)) as u64
+}
+
+fn hint(error: &hub::StartError) -> String {
+    match error {
+        hub::StartError::Listen { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
+            "`setcap cap_net_bind_service=+ep` on hearth, or listen on a port above 1023: `--listen :6001`".into()
+        }
+        hub::StartError::Listen { cause, .. } if cause.kind() == std::io::ErrorKind::AddrInUse => {
+            "end what listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one".into()
+        }
+        hub::StartError::Listen { .. } => "choose another with `--listen`".into(),
+        _ => "lower `realtime.threads`, or raise the limits of processes and open files".into(),
+    }
+}
+
+/// The time of day; 1970 for a clock that stands before it.
+fn unix() -> UnixTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl front_http::Realtime for Realtime {
+    fn takes(&self, path: &str) -> bool {
+        let Some(id) = api::app_id(path) else { return self.alone };
+        self.alone || !matches!(self.apps.find(AppRef::Id(&id)), Found::None)
+    }
+
+    fn body_limit(&self) -> u64 {
+        self.body_limit
+    }
+
+    fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a> {
+        Box::pin(async move {
+            if head.uri.path() == "/up" {
+                return text(
+                    StatusCode::OK,
+                    "text/plain; charset=utf-8",
+                    Bytes::from_static(b"ok\n"),
+                );
+            }
+            let call = Call {
+                method: head.method.as_str(),
+                path: head.uri.path(),
+                query: head.uri.query().unwrap_or_default(),
+                body: &body,
+            };
+            let answer = api::answer(&self.channels, &call, hub::now(), unix());
+            let status =
+                StatusCode::from_u16(answer.status).expect("the API knows HTTP's statuses");
+            let mut response = text(status, "application/json", answer.body.into());
+            if let Some(allow) = answer.allow {
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            response
+        })
+    }
+
+    fn deflates(&self) -> bool {
+        false
+    }
+
+    fn adopt(&self, socket: Adopted) {
+        self.hub.adopt(socket);
+    }
+}
+
+fn text(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

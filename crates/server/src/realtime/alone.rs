@@ -1,0 +1,138 @@
+//! `hearth channels`: channels and nothing else.
+//!
+//! Without TLS the hub has the listeners, one for each event loop, and hands over what is no WebSocket. With TLS the HTTP front has them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use channels::hub::Listen;
+use front_http::{Application, Front, RequestBody};
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use pool::DispatchError;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Own, Realtime, apps};
+use crate::admin::{Admin, Serving, State};
+use crate::config::{self, Address, Environment, Raw, Settings};
+use crate::failure::Failure;
+use crate::process::{self, Ending, Signals};
+use crate::{front, log, notify};
+
+/// `hearth channels`: until a signal ends it.
+pub(crate) fn run(
+    config: Option<&Path>,
+    flags: Vec<(&'static str, Raw)>,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    let settings = config::load(&environment.current_dir, config, flags, environment)?;
+    log::start(&settings, environment)?;
+    process::run(&settings, alone(&settings, environment))
+}
+
+async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
+    let end = Ending::default();
+    let mut watchers = JoinSet::new();
+    watchers.spawn(Signals::listen()?.watch(end.clone()));
+    let state = State::starting();
+    let mut admin = JoinSet::new();
+    let end_admin = CancellationToken::new();
+    if let Some(bound) = Admin::as_set(settings, &state).await? {
+        admin.spawn(bound.serve(end_admin.clone()));
+    }
+    let outcome = tokio::select! {
+        outcome = serve_and_drain(settings, environment, &state, &end.drain) => outcome,
+        () = end.at_once.cancelled() => {
+            tracing::warn!("second signal: ended at once");
+            Ok(())
+        }
+    };
+    end_admin.cancel();
+    while admin.join_next().await.is_some() {}
+    outcome
+}
+
+async fn serve_and_drain(
+    settings: &Settings,
+    environment: &Environment,
+    state: &State,
+    drain: &CancellationToken,
+) -> Result<(), Failure> {
+    let broadcasting = apps::Broadcasting::read(&environment.current_dir, environment);
+    let named = apps::alone(settings, &broadcasting)?;
+    let tls = settings.http.tls_cert.is_some();
+    let mut front = Front::bind(front::options_alone(settings), Nothing)
+        .await
+        .map_err(|error| Failure::caused(&error, front::hint(&error)))?;
+    let own = if tls {
+        Own::default()
+    } else {
+        let listen = settings
+            .http
+            .listen
+            .iter()
+            .map(|address| Listen { address: of_hub(address), secure: false });
+        Own { listen: listen.collect(), handover: Some(Arc::new(front.visitors())) }
+    };
+    let realtime = Realtime::start(settings, &named, Some(own))?;
+    front.realtime(Arc::<Realtime>::clone(&realtime));
+
+    let mut listeners: Vec<String> = front.addresses().iter().map(ToString::to_string).collect();
+    listeners.extend(realtime.addresses());
+    if !tls {
+        let unix =
+            settings.http.listen.iter().filter(|address| matches!(address, Address::Unix(_)));
+        listeners.extend(unix.map(ToString::to_string));
+    }
+    let ids: Vec<&str> = named.iter().map(|named| &*named.app.id).collect();
+    let explanation = format!("channels for {}", ids.join(", "));
+    log::say(&explanation);
+    state.ready(Serving {
+        pool: None,
+        listeners: listeners.clone(),
+        model: None,
+        explanation,
+        egress: None,
+        realtime: Some(Arc::clone(&realtime)),
+    });
+    for url in &listeners {
+        log::say(&format!("ready on {url}"));
+    }
+    notify::notify(environment.notify_socket(), "READY=1");
+
+    let draining = async {
+        drain.cancelled().await;
+        let deadline = Instant::now() + settings.server.shutdown_patience;
+        state.draining();
+        notify::notify(environment.notify_socket(), "STOPPING=1");
+        tracing::info!("draining");
+        let left = || deadline.saturating_duration_since(Instant::now());
+        realtime.drain(settings, left()).await;
+    };
+    tokio::join!(front.serve(drain.clone().cancelled_owned()), draining);
+    tracing::info!("drained");
+    Ok(())
+}
+
+fn of_hub(address: &Address) -> channels::hub::Address {
+    match address {
+        Address::Tcp(address) => channels::hub::Address::Tcp(*address),
+        Address::Unix(path) => channels::hub::Address::Unix(path.clone()),
+    }
+}
+
+/// Answers what realtime does not: nothing is left.
+#[derive(Debug)]
+struct Nothing;
+
+impl Application for Nothing {
+    type Body = Empty<bytes::Bytes>;
+
+    async fn call(&self, _: Request<RequestBody>) -> Result<Response<Self::Body>, DispatchError> {
+        let mut response = Response::new(Empty::new());
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        Ok(response)
+    }
+}

@@ -1,0 +1,17 @@
+/* hearth_publish(): events for realtime channels, from PHP to the server.
+ *
+ * Promises
+ * - What the server would refuse for its form or size is refused here, with an exception that says what is wrong.
+ */
+#ifndef HEARTH_EXT_PUBLISH_H
+#define HEARTH_EXT_PUBLISH_H
+
+#include <php.h>
+
+/* Reads from the environment whether the server has realtime, and its limits. */
+void publish_startup(void);
+
+ZEND_FUNCTION(hearth_publish);
+ZEND_FUNCTION(hearth_can_publish);
+
+#endif
