@@ -18,7 +18,7 @@ if (process.env.WEBHOOK_PORT) {
 if (process.env.LIBRARIES) {
     await import('./checks/libraries.mjs');
 } else {
-    for (const name of ['connection', 'frames', 'malformed', 'channels', 'presence', 'client_events', 'users', 'http', 'webhooks']) {
+    for (const name of ['connection', 'frames', 'malformed', 'channels', 'presence', 'client_events', 'users', 'http', 'webhooks', 'crowds']) {
         await import(`./checks/${name}.mjs`);
     }
 }

@@ -178,6 +178,15 @@ export class Socket {
         this.raw(frame(TEXT, typeof message === 'string' ? message : JSON.stringify(message)));
     }
 
+    /** Reads nothing more, until it does again. */
+    pause() {
+        this.#socket.pause();
+    }
+
+    resume() {
+        this.#socket.resume();
+    }
+
     /** Gone without a word. */
     destroy() {
         this.#socket.resetAndDestroy?.() ?? this.#socket.destroy();
