@@ -43,6 +43,7 @@ pub mod hub;
 #[cfg(test)]
 mod testing;
 
+pub mod adapter;
 pub mod api;
 pub mod webhook;
 

@@ -27,7 +27,7 @@ use crate::delivery::{ChannelId, Delivery, Offset, Outlet};
 use crate::encoded::Encoded;
 use crate::history::Position;
 use crate::moment::Moment;
-use crate::name::ChannelName;
+use crate::name::{Access, ChannelName};
 use crate::observer::Observer;
 use crate::peers::{News, NodeId, Origin, Peers};
 use crate::presence::Member;
@@ -315,13 +315,16 @@ impl Registry {
         self.with_known(app, name, now, |channel| channel.report(now))
     }
 
-    /// What is known of all channels of an application that somebody hears and whose names begin so.
+    /// What is known of all channels of an application that somebody hears and whose names begin so. The channels of users are only among them when the
+    /// prefix asks for them.
     pub fn channels(&self, app: &App, prefix: &str, now: Moment) -> Vec<ChannelReport> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
             let ours = shard.channels.iter().filter(|channel| {
-                channel.app().id == app.id && channel.name().as_str().starts_with(prefix)
+                channel.app().id == app.id
+                    && channel.name().as_str().starts_with(prefix)
+                    && (channel.name().access() != Access::User || prefix.starts_with('#'))
             });
             found
                 .extend(ours.map(|channel| channel.report(now)).filter(ChannelReport::is_occupied));

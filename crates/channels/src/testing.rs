@@ -214,6 +214,12 @@ impl Loop {
         self.turn();
     }
 
+    pub(crate) fn close_all(&mut self) {
+        for socket in self.sockets.keys().copied().collect::<Vec<_>>() {
+            self.close(socket);
+        }
+    }
+
     pub(crate) fn id(&self, socket: u32) -> SocketId {
         self.sockets[&socket].id
     }

@@ -1,7 +1,6 @@
 //! HTTP/1.1 connections, by hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its task.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use http::Version;
@@ -86,7 +85,7 @@ pub(crate) async fn serve<
         outcome = &mut served => outcome,
         () = drain.cancelled() => {
             phase.drain();
-            Pin::new(&mut served).graceful_shutdown();
+            std::pin::Pin::new(&mut served).graceful_shutdown();
             (&mut served).await
         }
     };

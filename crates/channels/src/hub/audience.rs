@@ -104,10 +104,10 @@ impl Audiences {
         }
         let audience = &mut self.all[place.audience as usize];
         audience.listeners.swap_remove(place.listener as usize);
-        if let Some(moved) = audience.listeners.get(place.listener as usize) {
-            if let Some(other) = sockets.places(moved.slot) {
-                other[moved.entry as usize].listener = place.listener;
-            }
+        if let Some(moved) = audience.listeners.get(place.listener as usize)
+            && let Some(other) = sockets.places(moved.slot)
+        {
+            other[moved.entry as usize].listener = place.listener;
         }
         if audience.listeners.is_empty() {
             self.known.remove(&audience.channel);

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn sockets_are_closed_evenly_over_the_patience() {
-        let at = |millis| Moment::from_millis(1000 + millis);
+        let at = |millis: u64| Moment::from_millis(1000 + millis);
         let mut drain = Drain::new(at(0), Duration::from_secs(10));
         let mut open = 1000;
         for (millis, closed) in [(0, 0), (50, 5), (100, 10), (5_000, 500), (9_990, 999)] {

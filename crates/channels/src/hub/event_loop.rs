@@ -27,6 +27,7 @@ use super::inbox::{Errand, Inbox};
 use super::listener::Listener;
 use super::options::{Options, StartError};
 use super::seats::Seats;
+use super::sys;
 use super::wheel::{Tick, Wheel};
 use crate::channels::Channels;
 use crate::close::Close;
@@ -43,6 +44,10 @@ const BUFFER: usize = 64 * 1024;
 const WAKER: Token = Token(usize::MAX);
 /// Tokens of listeners end here.
 const LISTENERS: usize = usize::MAX - 1;
+/// So many sockets are a crowd: when half of them have left, their memory is worth giving back.
+const CROWD: usize = 1024;
+/// How often that is looked at.
+const TRIM: Duration = Duration::from_secs(2);
 /// How long to leave listeners alone that have clients and no room for them.
 const LATER: Duration = Duration::from_millis(100);
 
@@ -66,6 +71,8 @@ pub(super) struct EventLoop {
     wheel: Wheel<Seat>,
     /// Sockets with a session.
     open: usize,
+    /// The most sockets since memory was last given back.
+    peak: usize,
     /// Slots of sockets that are to be written to, in turn.
     dirty: VecDeque<u32>,
     /// Sockets that had more to read than one turn takes.
@@ -74,6 +81,8 @@ pub(super) struct EventLoop {
     deliveries: Vec<Delivery>,
     errands: Vec<Errand>,
     drain: Option<Drain>,
+    /// When to see whether memory can be given back.
+    trim: Moment,
     /// When the registry wants to be reminded of the time.
     tick: Moment,
 
@@ -119,11 +128,13 @@ impl EventLoop {
             audiences: Audiences::default(),
             wheel: Wheel::new(now),
             open: 0,
+            peak: 0,
             dirty: VecDeque::new(),
             again: Vec::new(),
             deliveries: Vec::new(),
             errands: Vec::new(),
             drain: None,
+            trim: now,
             tick: now,
             buffer: buffer(),
             inflater: Inflater::default(),
@@ -210,6 +221,7 @@ impl EventLoop {
         let waits = [
             self.wheel.wait(self.now),
             self.later.map(until),
+            (self.peak >= CROWD && self.seats.len() < self.peak / 2).then(|| until(self.trim)),
             (self.number == 0).then(|| until(self.tick)),
             self.drain.map(|_| drain::SLICE),
         ];
@@ -228,6 +240,14 @@ impl EventLoop {
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             let ended = event.is_read_closed() || event.is_error();
             self.with(seat, |this, seat, connection| this.readable(seat, connection, ended));
+        }
+    }
+
+    /// Gives memory back that a crowd has left.
+    fn give_back(&mut self) {
+        if self.peak >= CROWD && self.seats.len() < self.peak / 2 {
+            self.peak = self.seats.len();
+            sys::trim();
         }
     }
 
@@ -251,6 +271,11 @@ impl EventLoop {
         if self.number == 0 && self.now >= self.tick {
             self.tick = self.now + Duration::from_secs(1);
             self.channels.tick(self.now);
+        }
+        self.peak = self.peak.max(self.seats.len());
+        if self.now >= self.trim {
+            self.trim = self.now + TRIM;
+            self.give_back();
         }
         let mut due = Vec::new();
         self.wheel.due(self.now, &mut due);

@@ -26,7 +26,10 @@ const BACKLOG: i32 = 65_535;
 /// How long the kernel tries to get something through to a client that does not acknowledge.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// After so long without a byte the kernel asks whether the other end is there: for sockets that nobody else asks.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_mins(1);
+
+/// Descriptors held back by each listener.
+const SPARES: usize = 4;
 
 /// What a client gets for whom there is no descriptor.
 const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -45,8 +48,8 @@ pub(super) struct Listener {
     pub(super) ready: bool,
     /// Do clients speak TLS to a proxy before us?
     pub(super) secure: bool,
-    /// Held so that it can be given up for a moment when there is no other.
-    spare: Option<File>,
+    /// Held so that one can be given up for a moment when there is no other. Another thread may be quicker to take it, so there are some.
+    spare: Vec<File>,
 }
 
 /// What came of taking a connection.
@@ -74,7 +77,12 @@ pub(super) fn bind(
     let listeners = sockets.and_then(|sockets| {
         sockets
             .into_iter()
-            .map(|kind| Ok(Listener { kind, ready: true, secure, spare: Some(spare()?) }))
+            .map(|kind| {
+                let mut listener =
+                    Listener { kind, ready: true, secure, spare: Vec::with_capacity(SPARES) };
+                listener.refill()?;
+                Ok(listener)
+            })
             .collect()
     });
     listeners.map_err(|cause| StartError::Listen {
@@ -84,10 +92,6 @@ pub(super) fn bind(
         },
         cause,
     })
-}
-
-fn spare() -> io::Result<File> {
-    File::open("/dev/null")
 }
 
 fn bind_tcp(mut address: SocketAddr, loops: usize) -> io::Result<Vec<Kind>> {
@@ -191,9 +195,16 @@ impl Listener {
         }
     }
 
-    /// Takes the next connection with the spare descriptor, and closes it.
+    fn refill(&mut self) -> io::Result<()> {
+        while self.spare.len() < SPARES {
+            self.spare.push(File::open("/dev/null")?);
+        }
+        Ok(())
+    }
+
+    /// Takes the next connection with a spare descriptor, and closes it.
     fn turn_away(&mut self) -> Accepted {
-        self.spare = None;
+        drop(self.spare.pop());
         let taken = self.try_accept();
         let outcome = match taken {
             Ok(mut socket) => {
@@ -204,7 +215,8 @@ impl Listener {
             // Another thread had the descriptor first.
             Err(_) => Accepted::Later,
         };
-        self.spare = spare().ok();
+        // What cannot be had now is tried for the next time.
+        drop(self.refill());
         outcome
     }
 

@@ -22,6 +22,7 @@ mod options;
 mod queue;
 mod request;
 mod seats;
+mod sys;
 mod transport;
 mod wheel;
 

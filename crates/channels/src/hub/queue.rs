@@ -48,11 +48,10 @@ impl Queued {
         match self {
             Self::Own(bytes) => bytes,
             Self::Message(message) => match form {
-                Form::Plain => message.frame(),
                 Form::Deflated(from) if message.frame().len() > from as usize => {
                     message.deflated(|text| deflater.frame(text))
                 }
-                Form::Deflated(_) => message.frame(),
+                Form::Plain | Form::Deflated(_) => message.frame(),
                 Form::EventStream => message.event_stream(super::event_stream::write),
             },
         }
@@ -140,11 +139,6 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Bytes that wait.
-    pub(super) fn weight(&self) -> usize {
-        self.weight
-    }
-
     /// Writes until nothing waits or the socket takes no more.
     pub(super) fn flush(
         &mut self,
@@ -177,7 +171,7 @@ impl Queue {
             };
             moved.bytes += written;
             self.written(written, form, deflater);
-            if written < offered {
+            if written < offered && transport.short_is_all() {
                 return Ok(Flushed::Blocked);
             }
         }

@@ -98,8 +98,9 @@ impl Transport {
         }
     }
 
-    /// Has a read that came up short emptied the socket? Not with TLS, where a read ends with the record.
-    pub(super) fn short_read_is_all(&self) -> bool {
+    /// Does a read that comes up short mean that nothing is left, and a write that the socket is full? Not with TLS, which takes and gives as much as its
+    /// buffers hold.
+    pub(super) fn short_is_all(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 

@@ -100,7 +100,7 @@ mod tests {
         wheel.add(Tick::not_before(at(7_000)), 2);
         wheel.add(Tick::not_before(at(0)), 3);
         assert_eq!(wheel.wait(at(5_500)), Some(Duration::from_millis(500)));
-        assert_eq!(due(&mut wheel, 5_999), []);
+        assert!(due(&mut wheel, 5_999).is_empty());
         assert_eq!(due(&mut wheel, 6_000), [3]);
         assert_eq!(due(&mut wheel, 7_999), [2]);
         assert_eq!(due(&mut wheel, 8_000), [1]);

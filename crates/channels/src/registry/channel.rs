@@ -383,8 +383,11 @@ impl Channel {
         }
     }
 
-    /// Tells the observer, if it is for this node to do so.
+    /// Tells the observer, if it is for this node to do so. The channels of users are the server's own and nobody's business.
     fn report_to(&self, around: &Around<'_>, happening: &Happening<'_>) {
+        if self.name.access() == Access::User {
+            return;
+        }
         let ours = around.peers.is_none_or(|peers| peers.reports(around.app, self.name.as_str()));
         if ours {
             around.observer.happened(around.app, happening);
@@ -413,7 +416,7 @@ impl Channel {
             };
             self.report_to(around, &happening);
         }
-        if self.name.access() == Access::Presence {
+        if matches!(self.name.access(), Access::Presence | Access::User) {
             self.told = now;
             return;
         }

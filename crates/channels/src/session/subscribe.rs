@@ -81,7 +81,9 @@ impl Session {
             return Ok(());
         }
         let member = self.authorize(&name, subscribe)?;
-        if self.subscriptions.len() >= limits.subscriptions {
+        // The channel of its user was not its own choice.
+        let of_users = self.subscriptions.iter().filter(|one| one.name.access() == Access::User);
+        if self.subscriptions.len() - of_users.count() >= limits.subscriptions {
             let limit = limits.subscriptions;
             return Err(Refused::limit(&format_args!(
                 "a connection may have {limit} subscriptions at most"

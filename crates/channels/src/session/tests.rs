@@ -3,4 +3,5 @@ mod client_events;
 mod connection;
 mod history;
 mod presence;
+mod simulation;
 mod users;

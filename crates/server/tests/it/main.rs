@@ -25,6 +25,7 @@ mod models;
 mod operations;
 mod published_leaks;
 mod randomness;
+mod realtime;
 mod steady;
 mod superglobals;
 mod uploads;

@@ -54,7 +54,10 @@ impl EventLoop {
                     );
                     self.seat_down(connection, |_, _, _| Fate::Stays);
                 }
-                Accepted::NoRoom => self.no_room(),
+                Accepted::NoRoom => {
+                    self.figures.closed(Reason::OverCapacity);
+                    self.no_room();
+                }
                 Accepted::Nobody => return,
                 Accepted::Later => {
                     self.no_room();
@@ -66,7 +69,6 @@ impl EventLoop {
     }
 
     fn no_room(&mut self) {
-        self.figures.closed(Reason::OverCapacity);
         if !std::mem::replace(&mut self.told_of_no_room, true) {
             tracing::error!(
                 "no descriptor is left for new connections: they are refused (ulimit -n, LimitNOFILE=)"

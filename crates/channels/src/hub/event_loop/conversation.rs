@@ -35,12 +35,11 @@ impl EventLoop {
             let mut buffer = std::mem::take(&mut self.buffer);
             let read = connection.transport.read(&mut buffer);
             let fate = match read {
-                Ok(0) => Fate::Ends(self.gone(connection)),
+                Ok(0) => Fate::Ends(gone(connection)),
                 Ok(length) => {
                     self.figures.bytes_in.add(length as u64);
                     let (bytes, rest) = buffer.split_at_mut(length);
-                    let all =
-                        !rest.is_empty() && !ended && connection.transport.short_read_is_all();
+                    let all = !rest.is_empty() && !ended && connection.transport.short_is_all();
                     let fate = self.input(seat, connection, bytes);
                     if all && fate == Fate::Stays {
                         self.buffer = buffer;
@@ -52,7 +51,7 @@ impl EventLoop {
                     self.buffer = buffer;
                     return Fate::Stays;
                 }
-                Err(_) => Fate::Ends(self.gone(connection)),
+                Err(_) => Fate::Ends(gone(connection)),
             };
             self.buffer = buffer;
             if fate != Fate::Stays {
@@ -61,14 +60,6 @@ impl EventLoop {
         }
         self.again.push(seat);
         Fate::Stays
-    }
-
-    /// The connection has ended from the other side: with what that counts as.
-    fn gone(&self, connection: &Connection) -> Reason {
-        match connection.stage {
-            Stage::Closing { reason, .. } => reason,
-            _ => Reason::Gone,
-        }
     }
 
     fn input(&mut self, seat: Seat, connection: &mut Connection, bytes: &mut [u8]) -> Fate {
@@ -269,28 +260,26 @@ impl EventLoop {
     }
 
     fn client_closes(&mut self, connection: &mut Connection, code: Option<CloseCode>) {
-        let reason = match connection.stage {
-            Stage::Closing { reason, .. } => reason,
-            _ => {
-                self.leave(connection);
-                connection.queue.push_last([], Some(close_frame(code, "")));
-                connection.until = self.now + self.options.close_timeout;
-                Reason::Client
-            }
+        let reason = if let Stage::Closing { reason, .. } = connection.stage {
+            reason
+        } else {
+            self.leave(connection);
+            connection.queue.push_last([], Some(close_frame(code, "")));
+            connection.until = self.now + self.options.close_timeout;
+            Reason::Client
         };
         connection.stage = Stage::Closing { reason, deaf: true, done: true };
     }
 
     /// The client broke RFC 6455: it is told, and nothing it sends can be read any more.
     fn violation(&mut self, connection: &mut Connection, violation: Violation) {
-        let reason = match connection.stage {
-            Stage::Closing { reason, .. } => reason,
-            _ => {
-                self.leave(connection);
-                let frame = close_frame(Some(violation.code()), &violation.to_string());
-                connection.queue.push_last([], Some(frame));
-                Reason::Violation
-            }
+        let reason = if let Stage::Closing { reason, .. } = connection.stage {
+            reason
+        } else {
+            self.leave(connection);
+            let frame = close_frame(Some(violation.code()), &violation.to_string());
+            connection.queue.push_last([], Some(frame));
+            Reason::Violation
         };
         connection.stage = Stage::Closing { reason, deaf: true, done: false };
         connection.until = self.now + self.options.close_timeout;
@@ -323,5 +312,13 @@ impl EventLoop {
                 Fate::Stays
             }
         }
+    }
+}
+
+/// What it counts as when the connection ends from the other side.
+fn gone(connection: &Connection) -> Reason {
+    match connection.stage {
+        Stage::Closing { reason, .. } => reason,
+        _ => Reason::Gone,
     }
 }

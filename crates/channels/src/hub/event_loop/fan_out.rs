@@ -39,9 +39,9 @@ impl EventLoop {
             let Some(delivery) = self.deliveries.pop() else { break };
             messages += match delivery {
                 Delivery::Channel { channel, offset, message, except } => {
-                    self.to_channel(channel, offset, &message, except)
+                    self.give_channel(channel, offset, &message, except)
                 }
-                Delivery::Seats { seats, message } => self.to_seats(&seats, &message),
+                Delivery::Seats { seats, message } => self.give_seats(&seats, &message),
                 Delivery::Close { seat, code, reason } => {
                     self.with(seat, |this, _, connection| {
                         if matches!(connection.stage, Stage::Open(_)) {
@@ -62,7 +62,7 @@ impl EventLoop {
         }
     }
 
-    fn to_channel(
+    fn give_channel(
         &mut self,
         channel: ChannelId,
         offset: Offset,
@@ -100,7 +100,7 @@ impl EventLoop {
         messages
     }
 
-    fn to_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
+    fn give_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
         let mut messages = 0;
         let mut overflowed = Vec::new();
         for seat in seats {

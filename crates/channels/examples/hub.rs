@@ -1,0 +1,104 @@
+//! A hub by itself, to measure and to profile: one application (id `app-id`, key `app-key`, secret `app-secret`), and a way to publish that checks nothing.
+//!
+//! ```sh
+//! cargo run --example hub -- 127.0.0.1:8090 2      # address, event loops
+//! curl -d '{"name":"e","channel":"c","data":"d"}' http://127.0.0.1:8090/apps/app-id/events
+//! ```
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use channels::hub::{self, Address, Handover, Hub, Listen, Options, Stream, Visitor};
+use channels::{
+    App, AppRef, Author, ChannelName, Channels, FixedApps, Found, Limits, NoObserver, Publication,
+    Rights, Secret,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8090".to_owned()).parse()?;
+    let event_loops: NonZeroUsize = arguments.next().unwrap_or_else(|| "1".to_owned()).parse()?;
+    let app = App {
+        id: "app-id".into(),
+        key: "app-key".into(),
+        secret: Secret::new("app-secret"),
+        rights: Rights::default(),
+        limits: Limits { client_events: u32::MAX, ..Limits::default() },
+        history: None,
+    };
+    let channels = Channels::new(Arc::new(FixedApps::new([app])), Arc::new(NoObserver));
+    let options = Options {
+        event_loops,
+        listen: vec![Listen { address: Address::Tcp(address), secure: false }],
+        handover: Some(Arc::new(Publisher(channels.clone()))),
+        ..Options::default()
+    };
+    let hub = Hub::start(options, &channels)?;
+    loop {
+        std::thread::sleep(Duration::from_secs(5));
+        eprintln!("{:?}", hub.figures());
+    }
+}
+
+/// Answers every request as if it were one to publish.
+#[derive(Debug)]
+struct Publisher(Channels);
+
+impl Handover for Publisher {
+    fn take(&self, visitor: Visitor) {
+        let channels = self.0.clone();
+        std::thread::spawn(move || {
+            if let Err(error) = answer(&channels, visitor) {
+                eprintln!("{error}");
+            }
+        });
+    }
+}
+
+fn answer(channels: &Channels, visitor: Visitor) -> Result<(), Box<dyn Error>> {
+    let Stream::Tcp(mut stream) = visitor.stream else { return Ok(()) };
+    stream.set_nonblocking(false)?;
+    let Found::App(app) = channels.apps().find(AppRef::Id("app-id")) else { return Ok(()) };
+    let mut read = visitor.read;
+    let mut buffer = [0; 65_536];
+    loop {
+        let mut fields = [httparse::EMPTY_HEADER; 32];
+        let mut request = httparse::Request::new(&mut fields);
+        if let httparse::Status::Complete(head) = request.parse(&read)? {
+            let length = request
+                .headers
+                .iter()
+                .find(|field| field.name.eq_ignore_ascii_case("content-length"));
+            let length: usize =
+                length.map_or(Ok(0), |field| String::from_utf8_lossy(field.value).parse())?;
+            if read.len() >= head + length {
+                let event: serde_json::Value = serde_json::from_slice(&read[head..head + length])?;
+                let data = event["data"].to_string();
+                let names = event["channels"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_else(|| vec![event["channel"].clone()]);
+                for name in names.iter().filter_map(|name| name.as_str()) {
+                    let publication = Publication {
+                        channel: &ChannelName::new(name, 200)?,
+                        event: event["name"].as_str().unwrap_or_default(),
+                        data: &data,
+                        author: Author::Server { except: None },
+                    };
+                    channels.registry().publish(&app, &publication, hub::now())?;
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")?;
+                read.drain(..head + length);
+                continue;
+            }
+        }
+        let more = stream.read(&mut buffer)?;
+        if more == 0 {
+            return Ok(());
+        }
+        read.extend_from_slice(&buffer[..more]);
+    }
+}

@@ -1,0 +1,343 @@
+//! What goes over the broker: packets of records.
+//!
+//! A packet is `H1`, the node (`u64`), its number (`u64`) and the round it begins in (`u32`), then records: a letter, the length of the rest (`u32`) and the rest.
+//! Numbers have their least byte first; texts follow their length (`u32`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::name::ChannelName;
+use crate::peers::{News, NodeId};
+use crate::presence::Member;
+use crate::registry::{Author, Publication};
+
+const MARK: &[u8] = b"H1";
+
+/// Bytes before the first record.
+pub(super) const HEADER: usize = 2 + 8 + 8 + 4;
+
+/// A packet that this node cannot have sent, nor any of its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a packet that is none of ours")]
+pub(super) struct Malformed;
+
+/// What stands before the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) node: NodeId,
+    /// Goes up by one with each packet of a node, from 1.
+    pub(super) number: u64,
+    /// In which round the first record was told.
+    pub(super) round: u32,
+}
+
+impl Header {
+    pub(super) fn write(self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..2].copy_from_slice(MARK);
+        out[2..10].copy_from_slice(&self.node.0.to_le_bytes());
+        out[10..18].copy_from_slice(&self.number.to_le_bytes());
+        out[18..].copy_from_slice(&self.round.to_le_bytes());
+        out
+    }
+}
+
+/// One record.
+#[derive(Debug)]
+pub(super) enum Record<'a> {
+    /// The node is there; it has sent so many packets with this one, and takes part in reporting.
+    Beat { ready: bool },
+    /// `to` is to tell everything, in a round after `seen`.
+    Ask { to: NodeId, seen: u32 },
+    /// What follows is told in this round, everything.
+    Begin { round: u32 },
+    /// That was everything.
+    End { round: u32 },
+    /// The node ends.
+    Bye,
+    /// Something of an application.
+    Told { app: &'a str, told: Told<'a> },
+}
+
+/// News, as they come.
+#[derive(Debug)]
+pub(super) enum Told<'a> {
+    Published { channel: ChannelName, event: &'a str, data: &'a str, author: Who<'a> },
+    Last { channel: ChannelName, message: &'a str, age: Duration },
+    Subscribers { channel: ChannelName, count: u32 },
+    Member { channel: ChannelName, member: Arc<Member> },
+    NoMember { channel: ChannelName, user: &'a str },
+    Online(Arc<str>),
+    Offline(Arc<str>),
+    Terminated(&'a str),
+}
+
+/// An event's author.
+#[derive(Debug)]
+pub(super) enum Who<'a> {
+    Server { except: Option<&'a str> },
+    Client { socket: &'a str, user: Option<Arc<str>> },
+}
+
+impl Told<'_> {
+    /// Gives the news as the registry hears them. A socket's id that is none excepts nobody.
+    pub(super) fn give(&self, hear: impl FnOnce(&News<'_>)) {
+        match self {
+            Self::Published { channel, event, data, author } => {
+                let author = match author {
+                    Who::Server { except } => {
+                        Author::Server { except: except.and_then(|id| id.parse().ok()) }
+                    }
+                    Who::Client { socket, user } => match socket.parse() {
+                        Ok(socket) => Author::Client { socket, user_id: user.as_ref() },
+                        Err(_) => Author::Server { except: None },
+                    },
+                };
+                hear(&News::Published(&Publication { channel, event, data, author }));
+            }
+            Self::Last { channel, message, age } => {
+                hear(&News::Last { channel, message, age: *age })
+            }
+            Self::Subscribers { channel, count } => {
+                hear(&News::Subscribers { channel, count: *count })
+            }
+            Self::Member { channel, member } => hear(&News::Member { channel, member }),
+            Self::NoMember { channel, user } => hear(&News::NoMember { channel, user_id: user }),
+            Self::Online(user) => hear(&News::Online { user_id: user }),
+            Self::Offline(user) => hear(&News::Offline { user_id: user }),
+            Self::Terminated(user) => hear(&News::Terminated { user_id: user }),
+        }
+    }
+}
+
+/// Writes one record after another.
+pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn record(&mut self, letter: u8, fill: impl FnOnce(&mut Self)) {
+        self.0.push(letter);
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; 4]);
+        fill(self);
+        let length =
+            u32::try_from(self.0.len() - start - 4).expect("messages are bounded far below 4 GiB");
+        self.0[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn number(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.extend_from_slice(bytes.as_ref());
+    }
+
+    fn text(&mut self, text: &str) {
+        let length = u32::try_from(text.len()).expect("messages are bounded far below 4 GiB");
+        self.number(length.to_le_bytes());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn texts(&mut self, texts: &[&str]) {
+        for text in texts {
+            self.text(text);
+        }
+    }
+
+    pub(super) fn beat(&mut self, ready: bool) {
+        self.record(b'b', |out| out.0.push(u8::from(ready)));
+    }
+
+    pub(super) fn ask(&mut self, to: NodeId, seen: u32) {
+        self.record(b'a', |out| {
+            out.number(to.0.to_le_bytes());
+            out.number(seen.to_le_bytes());
+        });
+    }
+
+    pub(super) fn begin(&mut self, round: u32) {
+        self.record(b'g', |out| out.number(round.to_le_bytes()));
+    }
+
+    pub(super) fn end(&mut self, round: u32) {
+        self.record(b'e', |out| out.number(round.to_le_bytes()));
+    }
+
+    pub(super) fn bye(&mut self) {
+        self.record(b'x', |_| {});
+    }
+
+    pub(super) fn news(&mut self, app: &str, news: &News<'_>) {
+        match news {
+            News::Published(Publication { channel, event, data, author }) => {
+                self.record(b'P', |out| {
+                    let (letter, socket, user) = match author {
+                        Author::Server { except } => (b's', except.map(|id| id.to_string()), None),
+                        Author::Client { socket, user_id } => {
+                            (b'c', Some(socket.to_string()), *user_id)
+                        }
+                    };
+                    out.texts(&[app, channel.as_str(), event, data]);
+                    out.0.push(letter);
+                    out.text(socket.as_deref().unwrap_or_default());
+                    out.0.push(u8::from(user.is_some()));
+                    out.text(user.map_or("", |user| user));
+                })
+            }
+            News::Last { channel, message, age } => self.record(b'L', |out| {
+                out.texts(&[app, channel.as_str(), message]);
+                out.number(u64::try_from(age.as_millis()).unwrap_or(u64::MAX).to_le_bytes());
+            }),
+            News::Subscribers { channel, count } => self.record(b'S', |out| {
+                out.texts(&[app, channel.as_str()]);
+                out.number(count.to_le_bytes());
+            }),
+            News::Member { channel, member } => self.record(b'M', |out| {
+                out.texts(&[app, channel.as_str(), member.id()]);
+                out.0.push(u8::from(member.info().is_some()));
+                out.text(member.info().unwrap_or_default());
+            }),
+            News::NoMember { channel, user_id } => {
+                self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]))
+            }
+            News::Online { user_id } => self.record(b'O', |out| out.texts(&[app, user_id])),
+            News::Offline { user_id } => self.record(b'F', |out| out.texts(&[app, user_id])),
+            News::Terminated { user_id } => self.record(b'T', |out| out.texts(&[app, user_id])),
+        }
+    }
+}
+
+/// Reads a packet's header, and gives what follows.
+pub(super) fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
+    let mut reader = Reader(packet.strip_prefix(MARK).ok_or(Malformed)?);
+    let header = Header {
+        node: NodeId(u64::from_le_bytes(reader.take()?)),
+        number: u64::from_le_bytes(reader.take()?),
+        round: u32::from_le_bytes(reader.take()?),
+    };
+    Ok((header, reader.0))
+}
+
+/// Reads all records. One of a kind that is not known is passed over: a newer version may say more.
+pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
+    let mut records = Vec::new();
+    while let Some((letter, rest)) = bytes.split_first() {
+        let mut reader = Reader(rest);
+        let length = reader.length()?;
+        let (fields, rest) = reader.0.split_at_checked(length).ok_or(Malformed)?;
+        records.extend(Reader(fields).record(*letter)?);
+        bytes = rest;
+    }
+    Ok(records)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn length(&mut self) -> Result<usize, Malformed> {
+        usize::try_from(u32::from_le_bytes(self.take()?)).map_err(|_too_long| Malformed)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Malformed> {
+        let length = self.length()?;
+        let (text, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        str::from_utf8(text).map_err(|_no_text| Malformed)
+    }
+
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        let [flag] = self.take()?;
+        Ok(flag != 0)
+    }
+
+    fn optional(&mut self) -> Result<Option<&'a str>, Malformed> {
+        let is_there = self.flag()?;
+        let text = self.text()?;
+        Ok(is_there.then_some(text))
+    }
+
+    fn channel(&mut self) -> Result<ChannelName, Malformed> {
+        // How long a name may be is for the node that took it in.
+        ChannelName::new(self.text()?, usize::MAX).map_err(|_no_name| Malformed)
+    }
+
+    fn record(mut self, letter: u8) -> Result<Option<Record<'a>>, Malformed> {
+        let record = match letter {
+            b'b' => Record::Beat { ready: self.flag()? },
+            b'a' => Record::Ask {
+                to: NodeId(u64::from_le_bytes(self.take()?)),
+                seen: u32::from_le_bytes(self.take()?),
+            },
+            b'g' => Record::Begin { round: u32::from_le_bytes(self.take()?) },
+            b'e' => Record::End { round: u32::from_le_bytes(self.take()?) },
+            b'x' => Record::Bye,
+            b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' => {
+                let app = self.text()?;
+                Record::Told { app, told: self.told(letter)? }
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(record))
+    }
+
+    fn told(&mut self, letter: u8) -> Result<Told<'a>, Malformed> {
+        Ok(match letter {
+            b'O' => Told::Online(self.text()?.into()),
+            b'F' => Told::Offline(self.text()?.into()),
+            b'T' => Told::Terminated(self.text()?),
+            _ => {
+                let channel = self.channel()?;
+                match letter {
+                    b'P' => {
+                        let (event, data) = (self.text()?, self.text()?);
+                        let [letter] = self.take()?;
+                        let socket = self.text()?;
+                        let user = self.optional()?.map(Arc::from);
+                        let author = match letter {
+                            b's' => Who::Server {
+                                except: Some(socket).filter(|socket| !socket.is_empty()),
+                            },
+                            b'c' => Who::Client { socket, user },
+                            _ => return Err(Malformed),
+                        };
+                        Told::Published { channel, event, data, author }
+                    }
+                    b'L' => {
+                        let message = self.text()?;
+                        Told::Last {
+                            channel,
+                            message,
+                            age: Duration::from_millis(u64::from_le_bytes(self.take()?)),
+                        }
+                    }
+                    b'S' => Told::Subscribers { channel, count: u32::from_le_bytes(self.take()?) },
+                    b'M' => {
+                        let id = self.text()?;
+                        Told::Member {
+                            channel,
+                            member: Arc::new(Member::new(id, self.optional()?)),
+                        }
+                    }
+                    _ => Told::NoMember { channel, user: self.text()? },
+                }
+            }
+        })
+    }
+}
+
+/// The applications that a packet is about: each once.
+pub(super) fn apps(packet: &[u8]) -> Vec<Cow<'_, str>> {
+    let mut apps: Vec<Cow<'_, str>> = Vec::new();
+    let records = header(packet).and_then(|(_, rest)| records(rest)).unwrap_or_default();
+    for record in records {
+        if let Record::Told { app, .. } = record
+            && !apps.iter().any(|known| known == app)
+        {
+            apps.push(Cow::Borrowed(app));
+        }
+    }
+    apps
+}

@@ -1,0 +1,241 @@
+//! The task that moves packets between the way, the broker and the cluster.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use super::cluster::{Cluster, Local, Report};
+use super::packet::{self, Told};
+use super::{Options, Way};
+use crate::app::App;
+use crate::apps::{AppRef, Found};
+use crate::channels::Channels;
+use crate::moment::Moment;
+use crate::peers::{NodeId, Origin};
+
+/// What a broker brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BrokerEvent {
+    /// A packet of some node, this one too.
+    Packet(Bytes),
+    /// Packets can be sent, and will be heard, from now on.
+    Found,
+    /// Not any more. The broker tries to be found again by itself.
+    Lost,
+}
+
+/// A publish/subscribe service in which all nodes hear one subject. It connects and connects again by itself.
+pub trait Broker: Send {
+    /// Sends a packet to all. What cannot be sent is dropped: others see the gap.
+    ///
+    /// # Cancel safety
+    /// It is not cancelled.
+    fn send(&mut self, packet: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// What comes next.
+    ///
+    /// # Cancel safety
+    /// What was not returned is returned the next time.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>>;
+}
+
+/// How it stands with the other nodes, for those who wait or look.
+#[derive(Clone, Debug)]
+pub struct Joined(watch::Receiver<Report>);
+
+impl Joined {
+    /// Waits until this node takes its part: a second or two. Clients are let in after that.
+    ///
+    /// # Cancel safety
+    /// It only waits.
+    pub async fn ready(&mut self) {
+        // The sender goes when the task ends; then nobody waits for anything.
+        let _ended = self.0.wait_for(|report| report.ready).await;
+    }
+
+    /// Numbers, as they are now.
+    pub fn report(&self) -> Report {
+        *self.0.borrow()
+    }
+}
+
+/// Packets that wait for a broker that is away for a moment, in bytes. Older ones go.
+const KEPT: usize = 4 * 1024 * 1024;
+
+/// How long an application may be looked up for.
+const LOOK_UP: Duration = Duration::from_secs(5);
+
+/// Connects these channels with those of other nodes. The future runs until `ending` is over, and then says goodbye; it is for the caller to run it.
+///
+/// `clock` is the one by which the hub tells the channels the time.
+pub fn start(
+    channels: Channels,
+    broker: Box<dyn Broker>,
+    me: NodeId,
+    options: Options,
+    clock: impl Fn() -> Moment + Send + Sync + 'static,
+    ending: impl Future<Output = ()> + Send + 'static,
+) -> (impl Future<Output = Report> + Send, Joined) {
+    let woken = Arc::new(Notify::new());
+    let notify = Arc::clone(&woken);
+    let way = Arc::new(Way::new(me, &options, move || notify.notify_one()));
+    channels.connect(Arc::<Way>::clone(&way));
+    let (told, joined) = watch::channel(Report::default());
+    let node = Running {
+        channels,
+        broker,
+        way,
+        woken,
+        told,
+        clock,
+        waiting: VecDeque::new(),
+        connected: false,
+    };
+    (node.run(options, ending), Joined(joined))
+}
+
+struct Running<C> {
+    channels: Channels,
+    broker: Box<dyn Broker>,
+    way: Arc<Way>,
+    woken: Arc<Notify>,
+    told: watch::Sender<Report>,
+    clock: C,
+    waiting: VecDeque<Bytes>,
+    connected: bool,
+}
+
+impl<C: Fn() -> Moment + Send + Sync> Running<C> {
+    async fn run(mut self, options: Options, ending: impl Future<Output = ()> + Send) -> Report {
+        let mut ending = pin!(ending);
+        let mut cluster = Cluster::new(Arc::clone(&self.way), options, (self.clock)());
+        cluster.lost((self.clock)());
+        let mut nodes = 0;
+        loop {
+            let now = (self.clock)();
+            let mut local = Here::new(&self.channels);
+            let wake = cluster.poll(now, &mut local);
+            self.send().await;
+            let report = cluster.report();
+            if report.nodes != nodes {
+                info!(nodes = report.nodes, "other nodes");
+                nodes = report.nodes;
+            }
+            self.told.send_if_modified(|before| std::mem::replace(before, report) != report);
+            let wake = Instant::now() + wake.since(now);
+            let woken = Arc::clone(&self.woken);
+            tokio::select! {
+                event = self.broker.next() => self.heard(event, &mut cluster).await,
+                () = woken.notified() => {}
+                () = sleep_until(wake) => {}
+                () = &mut ending => break,
+            }
+        }
+        cluster.end();
+        self.send().await;
+        cluster.report()
+    }
+
+    /// Sends what is to be told; keeps some of it while the broker is away.
+    async fn send(&mut self) {
+        self.waiting.extend(self.way.take());
+        if !self.connected {
+            let mut bytes: usize = self.waiting.iter().map(Bytes::len).sum();
+            while bytes > KEPT {
+                bytes -= self.waiting.pop_front().map_or(bytes, |packet| packet.len());
+            }
+            return;
+        }
+        while let Some(packet) = self.waiting.pop_front() {
+            self.broker.send(packet).await;
+        }
+    }
+
+    async fn heard(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
+        match event {
+            BrokerEvent::Packet(packet) => {
+                let mut local = Here::new(&self.channels);
+                local.look_up(&packet).await;
+                if cluster.receive(&packet, (self.clock)(), &mut local).is_err() {
+                    warn!(bytes = packet.len(), "a packet of no node of this version");
+                }
+            }
+            BrokerEvent::Found => {
+                info!("the broker is there");
+                self.connected = true;
+                cluster.found((self.clock)());
+            }
+            BrokerEvent::Lost => {
+                warn!("the broker is gone; clients of this node are served all the same");
+                self.connected = false;
+                cluster.lost((self.clock)());
+            }
+        }
+    }
+}
+
+/// The channels of this node, with the applications that a packet is about.
+pub(super) struct Here<'a> {
+    channels: &'a Channels,
+    apps: HashMap<String, Arc<App>>,
+}
+
+impl<'a> Here<'a> {
+    pub(super) fn new(channels: &'a Channels) -> Self {
+        Self { channels, apps: HashMap::new() }
+    }
+
+    /// Finds the applications of a packet. One that does not exist here has no clients here.
+    async fn look_up(&mut self, packet: &[u8]) {
+        for id in packet::apps(packet) {
+            let app = match self.channels.apps().find(AppRef::Id(&id)) {
+                Found::App(app) => Some(app),
+                Found::None => None,
+                Found::Unknown => {
+                    let (sender, receiver) = oneshot::channel();
+                    let answer = Box::new(move |app| {
+                        // Whoever asked has waited long enough.
+                        let _late: Result<(), _> = sender.send(app);
+                    });
+                    self.channels.apps().ask(AppRef::Id(&id), answer);
+                    timeout(LOOK_UP, receiver).await.ok().and_then(Result::ok).flatten()
+                }
+            };
+            if let Some(app) = app {
+                self.apps.insert(id.into_owned(), app);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn knows(mut self, app: &Arc<App>) -> Self {
+        self.apps.insert(app.id.to_string(), Arc::clone(app));
+        self
+    }
+}
+
+impl Local for Here<'_> {
+    fn hear(&mut self, from: Origin, app: &str, told: &Told<'_>, now: Moment) {
+        if let Some(app) = self.apps.get(app) {
+            told.give(|news| self.channels.hear(from, app, news, now));
+        }
+    }
+
+    fn settle(&mut self, from: Origin, now: Moment) {
+        self.channels.settle(from, now);
+    }
+
+    fn forget(&mut self, node: NodeId, now: Moment) {
+        self.channels.forget(node, now);
+    }
+
+    fn tell_all(&mut self, now: Moment) {
+        self.channels.tell_all(now);
+    }
+}

@@ -1,0 +1,179 @@
+//! How connections end, and what they leave behind: nothing.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use channels::Limits;
+use channels::hub::{Hub, Reason};
+use testkit::eventually;
+use tungstenite::protocol::CloseFrame;
+
+use super::kit::{End, PATIENCE, Server, app, frame, head, request, server_frame, tcp};
+
+#[test]
+fn a_close_is_answered_with_the_same_code_and_the_connection_ends() {
+    let server = Server::start();
+    let mut client = server.subscriber("news");
+    client.socket.close(Some(CloseFrame { code: 3333.into(), reason: "bye".into() })).unwrap();
+    assert_eq!(client.rest(), (vec![], End::Closed(3333)));
+    eventually("its channel is empty", PATIENCE, || server.channels.registry().is_empty());
+    assert_eq!(server.hub.figures().closed_by(Reason::Client), 1);
+    eventually("and its socket gone", PATIENCE, || server.hub.figures().sockets == 0);
+}
+
+#[test]
+fn a_connection_that_just_ends_leaves_its_channels() {
+    let server = Server::start();
+    let client = server.subscriber("news");
+    drop(client);
+    eventually("its channel is empty", PATIENCE, || server.channels.registry().is_empty());
+    assert_eq!(server.hub.figures().closed_by(Reason::Gone), 1);
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_not_waited_for() {
+    let server = Server::with(app(), |options| options.handshake_timeout = Duration::from_secs(1));
+    let mut silent = tcp(server.address);
+    let mut slow = tcp(server.address);
+    let running = Arc::new(AtomicBool::new(true));
+    let writer = {
+        let (mut slow, running) = (slow.try_clone().unwrap(), Arc::clone(&running));
+        std::thread::spawn(move || {
+            for byte in request("/app/key?protocol=7", "").bytes().cycle() {
+                if !running.load(Ordering::Relaxed) || slow.write_all(&[byte]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        })
+    };
+    assert!(matches!(silent.read(&mut [0; 1]), Ok(0) | Err(_)));
+    assert!(matches!(slow.read(&mut [0; 1]), Ok(0) | Err(_)));
+    running.store(false, Ordering::Relaxed);
+    writer.join().unwrap();
+    eventually("both are counted", PATIENCE, || {
+        server.hub.figures().closed_by(Reason::HandshakeTimeout) == 2
+    });
+    server.connect();
+}
+
+#[test]
+fn who_is_silent_is_asked_and_who_does_not_answer_is_closed_with_4201() {
+    let second = Duration::from_secs(1);
+    let limits = Limits { activity_timeout: second, pong_timeout: second, ..Limits::default() };
+    let server = Server::with(channels::App { limits, ..app() }, |_| {});
+    let mut dead = server.connect();
+    let mut alive = server.connect();
+    for _ in 0..4 {
+        assert_eq!(alive.event()["event"], "pusher:ping");
+        alive.say(r#"{"event":"pusher:pong","data":{}}"#);
+    }
+    let (events, end) = dead.rest();
+    assert_eq!(end, End::Closed(4201));
+    assert_eq!(events[0]["event"], "pusher:ping");
+    assert_eq!(server.hub.figures().closed_by(Reason::PongTimeout), 1);
+    drop(alive);
+    eventually("nothing is left", PATIENCE, || server.hub.figures().sockets == 0);
+}
+
+#[test]
+fn who_does_not_answer_a_close_is_not_waited_for_long() {
+    let server = Server::with(app(), |options| options.close_timeout = Duration::from_secs(1));
+    let mut stream = tcp(server.address);
+    stream.write_all(request("/app/nobody?protocol=7", "").as_bytes()).unwrap();
+    head(&mut stream);
+    assert_eq!(server_frame(&mut stream).0, 0x81);
+    assert_eq!(server_frame(&mut stream).0, 0x88);
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    eventually("its socket is gone", PATIENCE, || server.hub.figures().sockets == 0);
+}
+
+#[test]
+fn what_a_client_says_after_it_was_closed_is_let_go() {
+    let server = Server::start();
+    let mut stream = tcp(server.address);
+    let mut bytes = request("/app/nobody?protocol=7", "").into_bytes();
+    for _ in 0..100 {
+        bytes.extend(frame(0x81, br#"{"event":"pusher:ping","data":{}}"#));
+    }
+    bytes.extend(frame(0x88, b"\x0f\xa1"));
+    stream.write_all(&bytes).unwrap();
+    head(&mut stream);
+    assert_eq!(server_frame(&mut stream).0, 0x81);
+    assert_eq!(server_frame(&mut stream).0, 0x88);
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
+    let server = Server::start();
+    let mut clients: Vec<_> = (0..40).map(|_| server.subscriber("news")).collect();
+    let started = std::time::SystemTime::now();
+    server.hub.drain(Duration::from_secs(2));
+    let mut ends: Vec<Duration> = std::thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter_mut()
+            .map(|client| {
+                scope.spawn(move || {
+                    assert_eq!(client.rest().1, End::Closed(4200));
+                    started.elapsed().unwrap()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    server.hub.wait();
+    ends.sort_unstable();
+    // Sooner than it should be is what a busy machine cannot cause.
+    assert!(ends[20] > Duration::from_millis(700), "half were closed within {:?}", ends[20]);
+    assert!(ends[39] > Duration::from_millis(1500), "all were closed within {:?}", ends[39]);
+    assert_eq!(server.hub.figures().closed_by(Reason::Drained), 40);
+    assert!(server.channels.registry().is_empty());
+    assert!(std::net::TcpStream::connect(server.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn a_new_hub_takes_over_the_address_and_no_client_is_refused() {
+    let old = Server::start();
+    let running = Arc::new(AtomicBool::new(true));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (address, running) = (old.address, Arc::clone(&running));
+            std::thread::spawn(move || {
+                let mut count = 0;
+                while running.load(Ordering::Relaxed) {
+                    let mut stream = tcp(address);
+                    stream.write_all(request("/app/key?protocol=7", "").as_bytes()).unwrap();
+                    assert!(
+                        head(&mut stream).starts_with("HTTP/1.1 101 "),
+                        "a connection was lost"
+                    );
+                    assert!(
+                        server_frame(&mut stream)
+                            .1
+                            .starts_with(br#"{"event":"pusher:connection_established""#)
+                    );
+                    count += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                count
+            })
+        })
+        .collect();
+
+    eventually("clients come", PATIENCE, || old.hub.figures().upgraded > 100);
+    let new = Server::with(app(), |options| {
+        options.listen[0].address = channels::hub::Address::Tcp(old.address);
+    });
+    eventually("some come to the new hub", PATIENCE, || new.hub.figures().upgraded > 50);
+    old.hub.drain(Duration::from_secs(1));
+    old.hub.wait();
+    let before = new.hub.figures().upgraded;
+    eventually("all come to the new hub", PATIENCE, || new.hub.figures().upgraded > before + 200);
+    running.store(false, Ordering::Relaxed);
+    let came: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    let taken = |hub: &Hub| hub.figures().upgraded;
+    assert_eq!(taken(&old.hub) + taken(&new.hub), came, "each came to one of the two");
+}

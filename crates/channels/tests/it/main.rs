@@ -1,0 +1,13 @@
+//! The hub through its public face: real sockets, real clients, real time.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers are outside of #[test] functions"
+)]
+
+mod adoption;
+mod closing;
+mod conversation;
+mod crowds;
+mod kit;
+mod slow;

@@ -1,0 +1,155 @@
+//! Clients that do not read, or read too slowly: they cost their bound and nobody else's time.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use channels::hub::{Options, Reason};
+use channels::{App, Limits};
+use socket2::{Domain, Socket, Type};
+use testkit::eventually;
+
+use super::kit::{Client, End, PATIENCE, Server, app, head, request, server_frame, tcp};
+
+fn server(limits: Limits, set: impl FnOnce(&mut Options)) -> Server {
+    Server::with(App { limits, ..app() }, set)
+}
+
+fn small() -> Limits {
+    Limits { queue_bytes: 200_000, queue_messages: 100, ..Limits::default() }
+}
+
+/// A subscriber whose kernel takes little for it.
+fn reluctant(server: &Server, channel: &str) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&server.address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = Client::upgrade(stream, "/app/key?protocol=7");
+    client.greeted();
+    client.subscribe(channel);
+    client
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_everything() {
+    let server = server(small(), |_| {});
+    let mut slow = reluctant(&server, "news");
+    let mut client = server.subscriber("news");
+    let data = "x".repeat(9_000);
+    let mut published = 0;
+    while server.hub.figures().closed_by(Reason::TooSlow) == 0 && published < 10_000 {
+        // It is closed; the count comes when the connection ends, which it does when the client reads.
+        server.publish("news", &data);
+        assert_eq!(client.data().len(), 9_000);
+        published += 1;
+        if server.hub.figures().dropped > 0 {
+            break;
+        }
+    }
+    assert!(server.hub.figures().dropped > 0, "after {published} messages nothing was let go");
+    let (events, end) = slow.rest();
+    assert_eq!(end, End::Closed(4100));
+    assert_eq!(events.last().unwrap()["data"]["code"], 4100);
+    assert!(events.len() < published, "it missed some");
+    eventually("it is counted", PATIENCE, || server.hub.figures().closed_by(Reason::TooSlow) == 1);
+    server.publish("news", "after");
+    assert_eq!(client.data(), "after");
+}
+
+#[test]
+fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
+    let server = server(small(), |options| options.close_timeout = Duration::from_secs(1));
+    let _slow: Vec<_> = (0..20).map(|_| reluctant(&server, "flood")).collect();
+    let mut calm = server.subscriber("calm");
+    let data = "x".repeat(9_000);
+    for _ in 0..3_000 {
+        server.publish("flood", &data);
+    }
+    server.publish("calm", "still here");
+    assert_eq!(calm.data(), "still here");
+    eventually("all slow ones are closed", PATIENCE, || {
+        server.hub.figures().closed_by(Reason::TooSlow) == 20
+    });
+    assert_eq!(server.hub.figures().sockets, 1);
+    server.connect();
+}
+
+#[test]
+fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_it() {
+    let limits = Limits { activity_timeout: Duration::from_secs(600), ..Limits::default() };
+    let server = server(limits, |options| options.stall_timeout = Duration::from_secs(1));
+    let _slow = reluctant(&server, "news");
+    let data = "x".repeat(9_000);
+    eventually("its socket is full", PATIENCE, || {
+        server.publish("news", &data);
+        server.hub.figures().blocked > 0
+    });
+    eventually("it is dropped", PATIENCE, || server.hub.figures().closed_by(Reason::Stalled) == 1);
+    assert!(server.channels.registry().is_empty());
+}
+
+#[test]
+fn a_client_that_reads_again_gets_everything_in_order() {
+    let limits = Limits { queue_messages: 1_000_000, queue_bytes: 1 << 30, ..Limits::default() };
+    let server = server(limits, |_| {});
+    let mut slow = reluctant(&server, "news");
+    let padding = "x".repeat(5_000);
+    let mut published = 0;
+    while server.hub.figures().blocked == 0 || published < 1_000 {
+        server.publish("news", &format!("{published} {padding}"));
+        published += 1;
+    }
+    for expected in 0..published {
+        let data = slow.data();
+        assert_eq!(data.split(' ').next().unwrap(), expected.to_string());
+    }
+}
+
+#[test]
+fn a_client_that_asks_without_end_and_never_reads_is_closed() {
+    let server = server(small(), |options| options.close_timeout = Duration::from_secs(1));
+    let mut stream = tcp(server.address);
+    stream.write_all(request("/app/key?protocol=7", "").as_bytes()).unwrap();
+    head(&mut stream);
+    server_frame(&mut stream);
+    let pings = super::kit::frame(0x89, &[b'p'; 125]).repeat(1000);
+    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    // It is closed while it writes.
+    while stream.write_all(&pings).is_ok() && server.hub.figures().closed_by(Reason::TooSlow) == 0 {
+    }
+    eventually("it is closed", PATIENCE, || server.hub.figures().closed_by(Reason::TooSlow) == 1);
+    drop(stream.read(&mut [0; 1]));
+}
+
+#[test]
+fn half_of_all_clients_may_leave_while_events_are_published_and_the_others_miss_none() {
+    let server = Server::start();
+    let mut stay: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();
+    let leave: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();
+    let publishing = Arc::new(AtomicBool::new(true));
+    let published = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            let mut count = 0;
+            while publishing.load(Ordering::Relaxed) {
+                server.publish("news", &count.to_string());
+                count += 1;
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            count
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        drop(leave);
+        eventually("they are gone", PATIENCE, || server.hub.figures().sockets == 100);
+        publishing.store(false, Ordering::Relaxed);
+        publisher.join().unwrap()
+    });
+    for client in &mut stay {
+        for expected in 0..published {
+            assert_eq!(client.data(), expected.to_string());
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
+
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use testkit::eventually;
+use tungstenite::client::IntoClientRequest as _;
+use tungstenite::{Message, WebSocket};
+
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+
+const APP: &[&str] = &["--app", "1:key:secret"];
+
+/// Publishes what the query says, and tells what came of it.
+const PUBLISH: &str = "<?php
+$channels = $_GET['channels'] ?? 'news';
+try {
+    $said = isset($_GET['text']) ? $_GET['text'] : ['n' => (int) ($_GET['n'] ?? 0)];
+    echo json_encode([hearth_can_publish(), hearth_publish($channels, 'said', $said, $_GET['except'] ?? null)]);
+} catch (\\Throwable $error) {
+    echo get_class($error), ': ', $error->getMessage();
+}";
+
+/// A client of channels.
+struct Client(WebSocket<TcpStream>);
+
+impl Client {
+    /// Opens a WebSocket. The first message is `connection_established`, or an error.
+    fn open(hearth: &Hearth, key: &str) -> Self {
+        let request = format!("ws://{}/app/{key}?protocol=7", hearth.address);
+        let stream = TcpStream::connect(hearth.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = request.into_client_request().unwrap();
+        let (socket, answer) = tungstenite::client(request, stream).unwrap();
+        assert_eq!(answer.status(), 101);
+        Self(socket)
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.0.send(Message::text(message.to_string())).unwrap();
+    }
+
+    /// The next message; its data as JSON.
+    fn next(&mut self) -> (String, Value) {
+        let Message::Text(text) = self.0.read().unwrap() else { panic!("no text") };
+        let message: Value = serde_json::from_str(&text).unwrap();
+        let data = match &message["data"] {
+            Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
+            other => other.clone(),
+        };
+        (message["event"].as_str().unwrap().to_owned(), data)
+    }
+
+    /// A client that hears a public channel, with its socket's id.
+    fn hearing(hearth: &Hearth, channel: &str) -> (Self, String) {
+        let mut client = Self::open(hearth, "key");
+        let (event, data) = client.next();
+        assert_eq!(event, "pusher:connection_established");
+        client.send(&json!({"event": "pusher:subscribe", "data": {"channel": channel}}));
+        assert_eq!(client.next().0, "pusher_internal:subscription_succeeded");
+        (client, data["socket_id"].as_str().unwrap().to_owned())
+    }
+
+    /// The code it is closed with.
+    fn closed(&mut self) -> u16 {
+        loop {
+            match self.0.read().unwrap() {
+                Message::Close(Some(frame)) => return frame.code.into(),
+                Message::Close(None) => panic!("closed without a code"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn said(n: u32) -> (String, Value) {
+    ("said".to_owned(), json!({ "n": n }))
+}
+
+#[test]
+fn what_php_publishes_is_heard_in_every_model() {
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
+        site.write("public/publish.php", PUBLISH);
+        let hearth = Serve::new(path).args(&["--model", model]).args(APP).workers(1).start();
+        let (mut one, socket) = Client::hearing(&hearth, "news");
+        let (mut two, _) = Client::hearing(&hearth, "talk");
+        for n in 1..4 {
+            let target = format!("/publish.php?n={n}&channels[]=news&channels[]=talk");
+            assert_eq!(hearth.get(&target).text(), "[true,true]", "{model}");
+            assert_eq!(one.next(), said(n), "{model}");
+            assert_eq!(two.next(), said(n), "{model}");
+        }
+        // Its author does not hear it; a text goes as it is.
+        hearth.get(&format!("/publish.php?n=4&except={socket}"));
+        hearth.get("/publish.php?text=plain");
+        assert_eq!(one.next(), ("said".to_owned(), json!("plain")), "{model}");
+    }
+}
+
+#[test]
+fn what_breaks_a_limit_is_an_exception_in_php() {
+    let site = Site::empty().with_file("public/index.php", PUBLISH);
+    let hearth = Serve::new(site.path()).args(APP).workers(1).start();
+    for (query, exception) in [
+        ("channels=a+b", "must name channels"),
+        ("channels[]=", "must name channels"),
+        ("text=%ff", "must be UTF-8"),
+        ("except=1", "must be the id of a socket"),
+    ] {
+        let text = hearth.get(&format!("/?{query}")).text();
+        assert!(text.starts_with("ValueError: ") && text.contains(exception), "{text}");
+    }
+    let long = "x".repeat(10 * 1024 + 1);
+    assert!(hearth.get(&format!("/?text={long}")).text().contains("at most 10240 bytes"));
+}
+
+#[test]
+fn without_an_application_php_is_told_what_to_do() {
+    let site = Site::empty().with_file("public/index.php", PUBLISH);
+    let hearth = Hearth::request(&site);
+    let text = hearth.get("/").text();
+    assert!(text.starts_with("Error: hearth_publish(): realtime is off: "), "{text}");
+    // And there are no channels: the application answers.
+    assert!(hearth.get("/apps/1/channels").text().starts_with("Error: "));
+}
+
+#[test]
+fn a_warm_up_publishes_nothing() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php $warm = hearth_publish('news', 'boot', 0) ? 'sent' : 'not sent';\n\
+         while (hearth_handle_request(function () use ($warm) {\n\
+         echo $warm; hearth_publish('news', 'said', ['n' => (int) isset($_SERVER['HEARTH_WARM_UP'])]); })) { }",
+    );
+    for model in ["fork", "snapshot"] {
+        let script = site.public().join("index.php");
+        let hearth = Serve::new(script).args(&["--model", model]).args(APP).workers(1).start();
+        let (mut client, _) = Client::hearing(&hearth, "news");
+        assert_eq!(hearth.get("/").text(), "not sent", "{model}");
+        assert_eq!(client.next(), said(0), "{model}");
+        let published = hearth.status()["realtime"]["applications"][0]["published"].clone();
+        assert_eq!(published, 1, "{model}");
+    }
+}
+
+#[test]
+fn only_what_realtime_asks_for_is_taken_from_the_application() {
+    let site = Site::empty().with_file("public/index.php", "<?php echo 'php ', $_SERVER['REQUEST_URI'];");
+    let hearth = Serve::new(site.path()).args(APP).workers(1).start();
+    for target in ["/app/key", "/apps", "/apps/2/events", "/apps/1", "/apps/1/settings"] {
+        assert_eq!(hearth.get(target).text(), format!("php {target}"));
+    }
+    let refused = hearth.get("/apps/1/channels");
+    assert_eq!(refused.status, 401);
+    assert!(refused.text().contains("auth_key"), "{}", refused.text());
+    // A WebSocket for a key that nobody has is told so in the protocol's words.
+    let mut stranger = Client::open(&hearth, "unknown");
+    assert_eq!(stranger.next().0, "pusher:error");
+    assert_eq!(stranger.closed(), 4001);
+}
+
+#[test]
+fn a_reverb_application_works_by_its_env_alone() {
+    let site = Site::empty()
+        .with_file("public/index.php", PUBLISH)
+        .with_file(
+            ".env",
+            "BROADCAST_CONNECTION=reverb\nREVERB_APP_ID=7\nREVERB_APP_KEY=key\nREVERB_APP_SECRET=\"of reverb\"\n",
+        );
+    let hearth = Hearth::request(&site);
+    let (mut client, _) = Client::hearing(&hearth, "news");
+    hearth.get("/?n=5");
+    assert_eq!(client.next(), said(5));
+}
+
+#[test]
+fn sockets_are_told_to_come_back_and_requests_are_finished_at_the_end() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php if ($_SERVER['REQUEST_URI'] === '/slow') { sleep(1); } echo 'done';",
+    );
+    let mut hearth = Serve::new(site.path()).args(APP).workers(1).start();
+    let (mut client, _) = Client::hearing(&hearth, "news");
+    eventually("the socket is counted", LIMIT, || hearth.status()["realtime"]["sockets"] == 1);
+    let metrics = hearth.admin("/metrics").text();
+    assert!(metrics.contains("hearth_channels_connections{app=\"1\"} 1"), "{metrics}");
+    let address = hearth.address;
+    let slow = std::thread::spawn(move || testkit::Client::connect(address).unwrap().get("/slow").unwrap());
+    eventually("PHP is at it", LIMIT, || {
+        hearth.status()["pool"]["workers"][0]["state"] == "busy"
+    });
+    hearth.process.signal(rustix::process::Signal::TERM);
+    assert_eq!(client.closed(), 4200);
+    assert_eq!(slow.join().unwrap().text(), "done");
+    assert!(hearth.process.wait(LIMIT).success());
+}
