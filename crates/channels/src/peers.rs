@@ -91,3 +91,6 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// all: the node that comes first in a ranking of all by a hash of node and channel, for example. Called as [`Peers::tell`] is.
     fn reports(&self, app: &App, channel: &str) -> bool;
 }
+
+#[cfg(test)]
+mod tests;

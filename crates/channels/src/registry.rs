@@ -95,9 +95,10 @@ impl Outlets {
 
     /// Gives an event loop its number. None when there are [`EVENT_LOOPS`] already.
     pub(crate) fn attach(&self, outlet: Arc<dyn Outlet>) -> Option<u16> {
-        let number = self.taken.fetch_add(1, Ordering::Relaxed);
-        let place = self.all.get(usize::from(number))?;
-        place.set(outlet).ok().map(|()| number)
+        let last = u16::try_from(self.all.len()).unwrap_or(u16::MAX);
+        let next = |number| (number < last).then_some(number + 1);
+        let number = self.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        self.all.get(usize::from(number))?.set(outlet).ok().map(|()| number)
     }
 
     /// Puts a delivery into an inbox. One that is full is the event loop's to deal with: it knows that it lost something, and ends the sockets concerned.
@@ -215,7 +216,7 @@ pub struct ChannelReport {
     pub subscription_count: usize,
     /// Members, if it is a presence channel.
     pub user_count: Option<usize>,
-    /// The last event, if it is a cache channel that has one.
+    /// The last event, if it is a cache channel that has one; never in a list of channels.
     pub cache: Option<CacheReport>,
 }
 
@@ -312,12 +313,15 @@ impl Registry {
 
     /// What is known of one channel; none when nobody hears it and it keeps nothing.
     pub fn channel(&self, app: &App, name: &str, now: Moment) -> Option<ChannelReport> {
-        self.with_known(app, name, now, |channel| channel.report(now))
+        let (mut report, last) =
+            self.with_known(app, name, now, |channel| (channel.report(), channel.last(now)))?;
+        report.cache = last.and_then(|(last, ttl)| last.report(ttl, now));
+        Some(report)
     }
 
     /// What is known of all channels of an application that somebody hears and whose names begin so. The channels of users are only among them when the
     /// prefix asks for them.
-    pub fn channels(&self, app: &App, prefix: &str, now: Moment) -> Vec<ChannelReport> {
+    pub fn channels(&self, app: &App, prefix: &str) -> Vec<ChannelReport> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
@@ -326,8 +330,7 @@ impl Registry {
                     && channel.name().as_str().starts_with(prefix)
                     && (channel.name().access() != Access::User || prefix.starts_with('#'))
             });
-            found
-                .extend(ours.map(|channel| channel.report(now)).filter(ChannelReport::is_occupied));
+            found.extend(ours.map(|channel| channel.report()).filter(ChannelReport::is_occupied));
         }
         found
     }
@@ -403,6 +406,13 @@ impl Registry {
     /// Is there no channel?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Places for records and for times to look at them again, taken or not.
+    #[cfg(test)]
+    fn room(&self) -> usize {
+        let room = |shard: &Shard| shard.channels.capacity() + shard.due.capacity();
+        self.shards.iter().map(|shard| room(&lock(shard))).sum()
     }
 
     fn around<'a>(&'a self, app: &'a Arc<App>, counters: &'a Counters, now: Moment) -> Around<'a> {
@@ -523,3 +533,6 @@ fn visit<T>(
     }
     result
 }
+
+#[cfg(test)]
+mod tests;

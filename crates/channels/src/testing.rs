@@ -50,6 +50,8 @@ pub(crate) struct Loop {
     pub(crate) channels: Channels,
     pub(crate) now: Moment,
     number: u16,
+    /// Of its sockets' ids: what is above the bits for its own number and theirs.
+    node: u64,
     inbox: Arc<Inbox>,
     sockets: BTreeMap<u32, Socket>,
     subscribers: HashMap<ChannelId, Vec<(u32, Offset)>>,
@@ -68,6 +70,12 @@ impl Loop {
         Self::on(app, channels)
     }
 
+    /// On a node of its own.
+    pub(crate) fn observed_as(app: App, observer: Arc<dyn Observer>, node: usize) -> Self {
+        let world = Self::observed(app, observer);
+        Self { node: node as u64, ..world }
+    }
+
     /// One more, of the same channels.
     pub(crate) fn on(app: Arc<App>, channels: Channels) -> Self {
         let inbox = Arc::new(Inbox::default());
@@ -77,6 +85,7 @@ impl Loop {
             channels,
             now: Moment::default(),
             number,
+            node: 0,
             inbox,
             sockets: BTreeMap::new(),
             subscribers: HashMap::new(),
@@ -92,7 +101,8 @@ impl Loop {
     pub(crate) fn open_as(&mut self, hello: &Hello<'_>) -> Result<u32, Close> {
         let slot = self.next;
         self.next += 1;
-        let id = SocketId::from_random(u64::from(self.number) << 32 | u64::from(slot));
+        let id =
+            SocketId::from_random(self.node << 48 | u64::from(self.number) << 32 | u64::from(slot));
         let mut out = Out::default();
         let seat = Seat { event_loop: self.number, slot, generation: 0 };
         let session = Session::open(

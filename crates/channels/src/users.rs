@@ -157,6 +157,12 @@ impl Users {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
+    /// Places for records, taken or not.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).capacity()).sum()
+    }
+
     fn hash(&self, app: &str, id: &str) -> u64 {
         self.random.hash_one((app, id))
     }

@@ -15,7 +15,7 @@ pub(super) fn channels(asked: &Asked<'_>) -> Result<String, Refused> {
     if info.cache {
         return Err(Refused::bad("cache may only be requested for one channel"));
     }
-    let mut reports = asked.channels.registry().channels(asked.app, &prefix, asked.now);
+    let mut reports = asked.channels.registry().channels(asked.app, &prefix);
     reports.sort_unstable_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
     let mut out = String::from(r#"{"channels":{"#);
     for (number, report) in reports.iter().enumerate() {

@@ -269,14 +269,20 @@ impl Channel {
         }
     }
 
-    pub(super) fn report(&self, now: Moment) -> ChannelReport {
+    /// Without what a cache channel keeps: [`Channel::last`].
+    pub(super) fn report(&self) -> ChannelReport {
         ChannelReport {
             name: self.name.clone(),
             subscription_count: self.subscribers(),
             user_count: (self.name.access() == Access::Presence)
                 .then(|| self.members.as_ref().map_or(0, |members| members.len())),
-            cache: self.fresh(now).and_then(|last| last.report(self.app.limits.cache, now)),
+            cache: None,
         }
+    }
+
+    /// The last event of a cache channel, and how long it is kept.
+    pub(super) fn last(&self, now: Moment) -> Option<(Last, Duration)> {
+        self.fresh(now).map(|last| (last.clone(), self.app.limits.cache))
     }
 
     pub(super) fn members(&self) -> Vec<Arc<str>> {
@@ -308,7 +314,9 @@ impl Channel {
         let history = self.history.as_ref().and_then(|kept| kept.next_end());
         let bucket = (self.bucket.is_some() && self.here == 0).then(|| now + RATE_PAUSE);
         let count = (self.told != self.subscribers()).then(|| self.told_at + COUNT_PAUSE);
-        let next = [cache, history, bucket, count].into_iter().flatten().min()?;
+        // Never at once: whatever is due is done before this is asked.
+        let soon = now + Duration::from_millis(1);
+        let next = [cache, history, bucket, count].into_iter().flatten().min()?.max(soon);
         if self.wake.is_some_and(|wake| wake <= next) {
             return None;
         }

@@ -53,7 +53,7 @@ impl Session {
         }
         let subscribed = self.find(channel).ok().map(|place| &self.subscriptions[place]);
         let Some(subscribed) = subscribed else {
-            return Err(format!("this connection is not subscribed to {channel}"));
+            return Err("this connection is not subscribed to the channel".to_owned());
         };
         if !matches!(subscribed.name.access(), Access::Private | Access::Presence) {
             return Err("only private and presence channels have them".to_owned());

@@ -17,6 +17,8 @@ use crate::users::Reach;
 #[derive(Debug)]
 pub(super) struct SignedIn {
     pub(super) id: Arc<str>,
+    /// What it tells of itself where it is a member: JSON.
+    pub(super) info: Option<Box<str>>,
     /// Users it wants to know of, each once.
     watchlist: Vec<Arc<str>>,
 }
@@ -94,21 +96,21 @@ impl Session {
     /// Reads `user_data`; with whether the watchlist is longer than it may be, and so left out.
     fn user_of(&self, user_data: Raw<'_>) -> Option<(SignedIn, bool)> {
         let limits = &self.app.limits;
-        let [id, watchlist] = user_data.pick(["id", "watchlist"]);
-        let id = id.and_then(Raw::id)?;
+        let [id, info, watchlist] = user_data.pick(["id", "user_info", "watchlist"]);
+        // A string, as Pusher has it: clients' libraries do not finish a sign-in with anything else.
+        let id = id.and_then(Raw::string)?;
         if id.is_empty() || id.chars().count() > limits.user_id {
             return None;
         }
-        let mut watched: Vec<Arc<str>> = Vec::new();
-        if let Some(list) = watchlist.filter(|_| self.app.rights.watchlist) {
-            if list.elements().nth(limits.watchlist).is_some() {
-                return Some((SignedIn { id: id.as_ref().into(), watchlist: watched }, true));
-            }
-            watched.extend(list.elements().filter_map(Raw::id).map(|id| Arc::from(id.as_ref())));
-            watched.sort_unstable();
-            watched.dedup();
-        }
-        Some((SignedIn { id: id.as_ref().into(), watchlist: watched }, false))
+        let list = watchlist.filter(|_| self.app.rights.watchlist);
+        let too_many = list.is_some_and(|list| list.elements().nth(limits.watchlist).is_some());
+        let watched = list.filter(|_| !too_many).into_iter().flat_map(Raw::elements);
+        let mut watchlist: Vec<Arc<str>> =
+            watched.filter_map(Raw::id).map(|id| id.as_ref().into()).collect();
+        watchlist.sort_unstable();
+        watchlist.dedup();
+        let info = info.map(|info| info.text().into());
+        Some((SignedIn { id: id.as_ref().into(), info, watchlist }, too_many))
     }
 }
 

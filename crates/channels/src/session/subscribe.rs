@@ -165,34 +165,42 @@ impl Session {
                 .map_err(|why| Refused::unauthorized(&why))?;
             return Ok(None);
         }
-        let Some(data) = data else {
-            return Err(Refused::unauthorized(
-                &"channel_data is missing: presence channels need it",
-            ));
+        verify(data).map_err(|why| Refused::unauthorized(&why))?;
+        let member = match (data, &self.user) {
+            (Some(data), _) => self.member(data)?,
+            // Whoever has signed in is known already (Pusher Channels: "Authorizing users").
+            (None, Some(user)) => self.member_of(&user.id, user.info.as_deref())?,
+            (None, None) => {
+                let why =
+                    "channel_data is missing: who does not sign in needs it on presence channels";
+                return Err(Refused::unauthorized(&why));
+            }
         };
-        verify(Some(data)).map_err(|why| Refused::unauthorized(&why))?;
-        self.member(data).map(|member| Some(Arc::new(member)))
+        Ok(Some(Arc::new(member)))
     }
 
     /// Who subscribes to a presence channel, as the application signed it.
     fn member(&self, channel_data: &str) -> Result<Member, Refused> {
-        let limits = &self.app.limits;
         let data = Raw::new(channel_data)
             .map_err(|why| Refused::invalid(&format_args!("channel_data is no JSON: {why}")))?;
         let [user_id, user_info] = data.pick(["user_id", "user_info"]);
         let user_id = user_id.and_then(Raw::id).filter(|id| !id.is_empty()).ok_or_else(|| {
             Refused::invalid(&"channel_data needs a user_id that is a string or a number")
         })?;
-        if user_id.chars().count() > limits.user_id {
+        self.member_of(&user_id, user_info.map(Raw::text))
+    }
+
+    fn member_of(&self, id: &str, info: Option<&str>) -> Result<Member, Refused> {
+        let limits = &self.app.limits;
+        if id.chars().count() > limits.user_id {
             let limit = limits.user_id;
             return Err(Refused::limit(&format_args!("a user_id has {limit} characters at most")));
         }
-        let info = user_info.map(Raw::text);
         if info.is_some_and(|info| info.len() > limits.user_info) {
             let limit = limits.user_info;
             return Err(Refused::limit(&format_args!("user_info has {limit} bytes at most")));
         }
-        Ok(Member::new(&user_id, info))
+        Ok(Member::new(id, info))
     }
 }
 

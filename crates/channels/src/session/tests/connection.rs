@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::session::Subscribed;
 use crate::testing::{Loop, app, subscribe};
 use crate::{AppRef, Apps, Close, FixedApps, Found, Hello, Records, Target};
 
@@ -85,7 +86,6 @@ fn what_is_no_message_is_answered_and_the_connection_goes_on() {
         r#"{"event":"pusher:subscribe","data":{"channel":"news","auth":7}}"#.to_owned(),
         r#"{"event":"pusher:subscribe","data":{"channel":"\ud800"}}"#.to_owned(),
         r#"{"event":"pusher:unsubscribe","data":[]}"#.to_owned(),
-        r#"{"event":"pusher:signin","data":{"auth":"key:0"}}"#.to_owned(),
         r#"{"event":"pusher:connection_established","data":{}}"#.to_owned(),
         r#"{"event":"pusher_internal:member_added","channel":"presence-a","data":{}}"#.to_owned(),
         r#"{"event":"message","channel":"news","data":{}}"#.to_owned(),
@@ -236,6 +236,12 @@ fn what_connections_leave_behind_is_nothing() {
     assert_eq!(counters.connections.get(), 0);
     assert_eq!(counters.subscriptions.get(), 0);
     assert_eq!(counters.subscribed.get(), 12);
+}
+
+#[test]
+fn what_a_silent_connection_costs_stays_small() {
+    assert!(size_of::<crate::Session>() <= 128, "{}", size_of::<crate::Session>());
+    assert!(size_of::<Subscribed>() <= 48, "{}", size_of::<Subscribed>());
 }
 
 proptest! {

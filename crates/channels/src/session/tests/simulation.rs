@@ -141,7 +141,7 @@ impl Model {
         self.give(socket, json!({"event": "pusher:error", "data": {"code": code}}));
     }
 
-    fn to_all(&mut self, channel: &str, frame: &Value, except: Option<usize>) {
+    fn give_all(&mut self, channel: &str, frame: &Value, except: Option<usize>) {
         for socket in self.channel(channel).subscribers.clone() {
             if Some(socket) != except {
                 self.give(socket, frame.clone());
@@ -210,7 +210,7 @@ impl Model {
             if is_new {
                 self.happened.push(format!("{name} +{user}"));
                 let added = json!({"user_id": user, "user_info": info});
-                self.to_all(name, &internal("member_added", name, &added), None);
+                self.give_all(name, &internal("member_added", name, &added), None);
             }
             let members = &self.channel(name).members;
             let ids: Vec<_> = members.keys().cloned().collect();
@@ -262,7 +262,7 @@ impl Model {
         if !name.starts_with("presence-") {
             let count = self.channel(name).subscribers.len();
             let frame = internal("subscription_count", name, &json!({"subscription_count": count}));
-            self.to_all(name, &frame, None);
+            self.give_all(name, &frame, None);
         }
     }
 
@@ -275,7 +275,7 @@ impl Model {
             if sockets.is_empty() {
                 self.channel(name).members.remove(&user);
                 self.happened.push(format!("{name} -{user}"));
-                self.to_all(
+                self.give_all(
                     name,
                     &internal("member_removed", name, &json!({"user_id": user})),
                     None,
@@ -305,7 +305,7 @@ impl Model {
         if name.contains("cache-") {
             self.channel(name).last = Some((frame.clone(), self.now + millis(CACHE)));
         }
-        self.to_all(name, &frame, except);
+        self.give_all(name, &frame, except);
     }
 
     fn say(&mut self, socket: usize, name: &str, number: u64) {
@@ -324,13 +324,13 @@ impl Model {
         let who = user.as_ref().map(|user| format!("{user:?}"));
         self.happened.push(format!(
             "{name} client-e {number} {id} {}",
-            who.map_or("None".to_owned(), |who| format!("Some({who})"))
+            who.map_or_else(|| "None".to_owned(), |who| format!("Some({who})"))
         ));
         let mut frame = json!({"event": "client-e", "channel": name, "data": number});
         if let Some(user) = user {
             frame["user_id"] = user.into();
         }
-        self.to_all(name, &frame, Some(socket));
+        self.give_all(name, &frame, Some(socket));
     }
 
     fn is_online(&self, user: &str) -> bool {

@@ -52,13 +52,40 @@ fn a_wrong_signature_closes_with_4009() {
         "[]",
         r#"{"id":""}"#,
         r#"{"id":null}"#,
+        r#"{"id":7}"#,
         &json!({"id": "x".repeat(129)}).to_string(),
     ] {
         let socket = world.open().unwrap();
         world.sign_in(socket, data);
         assert_eq!(world.closed(socket).unwrap().code, 4009, "{data:.20}");
     }
+    for data in
+        ["null", "{}", r#"{"auth":"key:00"}"#, r#"{"user_data":"{\"id\":\"ann\"}"}"#, r#""x""#]
+    {
+        let socket = world.open().unwrap();
+        world.says(socket, &format!(r#"{{"event":"pusher:signin","data":{data}}}"#));
+        assert_eq!(world.closed(socket).unwrap().code, 4009, "{data}");
+    }
     assert_eq!(world.channels.records().users, 0);
+}
+
+#[test]
+fn whoever_has_signed_in_is_a_member_without_saying_who_it_is() {
+    let mut world = Loop::new(app());
+    let socket = world.open().unwrap();
+    world.sign_in(socket, r#"{"id":"ann","user_info":{"name":"Ann"}}"#);
+    let answer = world.subscribe(socket, "presence-a", None);
+    assert_eq!(
+        answer[0]["data"]["presence"],
+        json!({"count": 1, "ids": ["ann"], "hash": {"ann": {"name": "Ann"}}})
+    );
+    // What the application says for this channel goes before that.
+    let answer = world.subscribe(socket, "presence-b", Some(r#"{"user_id":"guest"}"#));
+    assert_eq!(answer[0]["data"]["presence"]["ids"], json!(["guest"]));
+    let mut text = world.signed_subscribe(socket, "presence-c", None);
+    text["data"]["auth"] = "key:00".into();
+    world.says(socket, &text.to_string());
+    assert_eq!(world.events(socket)[0]["data"]["status"], 401);
 }
 
 #[test]
@@ -130,7 +157,7 @@ fn a_user_whose_id_no_channel_can_have_may_sign_in() {
 fn watchers_are_told_who_is_there_who_comes_and_who_goes() {
     let mut world = Loop::new(app());
     let (ann, eve) = (world.open().unwrap(), world.open().unwrap());
-    world.sign_in(ann, r#"{"id":7}"#);
+    world.sign_in(ann, r#"{"id":"7"}"#);
     let answer = world.sign_in(eve, r#"{"id":"eve","watchlist":[7,"bob","7",null,{}]}"#);
     assert_eq!(answer[1..], [online(&["7"])]);
 
