@@ -46,6 +46,33 @@ impl fmt::Debug for Adopted {
     }
 }
 
+/// A socket whose request for an event stream (`GET /app/KEY/sse?...`) another front has read.
+pub struct AdoptedStream {
+    /// The socket, non-blocking or not. For HTTP/2 one end of a pair, the other end of which becomes the body.
+    pub stream: Stream,
+    /// Its TLS, if it has: the handshake is done.
+    pub tls: Option<Box<ServerConnection>>,
+    /// Has the head of the answer been written? Otherwise the hub writes the whole answer, in HTTP/1.1, and refuses with a status.
+    pub answered: bool,
+    /// The request's path and query.
+    pub target: String,
+    /// The header field `Origin`.
+    pub origin: Option<String>,
+    /// The header field `Last-Event-ID`.
+    pub last_event_id: Option<String>,
+    /// Does the client speak TLS, with us or with a proxy before us?
+    pub secure: bool,
+}
+
+impl fmt::Debug for AdoptedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdoptedStream")
+            .field("stream", &self.stream)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A socket that came to a listener of the hub and asks for something else than a WebSocket.
 #[derive(Debug)]
 pub struct Visitor {

@@ -7,6 +7,7 @@ use crate::socket_id::SocketId;
 use crate::websocket::{Decoder, Rules, Upgrade};
 
 use super::audience::Places;
+use super::event_stream::{Epochs, Wanted};
 use super::figures::Reason;
 use super::queue::{Bound, Form, Queue};
 use super::transport::Transport;
@@ -30,6 +31,8 @@ pub(super) struct Connection {
     pub(super) message: usize,
     /// When it has to be done with its stage, where that is not the session's to say.
     pub(super) until: Moment,
+    /// Of the channels it hears, if it is an event stream.
+    pub(super) epochs: Option<Box<Epochs>>,
     /// When it comes up in the timer wheel.
     pub(super) tick: Tick,
     /// Since when it takes nothing.
@@ -65,6 +68,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) origin: Option<String>,
+    /// What it is to hear, if it is to be an event stream, and whether the head of the answer has been written.
+    pub(super) stream: Option<(Wanted, bool)>,
     /// What came meanwhile.
     pub(super) read: Vec<u8>,
 }
@@ -93,6 +98,7 @@ impl Connection {
             bound: Bound { bytes: limits.queue_bytes, messages: limits.queue_messages },
             message: limits.message,
             until,
+            epochs: None,
             tick: Tick::NEVER,
             blocked: None,
             dirty: false,

@@ -7,6 +7,7 @@
 mod arrivals;
 mod conversation;
 mod fan_out;
+mod streams;
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -22,6 +23,7 @@ use super::audience::{Audiences, Places, Sockets};
 use super::clock;
 use super::connection::{Connection, Fate, Stage};
 use super::drain::{self, Drain};
+use super::event_stream::Epochs;
 use super::figures::{LoopFigures, Reason};
 use super::inbox::{Errand, Inbox};
 use super::listener::Listener;
@@ -90,6 +92,8 @@ pub(super) struct EventLoop {
     inflater: Inflater,
     deflater: Deflater,
     out: Out,
+    /// For all that are no event streams.
+    no_epochs: Epochs,
     random: Random,
     now: Moment,
 }
@@ -140,6 +144,7 @@ impl EventLoop {
             inflater: Inflater::default(),
             deflater: Deflater::default(),
             out: Out::default(),
+            no_epochs: Epochs::default(),
             random: Random::default(),
             now,
         };
@@ -257,6 +262,7 @@ impl EventLoop {
         for errand in errands.drain(..) {
             match errand {
                 Errand::Adopt(adopted) => self.adopt(*adopted),
+                Errand::AdoptStream(adopted) => self.adopt_stream(*adopted),
                 Errand::App { seat, app } => {
                     self.with(seat, |this, seat, connection| this.found(seat, connection, app));
                 }
@@ -285,7 +291,7 @@ impl EventLoop {
                 continue;
             }
             connection.tick = Tick::NEVER;
-            self.with(seat, |this, seat, connection| this.time_out(seat, connection));
+            self.with(seat, Self::time_out);
         }
     }
 

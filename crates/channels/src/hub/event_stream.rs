@@ -1,12 +1,266 @@
-//! Messages as Server-Sent Events (WHATWG HTML, "Server-sent events").
+//! Server-Sent Events (WHATWG HTML, "Server-sent events"): the same channels and rights as a socket has, to hear only.
+//!
+//! `GET /app/KEY/sse?channels=a,private-b&auth=,KEY:SIGNATURE&socket_id=1.2` hears those channels. `auth` has one part for each channel that needs one, in
+//! the order of `channels`; it is signed as for a subscription of the `socket_id` that the client names, and `channel_data` goes with presence channels.
+//! Each message is an event: `event` is its name, `data` the JSON that a socket gets. On channels with a history `id` says where it is, and a stream of one
+//! channel resumes from `Last-Event-ID`.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-/// A message's text, which is one line of JSON, as an event.
-pub(super) fn write(text: &[u8]) -> Bytes {
-    let mut event = Vec::with_capacity(text.len() + 16);
-    event.extend_from_slice(b"data: ");
-    event.extend_from_slice(text);
-    event.extend_from_slice(b"\n\n");
-    event.into()
+use crate::auth;
+use crate::close::Close;
+use crate::encoded::Encoded;
+use crate::json::{Raw, push_string, quoted};
+use crate::socket_id::SocketId;
+
+/// What a client wants that asks for an event stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Of the application.
+    pub(super) key: String,
+    /// The socket's id that its signatures are for.
+    pub(super) socket: Option<SocketId>,
+    /// What a socket would say to hear the same: messages of the protocol.
+    pub(super) subscriptions: Vec<String>,
+}
+
+/// Does a request's target have the path of an event stream?
+pub(super) fn is_meant(target: &str) -> bool {
+    key(target).is_some()
+}
+
+fn key(target: &str) -> Option<&str> {
+    let (path, _) = target.split_once('?').unwrap_or((target, ""));
+    let key = path.strip_prefix("/app/")?.strip_suffix("/sse")?;
+    (!key.is_empty() && !key.contains('/')).then_some(key)
+}
+
+impl Wanted {
+    /// Reads a request's target, and its field `Last-Event-ID`.
+    pub(super) fn read(target: &str, last_event_id: Option<&str>) -> Result<Self, Close> {
+        let key = key(target).ok_or(Close::NO_SUCH_PATH)?;
+        let (_, query) = target.split_once('?').unwrap_or((target, ""));
+        let (mut channels, mut signatures) = (Cow::Borrowed(""), Cow::Borrowed(""));
+        let (mut channel_data, mut socket) = (None, None);
+        for (name, value) in auth::parameters(query) {
+            match &*name {
+                "channels" => channels = value,
+                "auth" => signatures = value,
+                "channel_data" => channel_data = Some(value),
+                "socket_id" => socket = value.parse().ok(),
+                _ => {}
+            }
+        }
+        let names: Vec<&str> = channels.split(',').filter(|name| !name.is_empty()).collect();
+        let place = last_event_id.and_then(Place::read).filter(|_| names.len() == 1);
+        let signatures = signatures.split(',').chain(std::iter::repeat(""));
+        let subscriptions = names.iter().zip(signatures).map(|(channel, signature)| {
+            let mut text = String::from(r#"{"event":"pusher:subscribe","data":{"channel":"#);
+            push_string(&mut text, channel);
+            if !signature.is_empty() {
+                text.push_str(r#","auth":"#);
+                push_string(&mut text, signature);
+            }
+            if let Some(data) = channel_data.as_ref().filter(|_| channel.starts_with("presence-")) {
+                text.push_str(r#","channel_data":"#);
+                push_string(&mut text, data);
+            }
+            if let Some(Place { epoch, offset }) = place {
+                write!(text, r#","resume":{{"epoch":"{epoch:016x}","offset":{offset}}}"#)
+                    .expect("a String takes all");
+            }
+            text.push_str("}}");
+            text
+        });
+        Ok(Self {
+            key: auth::unescaped(key, false).into_owned(),
+            socket,
+            subscriptions: subscriptions.collect(),
+        })
+    }
+}
+
+/// A place in a channel's history, as an event's id: `EPOCH:OFFSET`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    epoch: u64,
+    offset: u64,
+}
+
+impl Place {
+    fn read(id: &str) -> Option<Self> {
+        let (epoch, offset) = id.trim().split_once(':')?;
+        Some(Self { epoch: u64::from_str_radix(epoch, 16).ok()?, offset: offset.parse().ok()? })
+    }
+
+    /// Where a channel is, as `subscription_succeeded` tells it.
+    fn told(data: Raw<'_>) -> Option<Self> {
+        let data = data.string()?;
+        let [epoch, offset] = Raw::new(&data).ok()?.get("resume")?.pick(["epoch", "offset"]);
+        Some(Self {
+            epoch: u64::from_str_radix(&epoch?.string()?, 16).ok()?,
+            offset: offset?.unsigned()?,
+        })
+    }
+}
+
+const SUCCEEDED: &str = "pusher_internal:subscription_succeeded";
+
+/// The epochs of the channels that one stream hears. All streams that hear a channel have the same, so that they can share what is written of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Epochs(Vec<(Box<str>, u64)>);
+
+impl Epochs {
+    /// Remembers what `message` tells of a channel's epoch.
+    pub(super) fn learn(&mut self, message: &Encoded) {
+        let text = message.text();
+        let Ok(message) = Raw::from_bytes(&text) else { return };
+        let [event, channel, data] = message.pick(["event", "channel", "data"]);
+        if event.and_then(Raw::string).is_none_or(|event| event != SUCCEEDED) {
+            return;
+        }
+        if let (Some(channel), Some(place)) =
+            (channel.and_then(Raw::string), data.and_then(Place::told))
+        {
+            self.0.push((channel.into(), place.epoch));
+        }
+    }
+
+    fn of(&self, channel: &str) -> Option<u64> {
+        self.0.iter().find(|(name, _)| **name == *channel).map(|(_, epoch)| *epoch)
+    }
+}
+
+/// A message's text as an event.
+pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
+    let text = String::from_utf8_lossy(text);
+    let mut event = String::with_capacity(text.len() + 64);
+    if let Ok(message) = Raw::new(&text) {
+        let [name, channel, data, offset] = message.pick(["event", "channel", "data", "offset"]);
+        let name = name.and_then(Raw::string);
+        let place = if name.as_deref() == Some(SUCCEEDED) {
+            data.and_then(Place::told)
+        } else {
+            let epoch = channel.and_then(Raw::string).and_then(|channel| epochs.of(&channel));
+            epoch.zip(offset.and_then(Raw::unsigned)).map(|(epoch, offset)| Place { epoch, offset })
+        };
+        if let Some(Place { epoch, offset }) = place {
+            writeln!(event, "id: {epoch:016x}:{offset}").expect("a String takes all");
+        }
+        // A name with a line break in it cannot be told; the data have it.
+        if let Some(name) = name.filter(|name| !name.contains(['\r', '\n'])) {
+            writeln!(event, "event: {name}").expect("a String takes all");
+        }
+    }
+    // JSON may have line breaks between its parts. `lines` knows two of the three that a stream has.
+    for line in text.lines().flat_map(|line| line.split('\r')) {
+        writeln!(event, "data: {line}").expect("a String takes all");
+    }
+    event.push('\n');
+    event.into_bytes().into()
+}
+
+/// Something that is no event, so that the client and what is between see that the stream is alive.
+pub(super) const HEARTBEAT: &[u8] = b":\n\n";
+
+/// Before the end of a stream: how long a client waits until it comes back, in milliseconds.
+pub(super) const RETRY: &[u8] = b"retry: 1000\n\n";
+
+/// How an answer begins whose body is the stream. It ends with the connection.
+pub(super) fn head(origin: Option<&str>) -> Box<[u8]> {
+    let mut head = String::from(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nX-Accel-Buffering: no\r\n",
+    );
+    allow(&mut head, origin);
+    head.push_str("Connection: close\r\n\r\n");
+    head.into_bytes().into_boxed_slice()
+}
+
+/// The answer to somebody who may not hear it. Statuses of 400 and more keep an `EventSource` from coming back, all others do not.
+pub(super) fn refusal(close: Close, origin: Option<&str>) -> Box<[u8]> {
+    let status = match close.code {
+        4001 | 4005 => "404 Not Found",
+        4004 | 4100 => "503 Service Unavailable",
+        _ => "403 Forbidden",
+    };
+    let body = format!(r#"{{"code":{},"error":{}}}"#, close.code, quoted(close.reason));
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    allow(&mut answer, origin);
+    answer.push_str("Connection: close\r\n\r\n");
+    answer.push_str(&body);
+    answer.into_bytes().into_boxed_slice()
+}
+
+/// Pages of other origins may read it: which may connect was decided by [`crate::Hello`]'s rules. The parser has let no line break through.
+fn allow(head: &mut String, origin: Option<&str>) {
+    if let Some(origin) = origin {
+        write!(head, "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n")
+            .expect("a String takes all");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_becomes_what_a_socket_would_say() {
+        let target = "/app/key/sse?channels=news,private-a,presence-b&auth=,key:s1,key:s2&socket_id=1.2&channel_data=%7B%22user_id%22%3A%221%22%7D";
+        let wanted = Wanted::read(target, Some("00000000000000ff:7")).unwrap();
+        assert_eq!(wanted.key, "key");
+        assert_eq!(wanted.socket.map(|socket| socket.to_string()).as_deref(), Some("1.2"));
+        assert_eq!(
+            wanted.subscriptions,
+            [
+                r#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#,
+                r#"{"event":"pusher:subscribe","data":{"channel":"private-a","auth":"key:s1"}}"#,
+                r#"{"event":"pusher:subscribe","data":{"channel":"presence-b","auth":"key:s2","channel_data":"{\"user_id\":\"1\"}"}}"#,
+            ],
+            "an id means one channel, and this is of three"
+        );
+        let wanted =
+            Wanted::read("/app/key/sse?channels=news", Some("00000000000000ff:7")).unwrap();
+        assert_eq!(
+            wanted.subscriptions,
+            [
+                r#"{"event":"pusher:subscribe","data":{"channel":"news","resume":{"epoch":"00000000000000ff","offset":7}}}"#
+            ]
+        );
+        assert!(
+            !is_meant("/app/key")
+                && !is_meant("/app//sse")
+                && !is_meant("/app/a/b/sse")
+                && is_meant("/app/key/sse?")
+        );
+    }
+
+    #[test]
+    fn a_message_becomes_an_event_with_its_place() {
+        let mut epochs = Epochs::default();
+        let first = Encoded::new(
+            r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"{\"resume\":{\"epoch\":\"00000000000000ff\",\"offset\":3}}"}"#,
+        );
+        epochs.learn(&first);
+        let event =
+            |text: &str| String::from_utf8(write(text.as_bytes(), &epochs).to_vec()).unwrap();
+        assert!(
+            event(str::from_utf8(&first.text()).unwrap())
+                .starts_with("id: 00000000000000ff:3\nevent: pusher_internal:")
+        );
+        assert_eq!(
+            event(r#"{"event":"e","channel":"news","data":"d","offset":4}"#),
+            "id: 00000000000000ff:4\nevent: e\ndata: {\"event\":\"e\",\"channel\":\"news\",\"data\":\"d\",\"offset\":4}\n\n"
+        );
+        assert_eq!(
+            event("{\"event\":\"a\\nb\",\r\"data\":{\n}}"),
+            "data: {\"event\":\"a\\nb\",\ndata: \"data\":{\ndata: }}\n\n",
+            "no line of the data can end the event, and no name can add a field"
+        );
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mio::Waker;
 
-use super::adopted::Adopted;
+use super::adopted::{Adopted, AdoptedStream};
 use crate::app::App;
 use crate::delivery::{ChannelId, Delivery, Full, Outlet, Seat};
 
@@ -25,6 +25,8 @@ pub(super) const WEIGHT: usize = 64 * 1024 * 1024;
 pub(super) enum Errand {
     /// A socket whose upgrade has been answered or is to be.
     Adopt(Box<Adopted>),
+    /// The same, for an event stream.
+    AdoptStream(Box<AdoptedStream>),
     /// The application that a socket's key stands for, if there is one.
     App { seat: Seat, app: Option<Arc<App>> },
     /// Close all sockets within this time, then end.

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use adopted::{Adopted, Handover, Stream, Visitor};
+pub use adopted::{Adopted, AdoptedStream, Handover, Stream, Visitor};
 pub use clock::now;
 pub use figures::{Figures, Reason};
 pub use options::{Address, Listen, Options, StartError};
@@ -99,10 +99,19 @@ impl Hub {
 
     /// Takes a socket whose request another front has read. Never waits. When the hub has ended, the socket is closed.
     pub fn adopt(&self, socket: Adopted) {
+        self.give(Errand::Adopt(Box::new(socket)));
+    }
+
+    /// The same for a request for Server-Sent Events.
+    pub fn adopt_stream(&self, socket: AdoptedStream) {
+        self.give(Errand::AdoptStream(Box::new(socket)));
+    }
+
+    fn give(&self, errand: Errand) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(handle) = self.loops.get(turn % self.loops.len().max(1)) {
             // What comes back is dropped, and so closed.
-            drop(handle.inbox.ask(Errand::Adopt(Box::new(socket))));
+            drop(handle.inbox.ask(errand));
         }
     }
 

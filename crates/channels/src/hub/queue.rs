@@ -6,14 +6,16 @@
 //! - An empty queue has no memory of its own.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 
+use super::event_stream::{self, Epochs};
 use super::transport::Transport;
 use crate::encoded::Encoded;
 use crate::websocket::Deflater;
 
-/// The most frames of one write: more bytes than that need a socket buffer larger than most, more slices cost the kernel as much as another call.
-const SLICES: usize = 64;
+/// A frame of so many bytes is written from where it is. Smaller ones are copied side by side first: that costs less than having the kernel gather them
+/// (a vectored write of 14 slices of 120 bytes spends 10 % of its time on the slices).
+const LARGE: usize = 16 * 1024;
 
 /// The form in which a socket gets messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,15 @@ pub(super) enum Form {
     Deflated(u32),
     /// Server-Sent Events.
     EventStream,
+}
+
+/// How messages are put for one socket.
+#[derive(Debug)]
+pub(super) struct Manner<'a> {
+    pub(super) form: Form,
+    pub(super) deflater: &'a mut Deflater,
+    /// Of an event stream's channels.
+    pub(super) epochs: &'a Epochs,
 }
 
 /// How much may wait.
@@ -44,15 +55,17 @@ enum Queued {
 }
 
 impl Queued {
-    fn bytes(&self, form: Form, deflater: &mut Deflater) -> &[u8] {
+    fn bytes(&self, manner: &mut Manner<'_>) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Message(message) => match form {
+            Self::Message(message) => match manner.form {
                 Form::Deflated(from) if message.frame().len() > from as usize => {
-                    message.deflated(|text| deflater.frame(text))
+                    message.deflated(|text| manner.deflater.frame(text))
                 }
                 Form::Plain | Form::Deflated(_) => message.frame(),
-                Form::EventStream => message.event_stream(super::event_stream::write),
+                Form::EventStream => {
+                    message.event_stream(|text| event_stream::write(text, manner.epochs))
+                }
             },
         }
     }
@@ -139,38 +152,32 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Writes until nothing waits or the socket takes no more.
+    /// Writes until nothing waits or the socket takes no more. `scratch` is where small frames are put side by side.
     pub(super) fn flush(
         &mut self,
         transport: &mut Transport,
-        form: Form,
-        deflater: &mut Deflater,
+        manner: &mut Manner<'_>,
+        scratch: &mut [u8],
         moved: &mut Moved,
     ) -> io::Result<Flushed> {
-        while !self.waiting.is_empty() {
-            let (written, offered) = {
-                let mut slices = [IoSlice::new(&[]); SLICES];
-                let (mut count, mut offered) = (0, 0);
-                for (slice, queued) in slices.iter_mut().zip(&self.waiting) {
-                    let mut bytes = queued.bytes(form, deflater);
-                    if count == 0 {
-                        bytes = bytes.split_at(self.begun).1;
-                    }
-                    *slice = IoSlice::new(bytes);
-                    count += 1;
-                    offered += bytes.len();
+        while let Some(first) = self.waiting.front() {
+            let (_, first) = first.bytes(manner).split_at(self.begun);
+            let result = if self.waiting.len() == 1 || first.len() >= LARGE {
+                transport.write(first).map(|written| (written, first.len()))
+            } else {
+                let gathered = self.gather(manner, scratch);
+                transport.write(gathered).map(|written| (written, gathered.len()))
+            };
+            moved.writes += 1;
+            let (written, offered) = match result {
+                Ok(result) => result,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Flushed::Blocked);
                 }
-                moved.writes += 1;
-                match transport.write(&slices[..count]) {
-                    Ok(written) => (written, offered),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        return Ok(Flushed::Blocked);
-                    }
-                    Err(error) => return Err(error),
-                }
+                Err(error) => return Err(error),
             };
             moved.bytes += written;
-            self.written(written, form, deflater);
+            self.written(written, manner);
             if written < offered && transport.short_is_all() {
                 return Ok(Flushed::Blocked);
             }
@@ -183,9 +190,21 @@ impl Queue {
         }
     }
 
-    fn written(&mut self, mut bytes: usize, form: Form, deflater: &mut Deflater) {
+    /// As many frames from the first on as fit, one after another.
+    fn gather<'a>(&self, manner: &mut Manner<'_>, scratch: &'a mut [u8]) -> &'a [u8] {
+        let (mut length, mut skip) = (0, self.begun);
+        for queued in &self.waiting {
+            let (_, bytes) = queued.bytes(manner).split_at(std::mem::take(&mut skip));
+            let Some(place) = scratch.get_mut(length..length + bytes.len()) else { break };
+            place.copy_from_slice(bytes);
+            length += bytes.len();
+        }
+        scratch.split_at(length).0
+    }
+
+    fn written(&mut self, mut bytes: usize, manner: &mut Manner<'_>) {
         while let Some(first) = self.waiting.front() {
-            let left = first.bytes(form, deflater).len() - self.begun;
+            let left = first.bytes(manner).len() - self.begun;
             if bytes < left {
                 self.begun += bytes;
                 return;

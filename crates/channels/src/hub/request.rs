@@ -1,5 +1,6 @@
 //! The request with which a connection begins, on a listener of the hub.
 
+use super::event_stream;
 use crate::websocket::{BadUpgrade, Upgrade};
 
 /// The longest head that is taken.
@@ -20,6 +21,13 @@ pub(super) enum Request<'a> {
         /// Path and query.
         target: &'a str,
         origin: Option<&'a str>,
+    },
+    /// A request for Server-Sent Events.
+    EventStream {
+        /// Path and query.
+        target: &'a str,
+        origin: Option<&'a str>,
+        last_event_id: Option<&'a str>,
     },
     /// A request for a WebSocket that cannot be granted: the answer.
     Refused(&'static [u8]),
@@ -49,14 +57,20 @@ pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
     else {
         return Request::Other;
     };
+    let field = |name: &str| {
+        let field = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        str::from_utf8(field.value).ok()
+    };
     let fields = request.headers.iter().map(|field| (field.name, field.value));
     match Upgrade::read(fields, deflate) {
         Ok(Some(upgrade)) => {
-            let origin =
-                request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("origin"));
-            let origin = origin.and_then(|field| str::from_utf8(field.value).ok());
-            Request::WebSocket { length, upgrade, target, origin }
+            Request::WebSocket { length, upgrade, target, origin: field("origin") }
         }
+        Ok(None) if event_stream::is_meant(target) => Request::EventStream {
+            target,
+            origin: field("origin"),
+            last_event_id: field("last-event-id"),
+        },
         Ok(None) => Request::Other,
         Err(BadUpgrade::Version) => Request::Refused(UPGRADE_REQUIRED),
         Err(BadUpgrade::Malformed(_)) => Request::Refused(BAD_REQUEST),

@@ -1,12 +1,14 @@
 //! What bytes of a socket go over: TCP, a Unix socket, TLS over either. Never waits.
 
 use std::fmt;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::{RecvFlags, SendFlags};
 use rustls::ServerConnection;
 
 /// A socket that the kernel knows.
@@ -37,6 +39,13 @@ impl Socket {
         drop(result);
     }
 
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(socket) => socket,
@@ -47,26 +56,15 @@ impl Socket {
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.read(buffer),
-            Self::Unix(socket) => socket.read(buffer),
-        }
+        let (read, _) = rustix::net::recv(self.descriptor(), buffer, RecvFlags::DONTWAIT)?;
+        Ok(read)
     }
 }
 
 impl Write for Socket {
+    /// `send(2)`: it knows that this is a socket, unlike `write(2)`, which looks for a file's position first.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.write(bytes),
-            Self::Unix(socket) => socket.write(bytes),
-        }
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.write_vectored(slices),
-            Self::Unix(socket) => socket.write_vectored(slices),
-        }
+        Ok(rustix::net::send(self.descriptor(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -105,10 +103,10 @@ impl Transport {
     }
 
     /// Writes as much as is taken. [`ErrorKind::WouldBlock`] when nothing is.
-    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => retry(|| socket.write_vectored(slices)),
-            Self::Tls(tls) => tls.write(slices),
+            Self::Plain(socket) => retry(|| socket.write(bytes)),
+            Self::Tls(tls) => tls.write(bytes),
         }
     }
 
@@ -130,6 +128,13 @@ impl Transport {
                 drop(tls.flush());
                 tls.socket.shutdown();
             }
+        }
+    }
+
+    /// The connection ends now, as both sides want it: TLS has a word for that.
+    pub(super) fn part(&mut self) {
+        if matches!(self, Self::Tls(_)) {
+            self.finish();
         }
     }
 
@@ -183,9 +188,9 @@ impl Tls {
         }
     }
 
-    fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.flush()?;
-        let taken = self.session.writer().write_vectored(slices)?;
+        let taken = self.session.writer().write(bytes)?;
         match self.flush() {
             Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
             _ => Ok(taken),

@@ -207,9 +207,9 @@ impl Decoder {
             mask::apply(payload, frame.mask, done);
             let whole = here == missing;
 
-            // A control frame always has FIN and never continues anything.
+            // A control frame always has FIN and never continues anything. What was begun before is gathered, even if only its head was here.
             let alone = frame.fin && frame.opcode != Opcode::Continuation;
-            let message = if whole && done == 0 && alone {
+            let message = if whole && unfinished.is_none() && alone {
                 Some(self.at_once(frame, payload, rules, inflater)?)
             } else {
                 self.gather(frame, done + here, payload, rules, inflater)?

@@ -146,6 +146,14 @@ fn each_must_that_a_client_breaks_is_seen_at_the_first_byte_that_shows_it() {
 }
 
 #[test]
+fn a_frame_may_be_cut_right_after_its_head() {
+    let stream = [frame(0x82, b"one"), frame(0x89, b"two"), frame(0x82, b"three")].concat();
+    let expected =
+        [Got::Binary(b"one".to_vec()), Got::Ping(b"two".to_vec()), Got::Binary(b"three".to_vec())];
+    assert_eq!(decode(&stream, &[6, 3, 6, 3, 6, 5], RULES), expected);
+}
+
+#[test]
 fn a_message_inside_another_is_a_violation() {
     let got = whole(&[frame(0x01, b"a"), frame(0x81, b"b")].concat());
     assert!(matches!(got[..], [Got::Violation(Violation::Protocol(_))]), "{got:?}");

@@ -178,7 +178,7 @@ impl<S: Read + Write + Debug> Client<S> {
             match self.socket.read() {
                 Ok(Message::Text(text)) => events.push(serde_json::from_str(&text).unwrap()),
                 Ok(Message::Close(frame)) => {
-                    end = End::Closed(frame.map_or(1005, |frame| frame.code.into()))
+                    end = End::Closed(frame.map_or(1005, |frame| frame.code.into()));
                 }
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(error))
@@ -203,12 +203,11 @@ pub(crate) fn request(target: &str, more: &str) -> String {
 /// A frame of a client: with a mask that changes nothing.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
-    match u8::try_from(payload.len()) {
-        Ok(length @ 0..126) => frame.push(0x80 | length),
-        _ => {
-            frame.push(0xfe);
-            frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
-        }
+    if let Ok(length @ 0..126) = u8::try_from(payload.len()) {
+        frame.push(0x80 | length);
+    } else {
+        frame.push(0xfe);
+        frame.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
     }
     frame.extend([0; 4]);
     frame.extend(payload);

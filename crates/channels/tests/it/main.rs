@@ -11,3 +11,4 @@ mod conversation;
 mod crowds;
 mod kit;
 mod slow;
+mod streams;

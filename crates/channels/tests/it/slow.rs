@@ -80,7 +80,7 @@ fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
 
 #[test]
 fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_it() {
-    let limits = Limits { activity_timeout: Duration::from_secs(600), ..Limits::default() };
+    let limits = Limits { activity_timeout: Duration::from_mins(10), ..Limits::default() };
     let server = server(limits, |options| options.stall_timeout = Duration::from_secs(1));
     let _slow = reluctant(&server, "news");
     let data = "x".repeat(9_000);

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use rustls::ServerConnection;
+
 use super::super::adopted::{Adopted, Stream, Visitor};
 use super::super::connection::{Connection, Fate, Stage};
 use super::super::figures::Reason;
@@ -79,25 +81,7 @@ impl EventLoop {
     /// A socket whose request another front has read.
     pub(super) fn adopt(&mut self, adopted: Adopted) {
         let Adopted { stream, tls, upgrade, answered, target, origin, secure, mut read } = adopted;
-        let socket = match stream {
-            Stream::Tcp(stream) => stream
-                .set_nonblocking(true)
-                .map(|()| Socket::Tcp(mio::net::TcpStream::from_std(stream))),
-            Stream::Unix(stream) => stream
-                .set_nonblocking(true)
-                .map(|()| Socket::Unix(mio::net::UnixStream::from_std(stream))),
-        };
-        let socket = socket.and_then(|socket| listener::equip(&socket).map(|()| socket));
-        let Ok(socket) = socket else {
-            // It is gone.
-            self.figures.closed(Reason::Gone);
-            return;
-        };
-        let connection = Connection::new(
-            Transport::new(socket, tls),
-            secure,
-            self.now + self.options.handshake_timeout,
-        );
+        let Some(connection) = self.connection(stream, tls, secure) else { return };
         self.seat_down(connection, |this, seat, connection| {
             if !answered {
                 connection.queue.push_last([], Some(upgrade.answer()));
@@ -110,8 +94,32 @@ impl EventLoop {
         });
     }
 
+    /// A socket from another front; none if it is gone.
+    pub(super) fn connection(
+        &self,
+        stream: Stream,
+        tls: Option<Box<ServerConnection>>,
+        secure: bool,
+    ) -> Option<Connection> {
+        let socket = match stream {
+            Stream::Tcp(stream) => stream
+                .set_nonblocking(true)
+                .map(|()| Socket::Tcp(mio::net::TcpStream::from_std(stream))),
+            Stream::Unix(stream) => stream
+                .set_nonblocking(true)
+                .map(|()| Socket::Unix(mio::net::UnixStream::from_std(stream))),
+        };
+        let socket = socket.and_then(|socket| listener::equip(&socket).map(|()| socket));
+        let Ok(socket) = socket else {
+            self.figures.closed(Reason::Gone);
+            return None;
+        };
+        let until = self.now + self.options.handshake_timeout;
+        Some(Connection::new(Transport::new(socket, tls), secure, until))
+    }
+
     /// Gives a socket its seat and its first turn.
-    fn seat_down(
+    pub(super) fn seat_down(
         &mut self,
         mut connection: Connection,
         turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate,
@@ -140,6 +148,10 @@ impl EventLoop {
                 connection.agree(upgrade, deflate);
                 self.arrive(seat, connection, target, origin);
                 length
+            }
+            request::Request::EventStream { target, origin, last_event_id } => {
+                self.stream(seat, connection, target, origin, last_event_id, false);
+                return Fate::Stays;
             }
             request::Request::Partial if bytes.len() > request::MAX_HEAD => {
                 self.refuse_request(connection, request::TOO_LARGE);

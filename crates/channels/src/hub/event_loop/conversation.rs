@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::connection::{Asking, Connection, Fate, Stage};
+use super::super::event_stream;
 use super::super::figures::Reason;
 use super::super::inbox::Errand;
-use super::super::queue::Overflow;
+use super::super::queue::{Form, Overflow};
 use super::EventLoop;
 use crate::app::App;
 use crate::apps::{AppRef, Found};
@@ -95,15 +96,21 @@ impl EventLoop {
             Found::None => self.refuse(connection, Close::NO_SUCH_APP, Reason::Refused),
             Found::Unknown => {
                 let origin = origin.map(str::to_owned);
-                connection.stage = Stage::Asking(Box::new(Asking { origin, read: Vec::new() }));
-                let inbox = Arc::clone(&self.inbox);
-                let answer = move |app| {
-                    // A loop that has ended needs no answer.
-                    drop(inbox.ask(Errand::App { seat, app }));
-                };
-                self.channels.apps().ask(AppRef::Key(&target.key), Box::new(answer));
+                let asking = Asking { origin, stream: None, read: Vec::new() };
+                self.ask(seat, connection, &target.key, asking);
             }
         }
+    }
+
+    /// Asks for an application that is not known at once.
+    pub(super) fn ask(&self, seat: Seat, connection: &mut Connection, key: &str, asking: Asking) {
+        connection.stage = Stage::Asking(Box::new(asking));
+        let inbox = Arc::clone(&self.inbox);
+        let answer = move |app| {
+            // A loop that has ended needs no answer.
+            drop(inbox.ask(Errand::App { seat, app }));
+        };
+        self.channels.apps().ask(AppRef::Key(key), Box::new(answer));
     }
 
     /// The application that was asked for.
@@ -115,6 +122,14 @@ impl EventLoop {
     ) -> Fate {
         let Stage::Asking(asking) = &mut connection.stage else { return Fate::Stays };
         let (origin, mut read) = (asking.origin.take(), std::mem::take(&mut asking.read));
+        if let Some((wanted, answered)) = asking.stream.take() {
+            let origin = origin.as_deref();
+            match app {
+                Some(app) => self.open_stream(seat, connection, app, &wanted, origin, answered),
+                None => self.refuse_stream(connection, Close::NO_SUCH_APP, origin, answered),
+            }
+            return Fate::Stays;
+        }
         match app {
             Some(app) => self.open(seat, connection, app, origin.as_deref()),
             None => self.refuse(connection, Close::NO_SUCH_APP, Reason::Refused),
@@ -150,6 +165,10 @@ impl EventLoop {
         connection: &mut Connection,
         bytes: &mut [u8],
     ) -> Fate {
+        if connection.form == Form::EventStream {
+            // Whoever only hears has nothing to say.
+            return Fate::Stays;
+        }
         match &mut connection.stage {
             Stage::Asking(asking) if asking.read.len() + bytes.len() > EARLY => {
                 self.refuse(connection, Close::OVER_CAPACITY, Reason::Refused);
@@ -208,10 +227,13 @@ impl EventLoop {
     }
 
     /// Does what a session decided.
-    fn settle(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
+    pub(super) fn settle(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
         let mut overflow = false;
         if out.close.is_none() {
             self.figures.delivered.add(out.frames.len() as u64);
+            if let Some(epochs) = &mut connection.epochs {
+                out.frames.iter().for_each(|frame| epochs.learn(frame));
+            }
             for frame in out.frames.drain(..) {
                 overflow |= connection.queue.push(frame, connection.bound).is_err();
             }
@@ -253,10 +275,16 @@ impl EventLoop {
     /// Closes from this side: the session ends now, the connection when the client has closed too.
     pub(super) fn close(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
         self.leave(connection);
+        connection.until = self.now + self.options.close_timeout;
+        if connection.form == Form::EventStream {
+            // A stream has no close: it ends, and the client comes back.
+            connection.queue.push_last([], Some(event_stream::RETRY.into()));
+            connection.stage = Stage::Closing { reason, deaf: true, done: true };
+            return;
+        }
         let code = CloseCode::new(close.code).unwrap_or(CloseCode::INTERNAL);
         connection.queue.push_last([], Some(close_frame(Some(code), close.reason)));
         connection.stage = Stage::Closing { reason, deaf: false, done: false };
-        connection.until = self.now + self.options.close_timeout;
     }
 
     fn client_closes(&mut self, connection: &mut Connection, code: Option<CloseCode>) {
@@ -293,8 +321,13 @@ impl EventLoop {
         match &mut connection.stage {
             Stage::Request(_) => Fate::Ends(Reason::HandshakeTimeout),
             Stage::Closing { reason, .. } => Fate::Ends(*reason),
-            Stage::Asking(_) => {
-                self.refuse(connection, Close::OVER_CAPACITY, Reason::Refused);
+            Stage::Asking(asking) => {
+                match asking.stream.take() {
+                    Some((_, answered)) => {
+                        self.refuse_stream(connection, Close::OVER_CAPACITY, None, answered);
+                    }
+                    None => self.refuse(connection, Close::OVER_CAPACITY, Reason::Refused),
+                }
                 Fate::Stays
             }
             Stage::Open(_)
@@ -303,6 +336,17 @@ impl EventLoop {
                     .is_some_and(|since| self.now >= since + self.options.stall_timeout) =>
             {
                 Fate::Ends(Reason::Stalled)
+            }
+            Stage::Open(session) if connection.form == Form::EventStream => {
+                session.heard(self.now);
+                if connection
+                    .queue
+                    .push_own(event_stream::HEARTBEAT.into(), connection.bound)
+                    .is_err()
+                {
+                    self.overflow(connection);
+                }
+                Fate::Stays
             }
             Stage::Open(session) => {
                 let mut out = std::mem::take(&mut self.out);

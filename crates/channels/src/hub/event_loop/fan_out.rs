@@ -3,7 +3,7 @@
 use super::super::connection::{Fate, Stage};
 use super::super::figures::Reason;
 use super::super::inbox::Losses;
-use super::super::queue::{Flushed, Moved};
+use super::super::queue::{Flushed, Manner, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, mark, token};
 use crate::close::Close;
@@ -167,8 +167,12 @@ impl EventLoop {
             let mut moved = Moved::default();
             let flushed = connection.queue.flush(
                 &mut connection.transport,
-                connection.form,
-                &mut self.deflater,
+                &mut Manner {
+                    form: connection.form,
+                    deflater: &mut self.deflater,
+                    epochs: connection.epochs.as_deref().unwrap_or(&self.no_epochs),
+                },
+                &mut self.buffer,
                 &mut moved,
             );
             budget = budget.saturating_sub(moved.writes.max(1));
@@ -217,7 +221,10 @@ impl EventLoop {
 /// All that a client is to get before the connection ends has been written.
 fn closing(stage: &Stage, transport: &mut Transport) -> Fate {
     match stage {
-        Stage::Closing { done: true, reason, .. } => Fate::Ends(*reason),
+        Stage::Closing { done: true, reason, .. } => {
+            transport.part();
+            Fate::Ends(*reason)
+        }
         // It is to see the end, too; what it still sends is read and let go, or the kernel would throw away what it has not read.
         Stage::Closing { deaf: true, .. } => {
             transport.finish();

@@ -1,0 +1,122 @@
+//! Event streams: sessions whose clients only hear. What a socket would say to subscribe is said for them when they come.
+
+use super::super::adopted::AdoptedStream;
+use super::super::connection::{Asking, Connection, Fate, Stage};
+use super::super::event_stream::{self, Epochs, Wanted};
+use super::super::figures::Reason;
+use super::super::queue::Form;
+use super::EventLoop;
+use crate::app::App;
+use crate::apps::{AppRef, Found};
+use crate::close::Close;
+use crate::delivery::Seat;
+use crate::hello::Hello;
+use crate::session::{Out, Session};
+use crate::socket_id::SocketId;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl EventLoop {
+    /// A socket whose request for an event stream another front has read.
+    pub(super) fn adopt_stream(&mut self, adopted: AdoptedStream) {
+        let AdoptedStream { stream, tls, answered, target, origin, last_event_id, secure } =
+            adopted;
+        let Some(connection) = self.connection(stream, tls, secure) else { return };
+        self.seat_down(connection, |this, seat, connection| {
+            this.stream(
+                seat,
+                connection,
+                &target,
+                origin.as_deref(),
+                last_event_id.as_deref(),
+                answered,
+            );
+            Fate::Stays
+        });
+    }
+
+    /// A request for an event stream. `answered`: the head of the answer has been written.
+    pub(super) fn stream(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        target: &str,
+        origin: Option<&str>,
+        last_event_id: Option<&str>,
+        answered: bool,
+    ) {
+        self.figures.upgraded.add(1);
+        connection.form = Form::EventStream;
+        connection.epochs = Some(Box::new(Epochs::default()));
+        let wanted = match Wanted::read(target, last_event_id) {
+            Ok(wanted) => wanted,
+            Err(close) => return self.refuse_stream(connection, close, origin, answered),
+        };
+        if self.sockets.load(Ordering::Relaxed) > self.options.sockets {
+            return self.refuse_stream(connection, Close::OVER_CAPACITY, origin, answered);
+        }
+        match self.channels.apps().find(AppRef::Key(&wanted.key)) {
+            Found::App(app) => self.open_stream(seat, connection, app, &wanted, origin, answered),
+            Found::None => self.refuse_stream(connection, Close::NO_SUCH_APP, origin, answered),
+            Found::Unknown => {
+                let key = wanted.key.clone();
+                let origin = origin.map(str::to_owned);
+                let asking = Asking { origin, stream: Some((wanted, answered)), read: Vec::new() };
+                self.ask(seat, connection, &key, asking);
+            }
+        }
+    }
+
+    pub(super) fn open_stream(
+        &mut self,
+        seat: Seat,
+        connection: &mut Connection,
+        app: Arc<App>,
+        wanted: &Wanted,
+        origin: Option<&str>,
+        answered: bool,
+    ) {
+        connection.limit(&app.limits);
+        let socket = wanted.socket.unwrap_or_else(|| SocketId::from_random(self.random.next()));
+        let hello = Hello { tls: connection.secure, origin };
+        let mut out = Out::default();
+        let session = Session::open(app, seat, socket, &hello, &self.channels, self.now, &mut out);
+        let Some(mut session) = session else {
+            let close = out.close.unwrap_or(Close::OVER_CAPACITY);
+            return self.refuse_stream(connection, close, origin, answered);
+        };
+        for text in &wanted.subscriptions {
+            session.text(text, &self.channels, self.now, &mut out);
+        }
+        if out.joined.is_empty() {
+            session.closed(&self.channels, self.now);
+            return self.refuse_stream(connection, NOTHING_TO_HEAR, origin, answered);
+        }
+        self.open += 1;
+        connection.socket = Some(socket);
+        connection.stage = Stage::Open(session);
+        if !answered {
+            connection.queue.push_last([], Some(event_stream::head(origin)));
+        }
+        self.settle(seat, connection, &mut out);
+    }
+
+    /// Turns away who may not hear: with a status, if that can still be said.
+    pub(super) fn refuse_stream(
+        &mut self,
+        connection: &mut Connection,
+        close: Close,
+        origin: Option<&str>,
+        answered: bool,
+    ) {
+        if answered {
+            return self.refuse(connection, close, Reason::Refused);
+        }
+        connection.queue.push_last([], Some(event_stream::refusal(close, origin)));
+        connection.stage = Stage::Closing { reason: Reason::Refused, deaf: true, done: false };
+        connection.until = self.now + self.options.close_timeout;
+    }
+}
+
+/// No channel was named, or none of those named may be heard.
+const NOTHING_TO_HEAR: Close = Close { code: 4009, reason: "no channel to hear" };

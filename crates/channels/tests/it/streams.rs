@@ -1,0 +1,210 @@
+//! Server-Sent Events: the same channels and rights, to hear only.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use channels::hub::{AdoptedStream, Stream};
+use channels::{App, History, Limits, auth};
+use serde_json::Value;
+use testkit::eventually;
+
+use super::kit::{End, PATIENCE, Server, app, head, tcp};
+
+/// A client that reads a stream.
+struct Listener<S: Read = TcpStream>(BufReader<S>);
+
+/// An event: its id, its name, its data.
+type Event = (Option<String>, String, Value);
+
+impl Listener {
+    fn open(server: &Server, target: &str, more: &str) -> Self {
+        let mut stream = tcp(server.address);
+        write!(
+            stream,
+            "GET {target} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n{more}\r\n"
+        )
+        .unwrap();
+        let head = head(&mut stream);
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"),
+            "{head}"
+        );
+        Self(BufReader::new(stream))
+    }
+}
+
+impl<S: Read> Listener<S> {
+    /// The lines of the next block; none at the end.
+    fn block(&mut self) -> Vec<String> {
+        let lines = self.0.by_ref().lines().map(|line| line.unwrap());
+        lines.take_while(|line| !line.is_empty()).collect()
+    }
+
+    fn event(&mut self) -> Event {
+        let (mut id, mut name, mut data) = (None, String::new(), String::new());
+        for line in self.block() {
+            match line.split_once(": ") {
+                Some(("id", value)) => id = Some(value.to_owned()),
+                Some(("event", value)) => value.clone_into(&mut name),
+                Some(("data", value)) => value.clone_into(&mut data),
+                _ => panic!("{line:?} is of no event"),
+            }
+        }
+        (id, name, serde_json::from_str(&data).unwrap())
+    }
+
+    /// Past the greeting and `subscription_succeeded`, whose id it gives.
+    fn subscribed(&mut self) -> Option<String> {
+        assert_eq!(self.event().1, "pusher:connection_established");
+        let (id, name, _) = self.event();
+        assert_eq!(name, "pusher_internal:subscription_succeeded");
+        id
+    }
+}
+
+#[test]
+fn a_stream_hears_what_sockets_hear() {
+    let server = Server::start();
+    let mut socket = server.subscriber("news");
+    let mut stream = Listener::open(
+        &server,
+        "/app/key/sse?channels=news,sports",
+        "Origin: https://a.example\r\n",
+    );
+    stream.subscribed();
+    assert_eq!(stream.event().1, "pusher_internal:subscription_succeeded");
+    server.publish("news", "one");
+    server.publish("sports", "two");
+    let (id, name, data) = stream.event();
+    assert_eq!((id, name.as_str()), (None, "event"), "without a history there is no place in it");
+    assert_eq!(data, socket.event());
+    assert_eq!(stream.event().2["data"], "two");
+    drop(stream);
+    eventually("it is gone", PATIENCE, || server.hub.figures().sockets == 1);
+}
+
+#[test]
+fn private_channels_need_the_signature_that_a_socket_needs() {
+    let server = Server::start();
+    let signature = auth::sign_subscription(&app(), "1.2", "private-a", None);
+    let mut stream = Listener::open(
+        &server,
+        &format!("/app/key/sse?channels=private-a&socket_id=1.2&auth={signature}"),
+        "",
+    );
+    stream.subscribed();
+    server.publish("private-a", "secret");
+    assert_eq!(stream.event().2["data"], "secret");
+
+    let status = |target: &str| {
+        let mut stream = tcp(server.address);
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(
+        status(&format!("/app/key/sse?channels=private-a&socket_id=1.3&auth={signature}")),
+        "403"
+    );
+    assert_eq!(status("/app/key/sse?channels=private-a"), "403");
+    assert_eq!(status("/app/key/sse"), "403");
+    assert_eq!(status("/app/nobody/sse?channels=news"), "404");
+    drop(stream);
+    eventually("nothing is left", PATIENCE, || server.channels.registry().is_empty());
+}
+
+#[test]
+fn a_stream_of_one_channel_with_a_history_resumes() {
+    let history = History { events: 10, age: Duration::from_mins(1), channels: vec![] };
+    let server = Server::with(App { history: Some(history), ..app() }, |_| {});
+    let mut stream = Listener::open(&server, "/app/key/sse?channels=news", "");
+    let start = stream.subscribed().unwrap();
+    server.publish("news", "one");
+    let (place, _, data) = stream.event();
+    assert_eq!(data["data"], "one");
+    drop(stream);
+    server.publish("news", "two");
+    server.publish("news", "three");
+
+    let mut stream = Listener::open(
+        &server,
+        "/app/key/sse?channels=news",
+        &format!("Last-Event-ID: {}\r\n", place.unwrap()),
+    );
+    stream.subscribed();
+    assert_eq!(
+        (stream.event().2["data"].as_str(), stream.event().2["data"].as_str()),
+        (Some("two"), Some("three"))
+    );
+    let mut stream = Listener::open(
+        &server,
+        "/app/key/sse?channels=news",
+        &format!("Last-Event-ID: {start}\r\n"),
+    );
+    stream.subscribed();
+    assert_eq!(stream.event().2["data"], "one");
+}
+
+#[test]
+fn a_quiet_stream_is_kept_alive_and_a_drain_ends_it() {
+    let limits = Limits { activity_timeout: Duration::from_secs(1), ..Limits::default() };
+    let server = Server::with(App { limits, ..app() }, |_| {});
+    let mut stream = Listener::open(&server, "/app/key/sse?channels=news", "");
+    stream.subscribed();
+    assert_eq!(stream.block(), [":"]);
+    assert_eq!(stream.block(), [":"]);
+    server.hub.drain(Duration::ZERO);
+    while stream.block() == [":"] {}
+    assert_eq!(stream.block(), Vec::<String>::new(), "and then the connection ends");
+    server.hub.wait();
+}
+
+#[test]
+fn a_stream_that_another_front_answered_goes_on_without_a_head() {
+    let server = Server::start();
+    let (near, far) = UnixStream::pair().unwrap();
+    near.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.hub.adopt_stream(AdoptedStream {
+        stream: Stream::Unix(far),
+        tls: None,
+        answered: true,
+        target: "/app/key/sse?channels=news".into(),
+        origin: None,
+        last_event_id: None,
+        secure: true,
+    });
+    let mut stream = Listener(BufReader::new(near));
+    stream.subscribed();
+    server.publish("news", "one");
+    assert_eq!(stream.event().2["data"], "one");
+}
+
+#[test]
+fn a_stream_that_is_not_read_is_closed_like_a_socket() {
+    let limits = Limits { queue_bytes: 100_000, queue_messages: 50, ..Limits::default() };
+    let server = Server::with(App { limits, ..app() }, |_| {});
+    let mut stream = Listener::open(&server, "/app/key/sse?channels=news", "");
+    stream.subscribed();
+    let mut socket = server.subscriber("news");
+    let data = "x".repeat(9_000);
+    for _ in 0..10_000 {
+        if server.hub.figures().dropped > 0 {
+            break;
+        }
+        server.publish("news", &data);
+        socket.data();
+    }
+    assert!(server.hub.figures().dropped > 0);
+    let mut rest = String::new();
+    stream.0.read_to_string(&mut rest).unwrap();
+    assert!(
+        rest.contains(r#""code":4100"#) && rest.ends_with("retry: 1000\n\n"),
+        "{:?}",
+        rest.lines().last()
+    );
+    drop(socket.socket.close(None));
+    assert_eq!(socket.rest().1, End::Closed(1005));
+}
