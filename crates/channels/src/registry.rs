@@ -306,8 +306,11 @@ impl Registry {
             self.with(app, publication.channel, now, publish)
         } else {
             // What nobody hears and nothing keeps leaves no trace. Other nodes may hear it, whatever is known of them.
-            counters.published.increase();
-            self.with_known(app, publication.channel.as_str(), now, publish).unwrap_or(Ok(()))
+            let said = self.with_known(app, publication.channel.as_str(), now, publish);
+            said.unwrap_or_else(|| {
+                counters.published.increase();
+                Ok(())
+            })
         }
     }
 

@@ -10,15 +10,17 @@ mod alone;
 mod apps;
 mod publisher;
 mod report;
+mod webhooks;
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use channels::api::{self, Call};
 use channels::hub::{self, Adopted, Handover, Hub, Listen};
-use channels::{AppRef, Apps, Channels, FixedApps, Found, NoObserver, UnixTime};
+use channels::webhook::Intake;
+use channels::{AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, UnixTime};
 use front_http::Answering;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
@@ -33,6 +35,8 @@ pub(crate) use alone::run;
 pub(crate) use apps::{Broadcasting, Driver, of_served};
 pub(crate) use publisher::{Publisher, VARIABLE};
 pub(crate) use report::{Status, describe_metrics, set_metrics};
+pub(crate) use webhooks::Php;
+use webhooks::Webhooks;
 
 /// Descriptors that sockets leave to everything else.
 const OTHER_DESCRIPTORS: u64 = 256;
@@ -46,6 +50,7 @@ pub(crate) struct Realtime {
     /// Nobody else answers on these ports.
     alone: bool,
     body_limit: u64,
+    webhooks: Mutex<Option<Webhooks>>,
 }
 
 /// Listeners of the hub's own, and who answers what is no WebSocket there.
@@ -70,7 +75,15 @@ impl Realtime {
         }
         let apps = Arc::new(FixedApps::new(named.iter().map(|named| named.app.clone())));
         let looked_up: Arc<dyn Apps> = Arc::<FixedApps>::clone(&apps);
-        let channels = Channels::new(looked_up, Arc::new(NoObserver));
+        let mut webhooks = Webhooks::new(named, settings);
+        let observer: Arc<dyn Observer> = match &webhooks {
+            Some(webhooks) => Arc::<Intake>::clone(&webhooks.intake),
+            None => Arc::new(NoObserver),
+        };
+        let channels = Channels::new(Arc::clone(&looked_up), observer);
+        if let Some(webhooks) = &mut webhooks {
+            webhooks.start(looked_up, settings)?;
+        }
         let alone = own.is_some();
         let own = own.unwrap_or_default();
         let options = hub::Options {
@@ -83,7 +96,14 @@ impl Realtime {
         let hub = Hub::start(options, &channels)
             .map_err(|error| Failure::caused(&error, hint(&error)))?;
         let body_limit = named.iter().map(body_limit).max().unwrap_or_default();
-        Ok(Arc::new(Self { channels, hub, apps, alone, body_limit }))
+        Ok(Arc::new(Self {
+            channels,
+            hub,
+            apps,
+            alone,
+            body_limit,
+            webhooks: Mutex::new(webhooks),
+        }))
     }
 
     /// Where it listens itself.
@@ -97,14 +117,25 @@ impl Realtime {
         Some(Publisher::new(Arc::clone(app), self.channels.clone()))
     }
 
+    /// Has webhooks go to the application's own workers, where that is wanted.
+    pub(crate) fn php(&self, php: impl FnOnce() -> Php) {
+        if let Some(webhooks) = &*self.webhooks.lock().expect("no holder panics") {
+            webhooks.php(php());
+        }
+    }
+
     /// Closes all sockets, spread over as much of `realtime.drain` as there is patience for, and waits for that.
     pub(crate) async fn drain(self: Arc<Self>, settings: &Settings, patience: Duration) {
         self.hub.drain(settings.realtime.drain.min(patience));
+        let webhooks = self.webhooks.lock().expect("no holder panics").take();
         let waiting = tokio::task::spawn_blocking(move || self.hub.wait());
         // Clients have a while to answer the close.
         let limit = patience + hub::Options::default().close_timeout;
         if tokio::time::timeout(limit, waiting).await.is_err() {
             tracing::warn!("sockets were cut: they took longer than `server.shutdown_patience`");
+        }
+        if let Some(webhooks) = webhooks {
+            webhooks.end().await;
         }
     }
 }

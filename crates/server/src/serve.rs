@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::front;
 use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
 use crate::process::{self, Ending, Signals};
-use crate::realtime::{self, Broadcasting, Publisher, Realtime};
+use crate::realtime::{self, Broadcasting, Php, Publisher, Realtime};
 use crate::run_dir::RunDir;
 use crate::{log, notify, php};
 
@@ -117,6 +117,10 @@ async fn serve_and_drain(
             }
         }
     };
+
+    if let (Some(realtime), Some(pool)) = (&realtime, &pool) {
+        realtime.php(|| Php { pool: pool.clone(), context: context_of_ours(&plan, "webhook") });
+    }
 
     let explanation = plan.explain(pool.as_ref().map(|pool| pool.status().php_version).as_deref());
     log::say(&explanation);
@@ -305,12 +309,12 @@ fn pool_options(
 /// it for as long as it lives: 0 has OPcache wait, which costs a full cache at worst, where a kill costs every worker.
 const RESTART_TIMEOUT: &str = "opcache.force_restart_timeout";
 
-/// A request that the booted application answers for itself.
-fn warm_up(path: PathAndQuery, plan: &Plan) -> Request<()> {
+/// What a request says of itself that no client sent.
+fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
     const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
     let filename = plan.nominal_script();
     let name = plan.url_of(&filename);
-    let context = RequestContext {
+    RequestContext {
         script: Script {
             filename: filename.into(),
             name: name.into(),
@@ -323,9 +327,14 @@ fn warm_up(path: PathAndQuery, plan: &Plan) -> Request<()> {
         server_name: "localhost".into(),
         server_port: ADDRESS.port(),
         remote_user: None,
-        id: RequestId("warm-up".into()),
+        id: RequestId(id.into()),
         hints: None,
-    };
+    }
+}
+
+/// A request that the booted application answers for itself.
+fn warm_up(path: PathAndQuery, plan: &Plan) -> Request<()> {
+    let context = context_of_ours(plan, "warm-up");
     let mut request = Request::new(());
     *request.uri_mut() = path.into();
     request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));

@@ -13,6 +13,9 @@ use Hearth\Egress\Broker;
 
 final class Servers
 {
+    /** The application of `hearth channels`. */
+    public const CHANNELS = ['id' => '3', 'key' => 'key', 'secret' => 'secret'];
+
     /** @var array<string, resource> */
     private static array $processes = [];
 
@@ -152,6 +155,35 @@ final class Servers
         @unlink("{$folder}/egress.sock");
         self::start('mortal', [PHP_BINARY, '-n', __DIR__ . '/stand-in.php', $folder], 1);
         return new Broker("{$folder}/egress.sock", static fn () => null);
+    }
+
+    /** `hearth channels`: the address of its HTTP API. */
+    public static function channels(): string
+    {
+        if (!isset(self::$processes['channels'])) {
+            $program = getenv('HEARTH_BIN') ?: self::program('hearth');
+            self::start('channels', [$program, 'channels', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--app', implode(':', self::CHANNELS)], 0);
+        }
+        return self::said('channels', 'ready on ');
+    }
+
+    /** Events that it has published, one for each channel. */
+    public static function published(): int
+    {
+        self::channels();
+        $status = json_decode((string) file_get_contents(self::said('channels', 'admin on ') . '/status'), true, 512, JSON_THROW_ON_ERROR);
+        return array_sum(array_column($status['realtime']['applications'], 'published'));
+    }
+
+    private static function said(string $name, string $words): string
+    {
+        for ($i = 0; $i < 600; $i++) {
+            if (preg_match("/^hearth: {$words}(.+)$/m", self::log($name), $match) === 1) {
+                return $match[1];
+            }
+            usleep(50_000);
+        }
+        throw new \RuntimeException("{$name} has never said {$words}: " . self::log($name));
     }
 
     public static function end(string $name): void

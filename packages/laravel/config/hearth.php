@@ -18,4 +18,20 @@ return [
         // Hosts that are always called directly: 'api.example.com', or '*.internal' for all below one.
         'direct' => [],
     ],
+
+    // The connection `hearth` of broadcasting, where config/broadcasting.php has none of that name: BROADCAST_CONNECTION=hearth (before
+    // Laravel 11 BROADCAST_DRIVER). It has the names that Reverb and Pusher have.
+    'broadcasting' => [
+        'app_id' => env('REVERB_APP_ID', env('PUSHER_APP_ID')),
+        'key' => env('REVERB_APP_KEY', env('PUSHER_APP_KEY')),
+        'secret' => env('REVERB_APP_SECRET', env('PUSHER_APP_SECRET')),
+        'options' => [
+            // The HTTP API, for queue workers and commands. Requests that Hearth serves publish without a call.
+            'host' => env('REVERB_HOST', env('PUSHER_HOST')),
+            'port' => env('REVERB_PORT', env('PUSHER_PORT')),
+            'scheme' => env('REVERB_SCHEME', env('PUSHER_SCHEME', 'https')),
+            // 32 bytes in base64, for EncryptedPrivateChannel.
+            'encryption_master_key_base64' => env('PUSHER_ENCRYPTION_MASTER_KEY'),
+        ],
+    ],
 ];

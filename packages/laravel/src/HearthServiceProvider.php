@@ -1,6 +1,7 @@
 <?php
 
-/** Gives the Http client its handler, and the container the handler and a plain client for everybody else. Wires, and decides nothing. */
+/** Gives the Http client its handler, and the container the handler and a plain client for everybody else; and broadcasting
+ * its driver `hearth`. Wires, and decides nothing. */
 
 declare(strict_types=1);
 
@@ -9,6 +10,7 @@ namespace Hearth\Laravel;
 use GuzzleHttp\Client;
 use Hearth\Egress\Broker;
 use Hearth\Guzzle\Handler;
+use Illuminate\Broadcasting\BroadcastManager;
 use Illuminate\Contracts\Foundation\Application;
 use Illuminate\Http\Client\Factory;
 use Illuminate\Support\Facades\Facade;
@@ -22,6 +24,7 @@ final class HearthServiceProvider extends ServiceProvider
     public function register(): void
     {
         $this->mergeConfigFrom(__DIR__ . '/../config/hearth.php', 'hearth');
+        $this->broadcasting();
         $this->app->singleton(Handler::class, static function (Application $app): Handler {
             return self::handler((array) $app['config']['hearth.egress']);
         });
@@ -46,6 +49,22 @@ final class HearthServiceProvider extends ServiceProvider
     {
         if ($this->app->runningInConsole()) {
             $this->publishes([__DIR__ . '/../config/hearth.php' => $this->app->configPath('hearth.php')], 'hearth-config');
+        }
+    }
+
+    /** The driver `hearth`, and a connection of that name where the application has none. */
+    private function broadcasting(): void
+    {
+        $config = $this->app['config'];
+        if (!$config->has('broadcasting.connections.hearth')) {
+            $config->set('broadcasting.connections.hearth', ['driver' => 'hearth'] + (array) $config->get('hearth.broadcasting'));
+        }
+        $extend = static function (BroadcastManager $manager): void {
+            $manager->extend('hearth', static fn (Application $app, array $connection): Broadcaster => Broadcaster::of($connection));
+        };
+        $this->app->afterResolving(BroadcastManager::class, $extend);
+        if ($this->app->resolved(BroadcastManager::class)) {
+            $extend($this->app->make(BroadcastManager::class));
         }
     }
 

@@ -135,10 +135,12 @@ pub(super) struct AppKey {
     /// As it is written.
     pub name: &'static str,
     /// What it is for.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub doc: &'static str,
     /// What it accepts.
     pub expected: fn() -> String,
     /// What holds when nobody says anything; empty: nothing.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub default: &'static str,
     set: fn(&mut NamedApp, &Raw) -> Result<(), Wrong>,
 }

@@ -290,6 +290,9 @@ settings! {
         apps: Apps = "", flag "app";
         /// Where webhooks go that tell of channels and members, for applications that name no other place.
         webhook: Vec<WebhookTarget> = "", flag "webhook";
+        /// The folder where webhooks are kept until they are delivered, over a restart too; each server has its own. `off`: in memory only.
+        /// `auto`: `webhooks` in `server.run_dir`, where that is set.
+        webhook_spool: Auto<Option<PathBuf>> = "auto";
         /// Where other nodes with the same applications are met, so that clients of all of them are in the same channels.
         adapter: AdapterUrl = "memory", flag "adapter";
         /// Event loops, each a thread with its own listener and sockets. `auto`: one per processor.

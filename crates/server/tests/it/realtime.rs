@@ -146,7 +146,8 @@ fn a_warm_up_publishes_nothing() {
 
 #[test]
 fn only_what_realtime_asks_for_is_taken_from_the_application() {
-    let site = Site::empty().with_file("public/index.php", "<?php echo 'php ', $_SERVER['REQUEST_URI'];");
+    let site =
+        Site::empty().with_file("public/index.php", "<?php echo 'php ', $_SERVER['REQUEST_URI'];");
     let hearth = Serve::new(site.path()).args(APP).workers(1).start();
     for target in ["/app/key", "/apps", "/apps/2/events", "/apps/1", "/apps/1/settings"] {
         assert_eq!(hearth.get(target).text(), format!("php {target}"));
@@ -186,12 +187,62 @@ fn sockets_are_told_to_come_back_and_requests_are_finished_at_the_end() {
     let metrics = hearth.admin("/metrics").text();
     assert!(metrics.contains("hearth_channels_connections{app=\"1\"} 1"), "{metrics}");
     let address = hearth.address;
-    let slow = std::thread::spawn(move || testkit::Client::connect(address).unwrap().get("/slow").unwrap());
-    eventually("PHP is at it", LIMIT, || {
-        hearth.status()["pool"]["workers"][0]["state"] == "busy"
+    let slow = std::thread::spawn(move || {
+        testkit::Client::connect(address).unwrap().get("/slow").unwrap()
     });
+    eventually("PHP is at it", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "busy");
     hearth.process.signal(rustix::process::Signal::TERM);
     assert_eq!(client.closed(), 4200);
     assert_eq!(slow.join().unwrap().text(), "done");
     assert!(hearth.process.wait(LIMIT).success());
+}
+
+#[test]
+fn webhooks_reach_the_applications_own_workers_with_a_signature() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php if ($_SERVER['REQUEST_URI'] === '/hook') {\n\
+         $body = file_get_contents('php://input');\n\
+         $fine = hash_equals(hash_hmac('sha256', $body, 'secret'), $_SERVER['HTTP_X_PUSHER_SIGNATURE']) && $_SERVER['HTTP_X_PUSHER_KEY'] === 'key';\n\
+         file_put_contents(dirname(__DIR__) . '/told', ($fine ? $body : 'forged') . \"\\n\", FILE_APPEND);\n\
+         }",
+    );
+    let hearth =
+        Serve::new(site.path()).args(APP).args(&["--webhook", "php:/hook"]).workers(1).start();
+    let (_client, _) = Client::hearing(&hearth, "news");
+    let told = site.path().join("told");
+    eventually("PHP was told", LIMIT, || told.is_file());
+    let told: Value = serde_json::from_str(&std::fs::read_to_string(told).unwrap()).unwrap();
+    assert_eq!(told["events"], json!([{"name": "channel_occupied", "channel": "news"}]));
+}
+
+#[test]
+fn a_webhook_that_is_refused_is_sent_again() {
+    let site = Site::empty().with_file("public/index.html", "");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hooks?a=b", listener.local_addr().unwrap());
+    let hearth = Serve::new(site.path()).args(APP).args(&["--webhook", &url]).start();
+    let (_client, _) = Client::hearing(&hearth, "news");
+    let mut requests = Vec::new();
+    for status in ["500 No", "200 OK"] {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut request = String::new();
+        while !request.ends_with("]}") {
+            let mut buffer = [0; 4096];
+            let length = std::io::Read::read(&mut socket, &mut buffer).unwrap();
+            assert_ne!(length, 0, "it broke off: {request}");
+            request.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+        }
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut socket, answer.as_bytes()).unwrap();
+        requests.push(request);
+    }
+    assert!(requests[0].starts_with("POST /hooks?a=b HTTP/1.1\r\n"), "{}", requests[0]);
+    let lower = requests[0].to_ascii_lowercase();
+    assert!(
+        lower.contains("\r\nx-pusher-key: key\r\n") && lower.contains("\r\nx-pusher-signature: ")
+    );
+    assert!(requests[0].contains("channel_occupied"), "{}", requests[0]);
+    assert_eq!(requests[0].split("\r\n\r\n").nth(1), requests[1].split("\r\n\r\n").nth(1));
 }

@@ -1,0 +1,69 @@
+/**
+ * For clients of Hearth's channels with history: after a dropped connection pusher-js (and Laravel Echo over it) gets what it missed.
+ *
+ *     import { resume } from '@hearth/echo';
+ *     resume(echo);                         // or resume(pusher)
+ *     resume(echo, { onGap: (channel) => reload(channel) });
+ *
+ * Promises: each event comes once and in order; where what was missed is not there any more, `onGap` is told. On channels without history,
+ * and with other servers, nothing changes. Written for pusher-js 7 and 8.
+ */
+export function resume(echoOrPusher, { onGap = () => {} } = {}) {
+    const pusher = echoOrPusher.connector?.pusher ?? echoOrPusher;
+    /** Where each channel is: epoch, offset, and the socket that was there. */
+    const places = new Map();
+
+    const send = pusher.send_event;
+    pusher.send_event = function (name, data, channel) {
+        if (name === 'pusher:subscribe' && places.has(data.channel)) {
+            data = { ...data, resume: { ...places.get(data.channel) } };
+        } else if (name === 'pusher:unsubscribe') {
+            places.delete(data.channel);
+        }
+        return send.call(this, name, data, channel);
+    };
+
+    const hear = ({ data: text }) => {
+        // pusher-js has parsed it already; most messages have nothing for us.
+        if (typeof text !== 'string' || !/"offset"|subscription_succeeded/.test(text)) {
+            return;
+        }
+        const message = JSON.parse(text);
+        const place = places.get(message.channel);
+        if (message.event === 'pusher_internal:subscription_succeeded') {
+            const { resume: now, recovered } = parsed(message.data);
+            if (now === undefined) {
+                places.delete(message.channel);
+            } else if (recovered === true && place) {
+                // What was missed comes now, and moves the offset on.
+                place.socket_id = pusher.connection.socket_id;
+            } else {
+                places.set(message.channel, { ...now, socket_id: pusher.connection.socket_id });
+            }
+            if (recovered === false) {
+                onGap(message.channel);
+            }
+        } else if (place && Number.isInteger(message.offset)) {
+            place.offset = message.offset;
+        }
+    };
+
+    // pusher-js leaves the offset out of what it passes on, so its transport is listened to.
+    const listen = () => {
+        const transport = pusher.connection.connection?.transport;
+        if (transport === undefined) {
+            throw new Error('@hearth/echo: this version of pusher-js has its transport elsewhere');
+        }
+        transport.unbind('message', hear);
+        transport.bind('message', hear);
+    };
+    pusher.connection.bind('connected', listen);
+    if (pusher.connection.state === 'connected') {
+        listen();
+    }
+    return pusher;
+}
+
+function parsed(data) {
+    return typeof data === 'string' ? JSON.parse(data) : data;
+}
