@@ -6,14 +6,19 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::send::{self, RequestWriter, ResponseWriter};
-use wire::{FromServer, FromWorker, Header, Kind, RequestHead, ResponseHead, Sender, ToZygote};
+use wire::{
+    FromBroker, FromCaller, FromServer, FromWorker, Header, Kind, RequestHead, ResponseHead, Sender,
+    ToZygote,
+};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&who, mut stream)) = input.split_first() else { return };
-    let sender = match who % 4 {
-        0 => Sender::Worker,
-        1 => Sender::Zygote,
-        2 => Sender::ServerToWorker,
+    let sender = match who {
+        0x80..=0xbf => Sender::Caller,
+        0xc0.. => Sender::Broker,
+        _ if who % 4 == 0 => Sender::Worker,
+        _ if who % 4 == 1 => Sender::Zygote,
+        _ if who % 4 == 2 => Sender::ServerToWorker,
         _ => Sender::ServerToZygote,
     };
 
@@ -46,8 +51,41 @@ fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u
             ToZygote::Spawn { slot } => send::spawn(&mut out, slot),
             ToZygote::Kill { pid, signal } => send::kill(&mut out, pid, signal),
         },
+        Sender::Caller => match FromCaller::decode(header, payload).ok()? {
+            FromCaller::Open { token } => send::open(&mut out, token),
+            FromCaller::Call { control, head, body } => {
+                send::call(&mut out, control, head, body).expect("what was decoded keeps the limits");
+            }
+            FromCaller::Body { data, last } => {
+                out.extend_from_slice(&wire::body_header(data.len(), last));
+                out.extend_from_slice(data);
+            }
+            FromCaller::Abort => send::abort(&mut out),
+        },
+        Sender::Broker => from_broker(FromBroker::decode(header, payload).ok()?, header, payload, &mut out),
     }
     Some(out)
+}
+
+fn from_broker(frame: FromBroker<'_>, header: Header, payload: &[u8], out: &mut Vec<u8>) {
+    match frame {
+        FromBroker::Want => send::want(out),
+        FromBroker::Interim(head) => send::interim(out, head),
+        FromBroker::Answer(answer) => {
+            send::answer_head(out, &answer).expect("what was decoded keeps the limits");
+        }
+        FromBroker::Body(data) => send::response_body(out, data),
+        FromBroker::Trailers(fields) => send::trailers(out, fields),
+        FromBroker::End => send::done(out),
+        FromBroker::Declined(why) | FromBroker::Failed(why) => {
+            // Our encoder cuts long texts; what else decodes is copied.
+            if [why.reason, why.address, why.message].iter().all(|text| text.len() <= 16_384) {
+                send::no_answer_at_all(out, header.kind == Kind::Lost, &why);
+            } else {
+                verbatim(header.kind, payload, out);
+            }
+        }
+    }
 }
 
 fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {

@@ -219,6 +219,7 @@ static PHP_RSHUTDOWN_FUNCTION(hearth) {
     (void)type;
     (void)module_number;
     function_statics_forget();
+    egress_settle();
     return SUCCESS;
 }
 
@@ -246,6 +247,9 @@ static PHP_MINFO_FUNCTION(hearth) {
     php_info_print_table_row(2, "Version", HEARTH_VERSION);
     const char *why = egress_why_direct();
     php_info_print_table_row(2, "ext-curl through the egress broker", why == NULL ? "on" : why);
+    char calls[24];
+    snprintf(calls, sizeof calls, "%lu", egress_fast_calls());
+    php_info_print_table_row(2, "calls of this process without libcurl", calls);
     php_info_print_table_end();
 }
 

@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "compat.h"
+#include "ext/curl/egress.h"
 #include "ext/host.h"
 #include "log.h"
 #include "request.h"
@@ -79,6 +80,9 @@ static void serve(void) {
 
 int request_model_run(bool one_shot) {
     hearth_host = &host;
+    if (!one_shot) {
+        egress_connect(); /* not in a request: what is open would differ from one to the next */
+    }
     send_ready();
     while (request_receive()) {
         serve();

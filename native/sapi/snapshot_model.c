@@ -9,6 +9,7 @@
 #include <zend_ini.h>
 
 #include "channel.h"
+#include "ext/curl/egress.h"
 #include "log.h"
 #include "randomness.h"
 #include "snapshot/snapshot.h"
@@ -56,6 +57,7 @@ bool snapshot_model_take(void) {
         .say = say,
     };
     struct snapshot_range *ranges = snapshot_keep(RANGES * sizeof *ranges);
+    egress_connect();
     zend_memory_detach();
     options.dead = ranges;
     options.dead_count = zend_memory_dead(ranges, RANGES);
@@ -71,6 +73,7 @@ void snapshot_model_wait(void) {
 }
 
 void snapshot_model_restore(void) {
+    egress_settle();
     snapshot_restore(false);
 }
 

@@ -12,6 +12,7 @@
 #include "boot_state.h"
 #include "channel.h"
 #include "compat.h"
+#include "ext/curl/egress.h"
 #include "ext/host.h"
 #include "log.h"
 #include "prefault.h"
@@ -376,6 +377,9 @@ int worker_model_run(const struct options *given) {
     hearth_host = &host;
     variables_set_script(options->script);
     is_worker = !model_boots_ahead(options->model);
+    if (options->model == MODEL_WORKER) {
+        egress_connect();
+    }
     if (!is_worker && options->warm_up > 0) {
         channel_open(SERVER);
         request_prepare();

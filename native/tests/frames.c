@@ -1,11 +1,11 @@
-/* Runs the vectors that crates/wire shares: decodes what a worker or zygote reads, encodes what it writes.
- * usage: frames VECTORS */
+/* Runs the vectors that crates/wire shares: decodes what a worker, a zygote or a caller of the broker reads, encodes what it writes.
+ * usage: frames VECTORS... */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/frame.h"
+#include "wire/call.h"
 
 enum { MAX_FIELDS = 64 };
 
@@ -106,6 +106,59 @@ static void check_request(const struct vector *v, const struct frame_request *re
     }
 }
 
+static void check_text(const struct vector *v, const char *key, const char *bytes, size_t len) {
+    if (!same(field(v, key), bytes, len)) {
+        fail(v, key);
+    }
+}
+
+static void check_number(const struct vector *v, const char *key, uint64_t got) {
+    if (number(v, key) != got) {
+        fail(v, key);
+    }
+}
+
+/* What a caller reads. */
+static enum frame_error decode_for_caller(
+    const struct vector *v, uint8_t type, const uint8_t *payload, size_t len) {
+    struct call_answer answer;
+    struct call_no_answer why;
+    enum frame_error error = FRAME_OK;
+    switch (type) {
+    case FRAME_ANSWER:
+        error = call_read_answer(payload, len, &answer);
+        if (error == FRAME_OK && !fuzzing) {
+            check_number(v, "resolved", answer.resolved);
+            check_number(v, "connected", answer.connected);
+            check_number(v, "secured", answer.secured);
+            check_number(v, "first_byte", answer.first_byte);
+            check_number(v, "protocol", answer.protocol);
+            check_number(v, "reused", answer.reused);
+            check_number(v, "port", answer.port);
+            check_text(v, "address", answer.address, answer.address_len);
+            check_text(v, "head", answer.head, answer.head_len);
+        }
+        break;
+    case FRAME_DECLINED:
+    case FRAME_LOST:
+        error = call_read_no_answer(payload, len, &why);
+        if (error == FRAME_OK && !fuzzing) {
+            check_number(v, "errno", why.error);
+            check_number(v, "port", why.port);
+            check_text(v, "reason", why.reason, why.reason_len);
+            check_text(v, "address", why.address, why.address_len);
+            check_text(v, "message", why.message, why.message_len);
+        }
+        break;
+    default:
+        if (!fuzzing) {
+            check_text(v, type == FRAME_BODY ? "bytes" : "head", (const char *)payload, len);
+        }
+        break;
+    }
+    return error;
+}
+
 /* Decodes as the worker does; `out` and the numbers are filled when the result is FRAME_OK. */
 static enum frame_error decode(const struct vector *v, enum frame_from from,
     struct frame_header *header, struct frame_request *out, uint32_t numbers[2]) {
@@ -119,6 +172,11 @@ static enum frame_error decode(const struct vector *v, enum frame_from from,
     /* an exact copy: the sanitizer sees a byte read too far */
     uint8_t *payload = malloc(header->length == 0 ? 1 : header->length);
     memcpy(payload, v->bytes.data + FRAME_HEADER, header->length);
+    if (from == FRAME_FROM_BROKER) {
+        error = decode_for_caller(v, header->type, payload, header->length);
+        free(payload);
+        return error;
+    }
     switch (header->type) {
     case FRAME_REQUEST:
         error = frame_read_request(
@@ -158,6 +216,15 @@ static void check_reading(const struct vector *v, enum frame_from from) {
         return;
     }
     const char *type = field(v, "type");
+    if (from == FRAME_FROM_BROKER) {
+        static const char *const names[] = {
+            "WANT", "INTERIM", "ANSWER", "TRAILERS", "END", "DECLINED", "FAILED"};
+        if (strcmp(type, header.type == FRAME_BODY ? "BODY" : names[header.type - FRAME_WANT]) !=
+            0) {
+            fail(v, "type");
+        }
+        return;
+    }
     const char *got = header.type == FRAME_REQUEST        ? "REQUEST"
                       : header.type == FRAME_REQUEST_BODY ? "BODY"
                       : header.type == FRAME_ABORT        ? "ABORT"
@@ -276,6 +343,40 @@ static void check_writing(const struct vector *v) {
     frame_buffer_free(&out);
 }
 
+/* What a caller writes; the frames of a body and ABORT are as a server's. */
+static void check_calling(const struct vector *v) {
+    struct frame_buffer out = {0};
+    uint8_t prefix[CALL_PREFIX];
+    const char *type = field(v, "type");
+    const char *flags = field(v, "flags");
+    size_t control_len, head_len;
+    char *control = text(v, strcmp(type, "OPEN") == 0 ? "token" : "control", &control_len);
+    char *head = text(v, strcmp(type, "CALL") == 0 ? "head" : "bytes", &head_len);
+    if (strcmp(type, "CALL") == 0) {
+        uint8_t way = strcmp(flags, "LAST") == 0    ? CALL_FLAG_LAST
+                      : strcmp(flags, "WHOLE") == 0 ? CALL_FLAG_WHOLE
+                                                    : 0;
+        if (!call_put_prefix(prefix, way, control_len, head_len)) {
+            fail(v, "the call was refused");
+        }
+        memcpy(frame_buffer_extend(&out, CALL_PREFIX), prefix, CALL_PREFIX);
+    } else {
+        uint8_t number_of_type = strcmp(type, "OPEN") == 0   ? FRAME_OPEN
+                                 : strcmp(type, "BODY") == 0 ? FRAME_REQUEST_BODY
+                                                             : FRAME_ABORT;
+        frame_put_header(frame_buffer_extend(&out, FRAME_HEADER), number_of_type,
+            strcmp(flags, "LAST") == 0 ? FRAME_FLAG_LAST : 0, (uint32_t)(control_len + head_len));
+    }
+    memcpy(frame_buffer_extend(&out, control_len), control, control_len);
+    memcpy(frame_buffer_extend(&out, head_len), head, head_len);
+    if (out.len != v->bytes.len || memcmp(out.data, v->bytes.data, out.len) != 0) {
+        fail(v, "the encoded bytes differ");
+    }
+    free(control);
+    free(head);
+    frame_buffer_free(&out);
+}
+
 /* What a worker writes never breaks a limit or smuggles a line break, whatever PHP hands over. */
 static void check_refusals(const struct vector *v) {
     struct frame_buffer out = {0};
@@ -306,6 +407,11 @@ static void check_refusals(const struct vector *v) {
     frame_begin_head(&head, &out, FRAME_INFORM, 200, "", 0);
     if (frame_end_head(&head)) {
         fail(v, "an INFORM of status 200 was written");
+    }
+    uint8_t prefix[CALL_PREFIX];
+    if (call_put_prefix(prefix, 0, 0, CALL_MAX - 3) || call_put_prefix(prefix, 0, 65536, 0) ||
+        call_put_prefix(prefix, 0, SIZE_MAX, SIZE_MAX) || !call_put_prefix(prefix, 0, 4, 65536)) {
+        fail(v, "a call above its limits was written, or one within them was not");
     }
     frame_write_log(&out, 3, 0, large, FRAME_MAX_PAYLOAD, large, FRAME_MAX_PAYLOAD);
     struct frame_header header;
@@ -348,6 +454,13 @@ static void run(struct vector *v) {
     } else if (strcmp(v->from, "server-to-zygote") == 0) {
         check_reading(v, FRAME_FROM_SERVER_TO_ZYGOTE);
         mutate(v, FRAME_FROM_SERVER_TO_ZYGOTE);
+    } else if (strcmp(v->from, "broker") == 0) {
+        check_reading(v, FRAME_FROM_BROKER);
+        mutate(v, FRAME_FROM_BROKER);
+    } else if (strcmp(v->from, "caller") == 0) {
+        if (strcmp(v->expect, "ok") == 0) {
+            check_calling(v);
+        }
     } else if (strcmp(v->expect, "ok") == 0) {
         check_writing(v);
     }
@@ -371,12 +484,7 @@ static void add_hex(struct vector *v, const char *hex) {
     }
 }
 
-int main(int argc, char **argv) {
-    FILE *file = argc == 2 ? fopen(argv[1], "r") : NULL;
-    if (file == NULL) {
-        fprintf(stderr, "usage: %s VECTORS\n", argv[0]);
-        return 2;
-    }
+static void run_file(FILE *file) {
     static struct vector v;
     static char line[1 << 16];
     while (fgets(line, sizeof line, file) != NULL) {
@@ -413,6 +521,17 @@ int main(int argc, char **argv) {
         run(&v);
     }
     fclose(file);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        FILE *file = fopen(argv[i], "r");
+        if (file == NULL) {
+            fprintf(stderr, "usage: %s VECTORS...\n", argv[0]);
+            return 2;
+        }
+        run_file(file);
+    }
     struct vector refusals = {.name = "what is refused"};
     check_refusals(&refusals);
     checked++;

@@ -92,6 +92,8 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
             return 0;
         }
         return -1;
+    case FRAME_FROM_BROKER:
+        return type == FRAME_BODY || (type >= FRAME_WANT && type <= FRAME_LOST) ? 0 : -1;
     }
     return -1;
 }
@@ -118,7 +120,11 @@ enum frame_error frame_read_header(
     if (out->length > (body ? FRAME_MAX_BODY : FRAME_MAX_PAYLOAD)) {
         return FRAME_BAD_LENGTH;
     }
-    if (out->type == FRAME_ABORT && out->length != 0) {
+    bool empty = out->type == FRAME_ABORT || out->type == FRAME_WANT || out->type == FRAME_DONE;
+    if (empty && out->length != 0) {
+        return FRAME_BAD_PAYLOAD;
+    }
+    if (from == FRAME_FROM_BROKER && out->type == FRAME_BODY && out->length == 0) {
         return FRAME_BAD_PAYLOAD;
     }
     return FRAME_OK;

@@ -37,6 +37,15 @@ enum frame_type {
     FRAME_SPAWNED = 0x31,
     FRAME_EXITED = 0x32,
     FRAME_FAILED = 0x33,
+    FRAME_OPEN = 0x41,
+    FRAME_CALL = 0x42,
+    FRAME_WANT = 0x51,
+    FRAME_INTERIM = 0x52,
+    FRAME_ANSWER = 0x53,
+    FRAME_TRAILERS = 0x54,
+    FRAME_DONE = 0x55,
+    FRAME_DECLINED = 0x56,
+    FRAME_LOST = 0x57,
 };
 
 /* REQUEST and REQUEST_BODY */
@@ -53,6 +62,7 @@ enum frame_from {
     FRAME_FROM_WORKER,
     FRAME_FROM_SERVER_TO_ZYGOTE,
     FRAME_FROM_ZYGOTE,
+    FRAME_FROM_BROKER, /* the egress broker, to a caller: call.h */
 };
 
 enum frame_error {

@@ -44,8 +44,12 @@ pub struct Answer {
     pub timing: Timing,
 }
 
-/// An interim answer (100 to 199), passed on as it comes.
-pub type Interim<'a> = (StatusCode, &'a HeaderMap);
+/// An interim answer (100 to 199), passed on as it comes; its head as it was written, over HTTP/1.1.
+pub type Interim<'a> = (StatusCode, &'a HeaderMap, Option<&'a [u8]>);
+
+/// The head of an answer as an origin wrote it over HTTP/1.1: an extension of the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Written(pub(crate) Bytes);
 
 /// When what was done, from the call's begin. Zero: it was there already.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +82,8 @@ pub struct CallError {
     pub curl: u8,
     /// Why, as libcurl would say it.
     pub message: String,
+    /// The other end, where there was a connection.
+    pub address: Option<SocketAddr>,
 }
 
 /// What a call that has no answer has come to.

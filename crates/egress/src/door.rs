@@ -4,9 +4,14 @@ mod control;
 mod declined;
 mod fields;
 mod files;
+mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod head;
 mod http;
+mod prepare;
 mod refusal;
+mod shortage;
 mod socket;
 mod target;
 mod wire;

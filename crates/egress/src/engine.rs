@@ -320,7 +320,8 @@ async fn attempt(
         let intact = again.is_some() && (bodiless || body.is_some());
         if !tries.again(progress, &method, kept, intact) {
             let fate = if begun || tries.sent() { Fate::Failed } else { Fate::Declined };
-            return Err(CallError { fate, ..error });
+            let address = birth.map(|birth| birth.address);
+            return Err(CallError { fate, address, ..error });
         }
         origin.counters.repeated();
         if progress == Progress::WantsHttp1 {

@@ -24,12 +24,13 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
+use crate::call::Written;
 use crate::connect::{Birth, Connected};
 use crate::errors::code;
 use crate::origin::Origin;
 use crate::relay::Relay;
 use crate::repeat::Progress;
-use crate::stream::{Stream, Traffic};
+use crate::stream::{self, Stream, Traffic};
 use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Reason};
 
@@ -181,7 +182,8 @@ impl Http1 {
                 for (status, headers) in
                     self.interims.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
                 {
-                    interim((status, &headers));
+                    let head = self.traffic.next_head();
+                    interim((status, &headers, head.as_deref()));
                 }
                 match answer.as_mut().poll(cx) {
                     Poll::Ready(answer) => Poll::Ready(Some(answer)),
@@ -191,7 +193,13 @@ impl Http1 {
             })
         });
         match answered.await {
-            Some(Ok(response)) => {
+            Some(Ok(mut response)) => {
+                let written = self.traffic.next_head();
+                if let Some(head) =
+                    written.filter(|head| stream::status(head) == Some(response.status().as_u16()))
+                {
+                    response.extensions_mut().insert(Written(head));
+                }
                 let under_way = watch.is_some_and(|watch| {
                     watch.answered(response.status());
                     watch.under_way()

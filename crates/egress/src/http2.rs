@@ -127,7 +127,7 @@ impl Http2 {
                         {
                             watch.open();
                         }
-                        interim((response.status(), response.headers()));
+                        interim((response.status(), response.headers(), None));
                     }
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
                     Poll::Ready(None) | Poll::Pending => break,

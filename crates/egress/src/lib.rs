@@ -39,6 +39,13 @@ mod testing;
 mod door;
 mod peer;
 
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::door::fuzzing::{head, wishes};
+}
+
 pub use call::{
     Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
 };
@@ -51,3 +58,4 @@ pub use key::{
 pub use memory::{recall, remember};
 pub use options::Options;
 pub use stats::{OriginReport, OriginStats};
+pub use tls::system_authorities;

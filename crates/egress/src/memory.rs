@@ -51,8 +51,12 @@ pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     for key in keys.iter().filter(|key| plain(key)).take(REMEMBERED) {
         writeln!(text, "{} {} {} {}", key.uid, key.scheme.word(), key.host, key.port)?;
     }
-    fs::write(&new, text)?;
-    fs::rename(&new, file)
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, file));
+    if written.is_err() {
+        // A disk that is full is not to be fuller for that. What was remembered before stays.
+        drop(fs::remove_file(&new));
+    }
+    written
 }
 
 /// Reads what [`remember`] wrote. No file: nothing is remembered. Blocks for a moment.
@@ -98,6 +102,19 @@ mod tests {
 
         remember(&file, std::slice::from_ref(&first)).expect("written");
         assert_eq!(recall(&file).expect("read"), [first]);
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_leaves_what_was_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("origins");
+        let key = Key::plain(0, Scheme::Https, "api.test", 443);
+        remember(&file, std::slice::from_ref(&key)).expect("written");
+        // Stands in for a full disk.
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("origins.new")).expect("a link");
+        remember(&file, std::slice::from_ref(&key)).expect_err("no room");
+        assert_eq!(recall(&file).expect("read"), [key]);
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The byte stream below HTTP: a socket, with TLS or without, that counts what goes over it.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::{Bytes, BytesMut};
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -22,6 +24,66 @@ pub(crate) struct Traffic {
     greeting: AtomicU8,
     /// The socket itself is asked, not only what the reactor knows about it.
     probe: AtomicBool,
+    /// Heads are still to come in this call.
+    awaits_head: AtomicBool,
+    heads: Mutex<Heads>,
+}
+
+/// The most bytes of heads that are kept as they came: hyper's own limit.
+const HEADS: usize = 400 << 10;
+
+/// The heads of an answer as the origin wrote them, interim ones first.
+#[derive(Debug, Default)]
+struct Heads {
+    whole: VecDeque<Bytes>,
+    begun: BytesMut,
+    /// So much of `begun` was looked at.
+    seen: usize,
+}
+
+impl Heads {
+    /// False: there are no more to come.
+    fn take_in(&mut self, bytes: &[u8]) -> bool {
+        let kept: usize = self.whole.iter().map(Bytes::len).sum();
+        if kept + self.begun.len() + bytes.len() > HEADS + (64 << 10) {
+            *self = Self::default();
+            return false;
+        }
+        self.begun.extend_from_slice(bytes);
+        loop {
+            if self.seen == 0 {
+                let blank = self.begun.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+                let blank = blank.count();
+                let _empty_lines_before_it = self.begun.split_to(blank);
+            }
+            let Some(end) = head_end(&self.begun, self.seen) else {
+                self.seen = self.begun.len();
+                return true;
+            };
+            let head = self.begun.split_to(end).freeze();
+            self.seen = 0;
+            let interim = status(&head).is_some_and(|status| (100..200).contains(&status));
+            self.whole.push_back(head);
+            if !interim {
+                self.begun = BytesMut::new();
+                return false;
+            }
+        }
+    }
+}
+
+/// Behind the empty line; lines may end in a bare LF (RFC 9112, 2.2).
+fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+    (from..bytes.len()).find_map(|at| match (bytes.get(at)?, bytes.get(..at)?) {
+        (b'\n', [.., b'\n'] | [.., b'\n', b'\r']) => Some(at + 1),
+        _ => None,
+    })
+}
+
+/// The status that a head begins with.
+pub(crate) fn status(head: &[u8]) -> Option<u16> {
+    let digits = head.get(8..)?.strip_prefix(b" ")?.first_chunk::<3>()?;
+    str::from_utf8(digits).ok()?.parse().ok()
 }
 
 impl Traffic {
@@ -36,6 +98,17 @@ impl Traffic {
     /// A call begins: forget how the last answer began.
     pub(crate) fn begin(&self) {
         self.greeting.store(0, Relaxed);
+        *self.heads() = Heads::default();
+        self.awaits_head.store(true, Relaxed);
+    }
+
+    fn heads(&self) -> MutexGuard<'_, Heads> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next head of this call as the origin wrote it.
+    pub(crate) fn next_head(&self) -> Option<Bytes> {
+        self.heads().whole.pop_front()
     }
 
     /// Something came that is no HTTP.
@@ -50,6 +123,9 @@ impl Traffic {
 
     fn came(&self, bytes: &[u8]) {
         self.received.fetch_add(bytes.len() as u64, Relaxed);
+        if self.awaits_head.load(Relaxed) && !bytes.is_empty() && !self.heads().take_in(bytes) {
+            self.awaits_head.store(false, Relaxed);
+        }
         if self.greeting.load(Relaxed) == 0 && !bytes.is_empty() {
             let compared = bytes.len().min(5);
             let http = bytes.get(..compared) == b"HTTP/".get(..compared);
@@ -247,5 +323,38 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.get_mut().layer.writer().poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_kept_as_they_were_written_however_they_come() {
+        let interim = "HTTP/1.1 103 Early Hints\r\nLINK: </a>\r\n\r\n";
+        let last = "HTTP/1.0 200 Fine\nx-ODD:  1\nX-odd: 2\n\n";
+        let bytes = format!("\r\n{interim}{last}body\n\nHTTP/1.1 404 no\r\n\r\n");
+        for step in [1, 2, 3, 7, 1000] {
+            let traffic = Traffic::default();
+            traffic.begin();
+            for piece in bytes.as_bytes().chunks(step) {
+                traffic.came(piece);
+            }
+            assert_eq!(traffic.next_head().as_deref(), Some(interim.as_bytes()), "{step}");
+            assert_eq!(traffic.next_head().as_deref(), Some(last.as_bytes()), "{step}");
+            assert_eq!(traffic.next_head(), None, "{step}");
+        }
+    }
+
+    #[test]
+    fn heads_without_end_are_not_kept() {
+        let traffic = Traffic::default();
+        traffic.begin();
+        traffic.came(b"HTTP/1.1 200 OK\r\n");
+        for _ in 0..1000 {
+            traffic.came(&[b'x'; 1000]);
+        }
+        assert!(traffic.heads().begun.is_empty() && !traffic.awaits_head.load(Relaxed));
     }
 }

@@ -32,6 +32,11 @@ const SYSTEM: [&str; 5] = [
     "/etc/ssl/cert.pem",                  // Alpine
 ];
 
+/// The file of the system's authorities, if one of those that systems use is there.
+pub fn system_authorities() -> Option<PathBuf> {
+    SYSTEM.iter().map(PathBuf::from).find(|file| std::fs::File::open(file).is_ok())
+}
+
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(ring::default_provider()));
 

@@ -5,6 +5,7 @@
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod application;
+mod egress;
 mod machine;
 mod model;
 mod php;
@@ -73,6 +74,7 @@ pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report
         application::look(&mut report, application, info.as_ref(), environment);
     }
     realtime::look(&mut report, &folder, &settings, environment);
+    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref());
     machine::look(&mut report, &settings);
     Ok(report)
 }

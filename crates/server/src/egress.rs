@@ -118,7 +118,7 @@ impl Broker {
 }
 
 /// Said at the start, not by each call that cannot be verified.
-fn check_authorities(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_authorities(path: &Path) -> Result<(), Failure> {
     const BEGINNING: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let hint = "correct `egress.ca` (`--ca`), or leave it out for the system's authorities";
     let text = std::fs::read(path).map_err(|error| {

@@ -294,9 +294,7 @@ impl<'a> FromWorker<'a> {
             Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
             Kind::Exited => Self::Exited { pid: read.u32()?, status: read.u32()? },
             Kind::Failed => Self::Failed { slot: read.u32()?, errno: read.u32()? },
-            Kind::Request | Kind::Body | Kind::Abort | Kind::Spawn | Kind::Kill => {
-                return Err(Malformed::Type(header.kind as u8));
-            }
+            _ => return Err(Malformed::Type(header.kind as u8)),
         };
         read.end()?;
         Ok(frame)
@@ -440,7 +438,7 @@ impl<'a> Reader<'a> {
         Ok(string)
     }
 
-    fn end(&self) -> Result<(), Malformed> {
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Payload("bytes after the end")) }
     }
 }

@@ -140,7 +140,7 @@ fn text(buffer: &mut Vec<u8>, text: &[u8]) {
     buffer.extend_from_slice(text);
 }
 
-fn header(len: usize, kind: Kind, flags: u8) -> [u8; HEADER_LEN] {
+pub(crate) fn header(len: usize, kind: Kind, flags: u8) -> [u8; HEADER_LEN] {
     let [l0, l1, l2, l3] = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
     [l0, l1, l2, l3, kind as u8, flags, 0, 0]
 }

@@ -36,6 +36,24 @@ pub enum Kind {
     Exited = 0x32,
     /// A worker could not be forked.
     Failed = 0x33,
+    /// A caller's token, to the broker.
+    Open = 0x41,
+    /// A call, to the broker.
+    Call = 0x42,
+    /// The broker asks for the body of a call.
+    Want = 0x51,
+    /// A 1xx answer to a call.
+    Interim = 0x52,
+    /// The head of the answer to a call.
+    Answer = 0x53,
+    /// Fields behind its body.
+    Trailers = 0x54,
+    /// It is complete (END in docs/internals/egress.md).
+    Done = 0x55,
+    /// Nothing of the call has gone out.
+    Declined = 0x56,
+    /// The call is lost (FAILED there).
+    Lost = 0x57,
 }
 
 /// Who speaks on a socket.
@@ -49,11 +67,17 @@ pub enum Sender {
     ServerToZygote,
     /// A zygote.
     Zygote,
+    /// A process that has calls made, to the egress broker.
+    Caller,
+    /// The egress broker, to a caller.
+    Broker,
 }
 
 impl Kind {
     /// Flag of REQUEST and BODY: no more of the body follows.
     pub const LAST: u8 = 1;
+    /// Flag of CALL: one BODY follows at once.
+    pub const WHOLE: u8 = 2;
     /// Flag of END: the worker reads the next request at once.
     pub const END_READY: u8 = 1;
     /// Flag of END: PHP code still runs.
@@ -78,6 +102,15 @@ impl Kind {
             0x31 => Self::Spawned,
             0x32 => Self::Exited,
             0x33 => Self::Failed,
+            0x41 => Self::Open,
+            0x42 => Self::Call,
+            0x51 => Self::Want,
+            0x52 => Self::Interim,
+            0x53 => Self::Answer,
+            0x54 => Self::Trailers,
+            0x55 => Self::Done,
+            0x56 => Self::Declined,
+            0x57 => Self::Lost,
             _ => return None,
         })
     }
@@ -102,6 +135,18 @@ impl Kind {
                 self,
                 Self::Hello | Self::Log | Self::Spawned | Self::Exited | Self::Failed
             ),
+            Sender::Caller => matches!(self, Self::Open | Self::Call | Self::Body | Self::Abort),
+            Sender::Broker => matches!(
+                self,
+                Self::Want
+                    | Self::Interim
+                    | Self::Answer
+                    | Self::ResponseBody
+                    | Self::Trailers
+                    | Self::Done
+                    | Self::Declined
+                    | Self::Lost
+            ),
         }
     }
 
@@ -110,6 +155,7 @@ impl Kind {
         match self {
             Self::Request | Self::Body => flags <= Self::LAST,
             Self::End => flags <= Self::END_BUSY,
+            Self::Call => flags <= Self::WHOLE,
             _ => flags == 0,
         }
     }
@@ -118,6 +164,8 @@ impl Kind {
     pub const fn max_payload(self) -> usize {
         match self {
             Self::Body | Self::ResponseBody => crate::MAX_BODY,
+            Self::Open => crate::MAX_TOKEN,
+            Self::Call => crate::MAX_CALL,
             _ => crate::MAX_PAYLOAD,
         }
     }

@@ -5,12 +5,14 @@
 //! - What arrives is data: every malformed input is a [`Malformed`], never a panic.
 //! - What is sent keeps the limits: an encoder refuses with [`TooLarge`] and leaves its buffer as it was.
 
+mod call;
 mod decode;
 mod encode;
 mod head;
 mod kind;
 mod limits;
 
+pub use call::{AnswerHead, CallBody, FromBroker, FromCaller, NoAnswer, OPENING};
 pub use decode::{
     Channels, FromServer, FromWorker, Header, Malformed, Output, Pairs, Publication, Text,
     ToZygote, peek,
@@ -18,10 +20,15 @@ pub use decode::{
 pub use encode::{TooLarge, body_header};
 pub use head::{RequestHead, ResponseHead};
 pub use kind::{Kind, Sender};
-pub use limits::{HEADER_LEN, MAX_BODY, MAX_PAIRS, MAX_PAYLOAD, NO_LENGTH, VERSION};
+pub use limits::{
+    HEADER_LEN, MAX_BODY, MAX_CALL, MAX_PAIRS, MAX_PAYLOAD, MAX_TOKEN, NO_LENGTH, VERSION,
+};
 
 /// Encoders, by who sends the frame.
 pub mod send {
+    pub use crate::call::{
+        answer_head, call, done, interim, no_answer_at_all, open, trailers, want,
+    };
     pub use crate::encode::{abort, body, end, hello, kill, log, ready, response_body, spawn};
     pub use crate::encode::{exited, failed, publish, spawned};
     pub use crate::head::{RequestWriter, ResponseWriter};

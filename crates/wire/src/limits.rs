@@ -12,3 +12,7 @@ pub const MAX_BODY: usize = 65_536;
 pub const MAX_PAIRS: usize = 1_024;
 /// Content length of a request whose body's length is not known.
 pub const NO_LENGTH: u64 = u64::MAX;
+/// Bytes of payload in a CALL.
+pub const MAX_CALL: usize = 131_072;
+/// Bytes of payload in an OPEN.
+pub const MAX_TOKEN: usize = 1_024;

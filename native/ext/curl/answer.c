@@ -72,27 +72,7 @@ static long number_parameter(const char *line, const char *key) {
     return parameter(line, key, digits, sizeof digits) ? strtol(digits, NULL, 10) : 0;
 }
 
-static void read_refusal(struct verdict *verdict, const char *line) {
-    const char *reason = line + strcspn(line, ":") + 1;
-    reason += strspn(reason, " ");
-    snprintf(
-        verdict->reason, sizeof verdict->reason, "%.*s", (int)strcspn(reason, "; \r\n"), reason);
-    verdict->error = (int)number_parameter(line, "errno");
-    if (!parameter(line, "message", verdict->message, sizeof verdict->message)) {
-        verdict->message[0] = '\0';
-    }
-}
-
-static void read_timing(struct verdict *verdict, const char *line) {
-    char word[8] = "";
-    verdict->timed = true;
-    verdict->resolved = number_parameter(line, "dns");
-    verdict->connected = number_parameter(line, "connect");
-    verdict->secured = number_parameter(line, "tls");
-    verdict->reused = parameter(line, "reused", word, sizeof word) && strcmp(word, "?1") == 0;
-    if (!parameter(line, "protocol", verdict->protocol, sizeof verdict->protocol)) {
-        verdict->protocol[0] = '\0';
-    }
+static void read_address(struct verdict *verdict, const char *line) {
     if (parameter(line, "address", verdict->address, sizeof verdict->address)) {
         char *colon = strrchr(verdict->address, ':');
         if (colon != NULL) {
@@ -105,6 +85,31 @@ static void read_timing(struct verdict *verdict, const char *line) {
             verdict->address[len - 2] = '\0';
         }
     }
+}
+
+static void read_refusal(struct verdict *verdict, const char *line) {
+    const char *reason = line + strcspn(line, ":") + 1;
+    reason += strspn(reason, " ");
+    snprintf(
+        verdict->reason, sizeof verdict->reason, "%.*s", (int)strcspn(reason, "; \r\n"), reason);
+    verdict->error = (int)number_parameter(line, "errno");
+    if (!parameter(line, "message", verdict->message, sizeof verdict->message)) {
+        verdict->message[0] = '\0';
+    }
+    read_address(verdict, line);
+}
+
+static void read_timing(struct verdict *verdict, const char *line) {
+    char word[8] = "";
+    verdict->timed = true;
+    verdict->resolved = number_parameter(line, "dns");
+    verdict->connected = number_parameter(line, "connect");
+    verdict->secured = number_parameter(line, "tls");
+    verdict->reused = parameter(line, "reused", word, sizeof word) && strcmp(word, "?1") == 0;
+    if (!parameter(line, "protocol", verdict->protocol, sizeof verdict->protocol)) {
+        verdict->protocol[0] = '\0';
+    }
+    read_address(verdict, line);
 }
 
 /* True: the line is the hop's, not the origin's. */
@@ -154,7 +159,11 @@ static void read_line(struct handle *handle, const char *line, size_t len) {
 }
 
 /* Whether a line of the head says something about the hop alone. */
-static bool is_of_hop(const struct step *step, const char *line, size_t len) {
+static bool is_of_hop(const struct handle *handle, const char *line, size_t len) {
+    const struct step *step = &handle->step;
+    if (handle->way == WAY_FAST) {
+        return false; /* there, heads are the origin's */
+    }
     return is_field(line, len, "Connection") ||
            (strcmp(step->verdict.protocol, "2") == 0 && is_field(line, len, "Transfer-Encoding"));
 }
@@ -164,7 +173,7 @@ static size_t deliver_line(struct handle *handle, char *line, size_t len) {
     struct step *step = &handle->step;
     char status[64];
     size_t sent = len;
-    if (is_of_hop(step, line, len)) {
+    if (is_of_hop(handle, line, len)) {
         return len;
     }
     if (step->location != NULL && is_field(line, len, "Location")) {

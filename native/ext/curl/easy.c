@@ -49,10 +49,12 @@ static CURLcode easy_setopt(CURL *curl, CURLoption option, ...) {
 
 static CURLcode easy_perform(CURL *curl) {
     struct handle *handle = handle_of(curl);
-    bool taken = handle != NULL && handle->way == WAY_NONE && hop_begin(handle);
-    CURLcode code = libcurl.easy_perform(curl);
-    while (taken && hop_end(handle, &code)) {
-        code = libcurl.easy_perform(curl);
+    if (handle == NULL || handle->way != WAY_NONE || !hop_begin(handle, true)) {
+        return libcurl.easy_perform(curl);
+    }
+    CURLcode code = hop_perform(handle);
+    while (hop_end(handle, &code)) {
+        code = hop_perform(handle);
     }
     return code;
 }

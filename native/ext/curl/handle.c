@@ -1,6 +1,8 @@
 /* See handle.h. */
 #include "ext/curl/handle.h"
 
+#include "ext/curl/inflate.h"
+
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -54,6 +56,7 @@ struct handle *handle_new(CURL *curl) {
     struct handle *handle = expect_memory(calloc(1, sizeof *handle));
     struct handle **bucket = bucket_of(curl);
     handle->curl = curl;
+    handle->fields_size = -1;
     handle->next = *bucket;
     *bucket = handle;
     return handle;
@@ -72,6 +75,35 @@ static void drop_last_call(struct handle *handle) {
     handle->effective_url = handle->redirect_url = NULL;
     handle->by_broker = false;
     handle->sums = (struct sums){0};
+    handle_clear_fast(handle);
+}
+
+void handle_clear_fast(struct handle *handle) {
+    free(handle->fast.url);
+    free(handle->fast.content_type);
+    free(handle->fast.coding);
+    inflater_end(handle->fast.inflater);
+    handle->fast = (struct fast){0};
+}
+
+static void drop_fields(struct handle *handle) {
+    free(handle->fields);
+    handle->fields = NULL;
+}
+
+/* The last CURLOPT_COPYPOSTFIELDS, as long as it is not too dear. */
+static void keep_fields(struct handle *handle, const char *bytes) {
+    enum { MOST = 1 << 20 };
+    drop_fields(handle);
+    if (bytes == NULL) {
+        return;
+    }
+    size_t len = handle->fields_size < 0 ? strlen(bytes) : (size_t)handle->fields_size;
+    if (len <= MOST) {
+        handle->fields = expect_memory(malloc(len + 1));
+        memcpy(handle->fields, bytes, len);
+        handle->fields_len = len;
+    }
 }
 
 struct handle *handle_copy(const struct handle *from, CURL *curl) {
@@ -89,6 +121,12 @@ struct handle *handle_copy(const struct handle *from, CURL *curl) {
     handle->no_body = from->no_body;
     handle->cookie_engine = from->cookie_engine;
     handle->cookie_files = from->cookie_files;
+    handle->fields_size = from->fields_size;
+    if (from->fields != NULL) {
+        handle->fields = expect_memory(malloc(from->fields_len + 1));
+        memcpy(handle->fields, from->fields, from->fields_len);
+        handle->fields_len = from->fields_len;
+    }
     return handle;
 }
 
@@ -109,6 +147,9 @@ void handle_free(struct handle *handle) {
     free(handle->onward.url);
     free(handle->onward.referer);
     text_free(&handle->given);
+    text_free(&handle->control);
+    text_free(&handle->request);
+    drop_fields(handle);
     free(handle);
 }
 
@@ -117,6 +158,8 @@ void handle_reset(struct handle *handle) {
     drop_last_call(handle);
     handle->method = METHOD_GET;
     handle->no_body = false;
+    handle->fields_size = -1;
+    drop_fields(handle);
 }
 
 static struct option *find(const struct handle *handle, CURLoption option) {
@@ -168,6 +211,12 @@ static void keep_method(struct handle *handle, CURLoption option, long number, v
     case CURLOPT_POSTFIELDS:
     case CURLOPT_COPYPOSTFIELDS:
         handle->method = METHOD_POST;
+        keep_fields(handle, option == CURLOPT_COPYPOSTFIELDS ? pointer : NULL);
+        break;
+    case CURLOPT_POSTFIELDSIZE:
+    case CURLOPT_POSTFIELDSIZE_LARGE:
+        handle->fields_size = option == CURLOPT_POSTFIELDSIZE ? number : -1;
+        drop_fields(handle); /* it is another one now */
         break;
     case CURLOPT_MIMEPOST:
     case CURLOPT_HTTPPOST:
@@ -211,12 +260,19 @@ void handle_keep(struct handle *handle, CURLoption option, long number, void *po
     const char *text = pointer;
     switch (rule_of(option)) {
     case RULE_INDIFFERENT:
+        if (fast_knows(option, number)) {
+            forget(handle, option);
+        } else {
+            keep(handle, option)->slow = true;
+        }
         break;
     case RULE_NUMBER:
         keep(handle, option)->number = number;
+        find(handle, option)->slow = !fast_knows(option, number);
         break;
     case RULE_POINTER:
         keep(handle, option)->pointer = pointer;
+        find(handle, option)->slow = pointer != NULL && !fast_knows(option, 0);
         break;
     case RULE_TEXT:
     case RULE_HEAD_TEXT:
@@ -227,6 +283,7 @@ void handle_keep(struct handle *handle, CURLoption option, long number, void *po
             kept->text = expect_memory(strdup(text));
             kept->forbids =
                 rule_of(option) == RULE_HEAD_TEXT && text[strcspn(text, "\r\n")] != '\0';
+            kept->slow = !fast_knows(option, 0);
         }
         break;
     case RULE_DIRECT:
@@ -258,6 +315,15 @@ void *handle_pointer(const struct handle *handle, CURLoption option) {
 bool handle_forbids(const struct handle *handle) {
     for (size_t i = 0; i < handle->option_count; i++) {
         if (handle->options[i].forbids) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool handle_is_slow(const struct handle *handle) {
+    for (size_t i = 0; i < handle->option_count; i++) {
+        if (handle->options[i].slow) {
             return true;
         }
     }

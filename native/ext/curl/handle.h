@@ -23,10 +23,13 @@ enum rule {
 };
 
 enum rule rule_of(CURLoption option);
+/* Whether fast.c does, or need not do, what the option with this value asks for. */
+bool fast_knows(CURLoption option, long number);
 
 struct option {
     CURLoption id;
     bool forbids; /* while it is set, calls go directly */
+    bool slow;    /* while it is set, calls go through libcurl: fast.c does not do it */
     long number;
     void *pointer;
     char *text; /* owned */
@@ -37,7 +40,8 @@ enum method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_MIME, METHOD_PUT };
 /* Where a call is. */
 enum way {
     WAY_NONE,   /* no call under way */
-    WAY_BROKER, /* to the broker */
+    WAY_BROKER, /* to the broker, by libcurl */
+    WAY_FAST,   /* to the broker, without libcurl: fast.c */
     WAY_DIRECT, /* directly, after the broker had been tried */
 };
 
@@ -82,6 +86,24 @@ struct onward {
     char *referer;   /* owned; NULL: as set */
 };
 
+/* What CURLINFO says of a step that was made without libcurl. */
+struct fast {
+    bool made; /* the last step of the last call */
+    char *url; /* owned */
+    int status;
+    char *content_type; /* owned; NULL: none */
+    char *coding;       /* owned; NULL: none, or left to the application */
+    struct inflater *inflater;
+    long retry_after;
+    unsigned long sign_in; /* CURLAUTH_* that the origin offers */
+    curl_off_t length;     /* of the body as announced, -1: not known */
+    curl_off_t sent, received, request_size;
+    curl_off_t prepared, first_byte, total; /* microseconds */
+    int http_version;
+    const char *method;
+    size_t offered, taken; /* the last that a callback was given, and what it said */
+};
+
 /* Sums over the steps before this one, as libcurl's CURLINFO would have them. */
 struct sums {
     long redirects, connects, header_size, request_size;
@@ -100,7 +122,15 @@ struct handle {
     bool cookie_engine; /* outlives curl_easy_reset() */
     bool cookie_files;  /* cookies come from elsewhere, or go there */
 
+    /* The body that CURLOPT_COPYPOSTFIELDS has given, owned; NULL: it is elsewhere, or too large to have twice. */
+    char *fields;
+    size_t fields_len;
+    long fields_size; /* CURLOPT_POSTFIELDSIZE; -1: up to the NUL */
+
     enum way way;
+    bool alone;                   /* the call is curl_easy_perform()'s */
+    struct text control, request; /* of a step without libcurl */
+    struct fast fast;
     CURLM *multi;              /* the call is made by it */
     struct handle *next_added; /* another one that waits for its first curl_multi_perform() */
     char *origin;              /* of the step: `https://host:port`. Owned */
@@ -143,6 +173,11 @@ const char *handle_text(const struct handle *handle, CURLoption option);
 void *handle_pointer(const struct handle *handle, CURLoption option);
 /* Whether an option is set that only the direct way knows. */
 bool handle_forbids(const struct handle *handle);
+
+/* Whether an option is set that fast.c does not do. */
+bool handle_is_slow(const struct handle *handle);
+/* Forgets what CURLINFO says of the last step that was made without libcurl. */
+void handle_clear_fast(struct handle *handle);
 
 /* Shares of ext-curl that share cookies. */
 void share_keep(CURLSH *share, bool cookies);

@@ -8,6 +8,7 @@
 
 #include "ext/curl/answer.h"
 #include "ext/curl/cookies.h"
+#include "ext/curl/fast.h"
 #include "ext/curl/follow.h"
 #include "ext/curl/info.h"
 #include "ext/curl/route.h"
@@ -39,7 +40,7 @@ bool hop_holds(const struct handle *handle, CURLoption option) {
     switch ((int)option) {
     case CURLOPT_READDATA:
     case CURLOPT_READFUNCTION:
-        return handle->way != WAY_NONE;
+        return handle->way == WAY_BROKER || handle->way == WAY_DIRECT;
     case CURLOPT_DEBUGDATA:
     case CURLOPT_DEBUGFUNCTION:
     case CURLOPT_HEADER:
@@ -59,7 +60,8 @@ bool hop_holds(const struct handle *handle, CURLoption option) {
         return handle->way == WAY_BROKER ||
                (handle->way == WAY_DIRECT && handle->onward.url != NULL);
     default:
-        return handle->way != WAY_NONE && handle->onward.url != NULL && is_credential(option);
+        return handle->way != WAY_NONE && handle->way != WAY_FAST && handle->onward.url != NULL &&
+               is_credential(option);
     }
 }
 
@@ -168,7 +170,7 @@ static void put_back(const struct handle *handle, CURL *curl) {
 }
 
 void hop_restore_copy(const struct handle *handle, CURL *copy) {
-    if (handle->way != WAY_NONE) {
+    if (handle->way != WAY_NONE && handle->way != WAY_FAST) {
         put_back(handle, copy);
     }
 }
@@ -189,8 +191,18 @@ static void clear_onward(struct handle *handle) {
 }
 
 static bool begin_step(struct handle *handle, const char *url) {
-    char *broker_url = route_to_broker(handle, url);
+    struct target target;
     clear_step(handle);
+    handle_clear_fast(handle);
+    if (!route_allows(handle, url, &target)) {
+        return false;
+    }
+    if (handle->alone && fast_prepare(handle, url, &target)) {
+        handle->way = WAY_FAST;
+        handle->by_broker = true;
+        return true;
+    }
+    char *broker_url = route_to_broker(handle, url, &target);
     if (broker_url == NULL) {
         return false;
     }
@@ -207,9 +219,11 @@ static bool is_streamed(const struct handle *handle) {
                handle_pointer(handle, CURLOPT_COPYPOSTFIELDS) == NULL);
 }
 
-bool hop_begin(struct handle *handle) {
+bool hop_begin(struct handle *handle, bool alone) {
     const char *url = handle_text(handle, CURLOPT_URL);
     handle->by_broker = false;
+    handle->alone = alone;
+    handle_clear_fast(handle);
     handle->sums = (struct sums){0};
     info_forget(handle);
     clear_onward(handle);
@@ -254,6 +268,7 @@ static void set_time_left(const struct handle *handle) {
 static void set_for_direct(struct handle *handle) {
     handle->way = WAY_DIRECT;
     handle->by_broker = false;
+    handle_clear_fast(handle);
     if (handle->given.len > 0 || handle->given_end) {
         SET(handle, CURLOPT_READFUNCTION, answer_read_again);
         SET(handle, CURLOPT_READDATA, handle);
@@ -272,12 +287,21 @@ static void set_for_direct(struct handle *handle) {
     }
 }
 
+/* The application's options, where libcurl holds others. */
+static void take_back(const struct handle *handle) {
+    if (handle->way != WAY_FAST) {
+        put_back(handle, handle->curl);
+    }
+}
+
 static void end_call(struct handle *handle) {
-    if (handle->way == WAY_BROKER) {
+    if (handle->way == WAY_BROKER || handle->way == WAY_FAST) {
         info_remember(handle);
+    }
+    if (handle->way == WAY_BROKER) {
         cookies_store(handle, info_effective_url(handle));
     }
-    put_back(handle, handle->curl);
+    take_back(handle);
     handle->way = WAY_NONE;
     text_free(&handle->given);
 }
@@ -340,7 +364,7 @@ static bool go_directly(struct handle *handle, CURLcode *result) {
         end_call(handle);
         return false;
     }
-    put_back(handle, handle->curl);
+    take_back(handle);
     clear_error(handle);
     set_for_direct(handle);
     return true;
@@ -357,17 +381,23 @@ static bool go_onward(struct handle *handle, CURLcode *result) {
         return false;
     }
     info_add_up(handle);
-    cookies_store(handle, info_effective_url(handle));
-    put_back(handle, handle->curl);
+    if (handle->way == WAY_BROKER) {
+        cookies_store(handle, info_effective_url(handle));
+    }
+    take_back(handle);
     clear_onward(handle);
     handle->onward = next;
     info_forget(handle);
     if (!begin_step(handle, handle->onward.url)) {
         set_for_direct(handle);
-    } else {
+    } else if (handle->way == WAY_BROKER) {
         set_time_left(handle);
     }
     return true;
+}
+
+CURLcode hop_perform(struct handle *handle) {
+    return handle->way == WAY_FAST ? fast_perform(handle) : libcurl.easy_perform(handle->curl);
 }
 
 bool hop_end(struct handle *handle, CURLcode *result) {

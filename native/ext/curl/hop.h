@@ -10,8 +10,11 @@
 
 #include "ext/curl/handle.h"
 
-/* Before curl_easy_perform() or curl_multi_add_handle(): prepares the handle for the broker. False: it is left for the direct way. */
-bool hop_begin(struct handle *handle);
+/* Before curl_easy_perform() (`alone`) or curl_multi_add_handle(): prepares the handle for the broker. False: it is left for the direct
+ * way. */
+bool hop_begin(struct handle *handle, bool alone);
+/* What curl_easy_perform() does for a handle that is prepared, or was not. */
+CURLcode hop_perform(struct handle *handle);
 /* When libcurl is done with `result`. True: it has to run once more, the handle is prepared. False: the call is over, `result` is what
  * came of it. */
 bool hop_end(struct handle *handle, CURLcode *result);

@@ -6,21 +6,28 @@
 #include <string.h>
 #include <strings.h>
 
+#include "ext/curl/fast.h"
 #include "ext/curl/follow.h"
+
+/* What is known of the step itself, by whoever has made it. */
+static CURLcode own_info(const struct handle *handle, CURLINFO info, void *value) {
+    return handle->fast.made ? fast_info(handle, info, value)
+                             : libcurl.easy_getinfo(handle->curl, info, value);
+}
 
 static const char *own_text(const struct handle *handle, CURLINFO info) {
     const char *text = NULL;
-    return libcurl.easy_getinfo(handle->curl, info, &text) == CURLE_OK ? text : NULL;
+    return own_info(handle, info, &text) == CURLE_OK ? text : NULL;
 }
 
 static long own_number(const struct handle *handle, CURLINFO info) {
     long number = 0;
-    return libcurl.easy_getinfo(handle->curl, info, &number) == CURLE_OK ? number : 0;
+    return own_info(handle, info, &number) == CURLE_OK ? number : 0;
 }
 
 static curl_off_t own_time(const struct handle *handle, CURLINFO info) {
     curl_off_t time = 0;
-    return libcurl.easy_getinfo(handle->curl, info, &time) == CURLE_OK ? time : 0;
+    return own_info(handle, info, &time) == CURLE_OK ? time : 0;
 }
 
 void info_forget(struct handle *handle) {
@@ -44,7 +51,7 @@ static char *true_url(const struct handle *handle, const char *url) {
 }
 
 const char *info_effective_url(struct handle *handle) {
-    if (handle->way == WAY_BROKER) {
+    if (handle->way == WAY_BROKER || handle->way == WAY_FAST) {
         const char *url = own_text(handle, CURLINFO_EFFECTIVE_URL);
         free(handle->effective_url);
         handle->effective_url = url != NULL ? true_url(handle, url) : NULL;
@@ -53,7 +60,7 @@ const char *info_effective_url(struct handle *handle) {
 }
 
 static const char *redirect_url(struct handle *handle) {
-    if (handle->way == WAY_BROKER && handle->step.location != NULL &&
+    if ((handle->way == WAY_BROKER || handle->way == WAY_FAST) && handle->step.location != NULL &&
         handle->redirect_url == NULL && (!handle->step.follows || handle->step.head_done)) {
         const char *base = info_effective_url(handle);
         char *url = base != NULL ? follow_resolve(handle, base, handle->step.location, true) : NULL;
@@ -251,7 +258,7 @@ static bool broker_knows(struct handle *handle, CURLINFO info, void *value) {
 CURLcode info_get(struct handle *handle, CURLINFO info, void *value) {
     const struct sums *sums = &handle->sums;
     if (!handle->by_broker && sums->redirects == 0) {
-        return libcurl.easy_getinfo(handle->curl, info, value);
+        return own_info(handle, info, value);
     }
     if (exact(info) != CURLINFO_NONE) {
         *(double *)value = (double)time_of(handle, exact(info)) / 1e6;
@@ -285,5 +292,5 @@ CURLcode info_get(struct handle *handle, CURLINFO info, void *value) {
     if (handle->by_broker && broker_knows(handle, info, value)) {
         return CURLE_OK;
     }
-    return libcurl.easy_getinfo(handle->curl, info, value);
+    return own_info(handle, info, value);
 }

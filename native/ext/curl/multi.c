@@ -97,7 +97,7 @@ static void start_added(struct multi *multi) {
         struct handle *handle = multi->added;
         multi->added = handle->next_added;
         handle->next_added = NULL;
-        if (hop_begin(handle)) {
+        if (hop_begin(handle, false)) {
             multi->under_way++;
             handle->multi = multi->multi;
         }

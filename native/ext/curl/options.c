@@ -160,3 +160,39 @@ enum rule rule_of(CURLoption option) {
         return RULE_DIRECT;
     }
 }
+
+bool fast_knows(CURLoption option, long number) {
+    switch ((int)option) {
+    case CURLOPT_CRLF:
+    case CURLOPT_FAILONERROR:
+    case CURLOPT_FILETIME:
+    case CURLOPT_LOW_SPEED_LIMIT:
+    case CURLOPT_LOW_SPEED_TIME:
+    case CURLOPT_MAXFILESIZE:
+    case CURLOPT_MAXFILESIZE_LARGE:
+    case CURLOPT_MAX_RECV_SPEED_LARGE:
+    case CURLOPT_MAX_SEND_SPEED_LARGE:
+    case CURLOPT_RESUME_FROM:
+    case CURLOPT_RESUME_FROM_LARGE:
+    case CURLOPT_SERVER_RESPONSE_TIMEOUT:
+    case CURLOPT_TIMECONDITION:
+    case CURLOPT_TIMEVALUE:
+    case CURLOPT_TIMEVALUE_LARGE:
+    case CURLOPT_TRANSFERTEXT:
+    case CURLOPT_TRANSFER_ENCODING:
+    case CURLOPT_VERBOSE:
+        return number == 0;
+    case CURLOPT_HTTP_CONTENT_DECODING:
+    case CURLOPT_NOPROGRESS:
+        return number == 1;
+    case CURLOPT_PASSWORD:
+    case CURLOPT_RANGE:
+    case CURLOPT_SHARE:
+    case CURLOPT_USERNAME:
+    case CURLOPT_USERPWD:
+    case CURLOPT_XOAUTH2_BEARER:
+        return false;
+    default:
+        return true;
+    }
+}

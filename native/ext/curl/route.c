@@ -248,6 +248,10 @@ static bool add_connection(struct text *control, const struct handle *handle, bo
     return true;
 }
 
+bool route_wishes(const struct handle *handle, bool https, struct text *control) {
+    return (!https || add_tls(control, handle)) && add_connection(control, handle, https);
+}
+
 /* Only what libcurl sends by itself: other schemes answer to a challenge, or belong to a connection. */
 static bool may_authenticate(const struct handle *handle) {
     if (handle_text(handle, CURLOPT_USERPWD) == NULL &&
@@ -259,7 +263,7 @@ static bool may_authenticate(const struct handle *handle) {
     return schemes == CURLAUTH_BASIC || schemes == CURLAUTH_BEARER;
 }
 
-static bool is_field(const char *line, const char *name) {
+bool route_is_field(const char *line, const char *name) {
     size_t len = strlen(name);
     return strncasecmp(line, name, len) == 0 && (line[len] == ':' || line[len] == ';');
 }
@@ -275,10 +279,9 @@ static bool names_target(const char *line, const struct target *target) {
                strncasecmp(value, target->host, (size_t)(end - value)) == 0);
 }
 
-/* A field that was meant for the origin of the first call, and not for the one that a redirect leads to. */
-static bool is_withheld(const struct handle *handle, const char *line) {
+bool route_withholds(const struct handle *handle, const char *line) {
     return handle->onward.anonymous &&
-           (is_field(line, "Authorization") || is_field(line, "Cookie"));
+           (route_is_field(line, "Authorization") || route_is_field(line, "Cookie"));
 }
 
 static bool add_header(struct handle *handle, const char *line) {
@@ -297,13 +300,13 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
         const char *line = field->data;
         /* a blank at the beginning would continue the field before */
         if (line[strcspn(line, "\r\n")] != '\0' || *line == ' ' || *line == '\t' ||
-            is_field(line, "Upgrade")) {
+            route_is_field(line, "Upgrade")) {
             return false;
         }
-        if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 || is_withheld(handle, line)) {
+        if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 || route_withholds(handle, line)) {
             continue;
         }
-        if (is_field(line, "Host")) {
+        if (route_is_field(line, "Host")) {
             if (handle->onward.other_host) {
                 continue;
             }
@@ -320,7 +323,7 @@ static bool copy_headers(struct handle *handle, const struct target *target) {
 
 static bool has_field(const struct handle *handle, const char *name) {
     const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
-    while (field != NULL && !is_field(field->data, name)) {
+    while (field != NULL && !route_is_field(field->data, name)) {
         field = field->next;
     }
     return field != NULL;
@@ -345,8 +348,7 @@ static bool add_own_headers(struct handle *handle, const struct target *target) 
     text_append(&line, control, strlen(control));
     text_append(&line, token, strlen(token));
     text_append(&line, "\"", 1);
-    bool done =
-        (!target->https || add_tls(&line, handle)) && add_connection(&line, handle, target->https);
+    bool done = route_wishes(handle, target->https, &line);
     text_append(&line, "", 1);
     done = done && add_header(handle, line.bytes);
     handle->own_bytes = (long)(line.len - 1 + 2);
@@ -382,33 +384,36 @@ static char *url_without_tls(struct handle *handle, const char *url, const struc
     return result;
 }
 
-char *route_to_broker(struct handle *handle, const char *url) {
-    struct target target;
-    if (settings_socket() == NULL || handle_forbids(handle) || !target_read(url, &target)) {
-        return NULL;
+bool route_allows(struct handle *handle, const char *url, struct target *target) {
+    if (settings_socket() == NULL || handle_forbids(handle) || !target_read(url, target)) {
+        return false;
     }
     const char *proxy = handle_text(handle, CURLOPT_PROXY);
-    if (proxy != NULL ? *proxy != '\0' : environment_names_proxy(target.https)) {
-        return NULL;
+    if (proxy != NULL ? *proxy != '\0' : environment_names_proxy(target->https)) {
+        return false;
     }
     CURLSH *share = handle_pointer(handle, CURLOPT_SHARE);
     bool cookies = (share != NULL && share_has_cookies(share)) || handle->cookie_files ||
-                   (handle->cookie_engine && target.https && cookies_any_secure(handle));
+                   (handle->cookie_engine && target->https && cookies_any_secure(handle));
     long follow = handle_number(handle, CURLOPT_FOLLOWLOCATION, 0);
     const char *request = handle_text(handle, CURLOPT_CUSTOMREQUEST);
-    if ((target.https && (cookies || target_port(&target) == 80)) || follow > 1 ||
-        (follow != 0 && target.has_user) ||
+    if ((target->https && (cookies || target_port(target) == 80)) || follow > 1 ||
+        (follow != 0 && target->has_user) ||
         (request != NULL && strcasecmp(request, "CONNECT") == 0) ||
-        !may_use_protocol(handle, target.https) || !may_authenticate(handle)) {
-        return NULL;
+        !may_use_protocol(handle, target->https) || !may_authenticate(handle)) {
+        return false;
     }
+    handle->https = target->https;
+    return true;
+}
+
+char *route_to_broker(struct handle *handle, const char *url, const struct target *target) {
     libcurl.slist_free_all(handle->headers);
     handle->headers = NULL;
-    handle->https = target.https;
-    if (!copy_headers(handle, &target) || !add_own_headers(handle, &target)) {
+    if (!copy_headers(handle, target) || !add_own_headers(handle, target)) {
         return NULL;
     }
-    return url_without_tls(handle, url, &target);
+    return url_without_tls(handle, url, target);
 }
 
 void route_directly(struct handle *handle, const char *url) {
@@ -418,10 +423,11 @@ void route_directly(struct handle *handle, const char *url) {
     for (const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER); field != NULL;
          field = field->next) {
         const char *line = field->data;
-        if (is_withheld(handle, line)) {
+        if (route_withholds(handle, line)) {
             continue;
         }
-        if (!is_field(line, "Host") || (!handle->onward.other_host && target_read(url, &target))) {
+        if (!route_is_field(line, "Host") ||
+            (!handle->onward.other_host && target_read(url, &target))) {
             add_header(handle, line);
         }
     }

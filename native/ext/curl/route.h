@@ -21,9 +21,17 @@ long target_port(const struct target *target);
 /* Whether `wanted` is in the list that CURLOPT_PROTOCOLS_STR takes. */
 bool route_names_protocol(const char *names, const char *wanted);
 
-/* Decides about the step to `url` with the options of `handle`, and fills what the hop needs: origin, https, cut_port, headers, own_bytes.
- * The URL for libcurl, owned by the caller, or NULL: directly. */
-char *route_to_broker(struct handle *handle, const char *url);
+/* Whether the step to `url` may be made by the broker. Fills: https. */
+bool route_allows(struct handle *handle, const char *url, struct target *target);
+/* What the broker has to know of it, each wish with `, ` before it. False: it cannot be told. */
+bool route_wishes(const struct handle *handle, bool https, struct text *control);
+/* Fills what the hop needs: origin, cut_port, headers, own_bytes. The URL for libcurl, owned by the caller, or NULL: directly. */
+char *route_to_broker(struct handle *handle, const char *url, const struct target *target);
+
+/* Whether a line of CURLOPT_HTTPHEADER is this field; `Name;` is one without value. */
+bool route_is_field(const char *line, const char *name);
+/* A field that was meant for the origin of the first call, and not for the one that a redirect leads to. */
+bool route_withholds(const struct handle *handle, const char *line);
 
 /* The fields for a step that a redirect leads to and that is made directly: headers. */
 void route_directly(struct handle *handle, const char *url);

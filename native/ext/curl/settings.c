@@ -12,7 +12,9 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "ext/broker/exchange.h"
 #include "ext/curl/egress.h"
+#include "ext/curl/fast.h"
 #include "ext/curl/libcurl.h"
 #include "ext/host.h"
 
@@ -21,6 +23,7 @@ enum { TOKEN_LEN = 64 };
 static struct {
     char *egress;
     bool intercept_curl;
+    bool frames;
 } settings;
 
 /* HEARTH_EGRESS as it was when the process started, since php-fpm clears the environment of its children; or at the first request, when
@@ -46,8 +49,15 @@ static PHP_INI_MH(on_intercept) {
     return SUCCESS;
 }
 
+static PHP_INI_MH(on_frames) {
+    (void)entry; (void)mh_arg1; (void)mh_arg2; (void)mh_arg3; (void)stage;
+    settings.frames = zend_ini_parse_bool(new_value);
+    return SUCCESS;
+}
+
 PHP_INI_BEGIN()
     PHP_INI_ENTRY("hearth.egress", "auto", PHP_INI_SYSTEM, on_egress)
+    PHP_INI_ENTRY("hearth.egress_frames", "1", PHP_INI_SYSTEM, on_frames)
     PHP_INI_ENTRY("hearth.intercept_curl", "1", PHP_INI_SYSTEM, on_intercept)
 PHP_INI_END()
 /* clang-format on */
@@ -71,6 +81,10 @@ const char *settings_socket(void) {
         return NULL;
     }
     return path;
+}
+
+bool settings_frames(void) {
+    return settings.frames;
 }
 
 /* `egress.token` beside the socket. */
@@ -180,6 +194,20 @@ void egress_activate(void) {
 
 const char *egress_why_direct(void) {
     return why_direct;
+}
+
+void egress_connect(void) {
+    if (hooked && settings_frames() && settings_socket() != NULL) {
+        exchange_connect(settings_socket(), settings_token);
+    }
+}
+
+void egress_settle(void) {
+    exchange_settle();
+}
+
+unsigned long egress_fast_calls(void) {
+    return fast_count();
 }
 
 void egress_shutdown(int module_number) {

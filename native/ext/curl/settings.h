@@ -7,6 +7,9 @@
 /* The broker's socket, or NULL: every call goes directly. Borrowed: until the next call of PHP code. */
 const char *settings_socket(void);
 
+/* Whether calls may go over a connection that the process keeps (`hearth.egress_frames`). */
+bool settings_frames(void);
+
 /* The token that lies beside the socket, 64 digits, or NULL. Static. */
 const char *settings_token(void);
 /* It was not the right one: the broker has started anew. */

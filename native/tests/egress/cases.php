@@ -24,14 +24,15 @@ function seen(CurlHandle $curl, mixed $result): array
 {
     $info = curl_getinfo($curl);
     foreach (array_keys($info) as $key) {
-        if (preg_match('/_time(_us)?$|^speed_|^local_|^request_size$/', $key)) {
+        if (preg_match('/_time(_us)?$|^speed_|^local_|^request_size$|^conn_id$/', $key)) {
             unset($info[$key]);
         }
     }
+    if (in_array(curl_errno($curl), [CURLE_OPERATION_TIMEDOUT, CURLE_ABORTED_BY_CALLBACK], true)) {
+        unset($info['primary_ip'], $info['primary_port']); // there is no answer to say it
+    }
     if (curl_errno($curl) !== 0) {
         unset(
-            $info['primary_ip'],
-            $info['primary_port'],
             $info['upload_content_length'],
             $info['size_upload'],
             $info['protocol'],
@@ -137,6 +138,8 @@ return function (string $http, string $https): array {
                 'name="f"; filename="cases.php"'
             ),
             "$scheme: post two megabytes" => fn () => run("$base/echo", [CURLOPT_POSTFIELDS => str_repeat('0123456789', 200000)]),
+            "$scheme: post a hundred kilobytes" => fn () => run("$base/echo", [CURLOPT_POSTFIELDS => str_repeat('0123456789', 10000)]),
+            "$scheme: put a string" => fn () => run("$base/echo", [CURLOPT_CUSTOMREQUEST => 'PUT', CURLOPT_POSTFIELDS => 'a=b']),
             "$scheme: put a file" => fn () => run("$base/echo", [
                 CURLOPT_UPLOAD => true,
                 CURLOPT_INFILE => fopen($file, 'r'),
@@ -193,6 +196,24 @@ return function (string $http, string $https): array {
                 ]);
                 return array_map(fn ($line) => str_starts_with(strtolower($line[0]), 'content-length') ? null : $line, $asked);
             },
+            "$scheme: callback that calls" => function () use ($base) {
+                $inner = [];
+                $outer = run("$base/bytes/5", [CURLOPT_WRITEFUNCTION => function ($curl, string $bytes) use ($base, &$inner): int {
+                    $inner[] = run("$base/redirect/1", [CURLOPT_FOLLOWLOCATION => true]);
+                    return strlen($bytes);
+                }]);
+                return [$outer, $inner, run("$base/headers")];
+            },
+            "$scheme: callback that sets options" => function () use ($base) {
+                $curl = handle("$base/bytes/5", [CURLOPT_HEADERFUNCTION => function ($curl, string $line): int {
+                    curl_setopt($curl, CURLOPT_USERAGENT, 'later');
+                    return strlen($line);
+                }]);
+                curl_exec($curl);
+                curl_setopt($curl, CURLOPT_URL, "$base/headers");
+                return seen($curl, curl_exec($curl));
+            },
+            "$scheme: lines of an interim answer" => fn () => lines("$base/early-hints", [CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1]),
             "$scheme: into a file" => function () use ($base) {
                 $to = tmpfile();
                 $seen = run("$base/bytes/5000", [CURLOPT_RETURNTRANSFER => false, CURLOPT_FILE => $to]);
@@ -228,6 +249,13 @@ return function (string $http, string $https): array {
             "$scheme: 404 with fail on error" => fn () => lines("$base/status/404", [CURLOPT_FAILONERROR => true]),
             "$scheme: a 502 of the origin's" => fn () => run("$base/status/502"),
             "$scheme: compressed" => fn () => run("$base/gzip", [CURLOPT_ENCODING => '']),
+            "$scheme: compressed with gzip" => fn () => run("$base/gzip", [CURLOPT_ENCODING => 'gzip, deflate']),
+            "$scheme: compressed, not said" => fn () => run("$base/gzip", [CURLOPT_ENCODING => '', CURLOPT_HTTPHEADER => ['Accept-Encoding:']]),
+            "$scheme: asked to be compressed" => fn () => run("$base/headers", [CURLOPT_ENCODING => 'gzip']),
+            "$scheme: compressed, and the callback refuses" => fn () => run("$base/gzip", [
+                CURLOPT_ENCODING => 'gzip',
+                CURLOPT_WRITEFUNCTION => fn () => 0,
+            ])['errno'],
             "$scheme: compressed, as it is" => fn () => md5((string) curl_exec(handle("$base/gzip"))),
             "$scheme: basic authentication" => fn () => run("$base/basic-auth", [CURLOPT_USERPWD => 'user:password']),
             "$scheme: user in the URL" => fn () => run(str_replace('://', '://user:password@', $base) . '/basic-auth'),

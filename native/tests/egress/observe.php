@@ -1,6 +1,9 @@
 <?php
 
-/** Runs the cases whose name holds the word in EGRESS_ONLY, and prints what they saw as JSON. */
+/**
+ * Runs the cases whose name holds the word in EGRESS_ONLY, and prints as JSON what they saw, and how many of their calls
+ * went without libcurl.
+ */
 
 declare(strict_types=1);
 
@@ -12,10 +15,26 @@ foreach (['GuzzleHttp', 'Symfony/Component/HttpClient'] as $package) {
 
 $bases = [getenv('EGRESS_HTTP'), getenv('EGRESS_HTTPS')];
 $cases = (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases);
+
+/** Calls of this process that went without libcurl, as phpinfo() tells them. */
+function fast_calls(): int
+{
+    if (!extension_loaded('hearth')) {
+        return 0;
+    }
+    ob_start();
+    (new ReflectionExtension('hearth'))->info();
+    preg_match('/without libcurl => (\d+)/', ob_get_clean(), $found);
+    return (int) $found[1];
+}
+
 $seen = [];
+$fast = [];
 foreach ($cases as $name => $case) {
     if (str_contains($name, (string) getenv('EGRESS_ONLY'))) {
+        $before = fast_calls();
         $seen[$name] = $case();
+        $fast[$name] = fast_calls() - $before;
     }
 }
-echo json_encode($seen, JSON_THROW_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE | JSON_PRESERVE_ZERO_FRACTION);
+echo json_encode(['seen' => $seen, 'fast' => $fast], JSON_THROW_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE | JSON_PRESERVE_ZERO_FRACTION);

@@ -13,6 +13,32 @@ declare(strict_types=1);
 
 final class Egress
 {
+    /** Cases whose calls go over the frame door, all or some; those of the first two are there for http and for https. */
+    private const FAST_OF_BOTH = [
+        'asked to be compressed', 'compressed with gzip', 'compressed, and the callback refuses',
+        'compressed, not said',
+        'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
+        'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',
+        'an empty answer', 'body callback', 'body callback that refuses', 'callback that calls',
+        'callback that sets options', 'callback that throws', 'compressed, as it is', 'copy', 'cut off', 'delete',
+        'fields of the caller\'s', 'get', 'head', 'head into a file', 'header callback',
+        'header callback that refuses', 'into a file', 'lines of an interim answer', 'no path', 'nobody listens',
+        'one that is taken out', 'post', 'post a hundred kilobytes', 'post nothing', 'private', 'put a string',
+        'redirect with referer', 'redirects are followed', 'redirects are not followed', 'reset',
+        'reset in the place of an answer', 'the head in the answer', 'time limit', 'too many redirects',
+        'what a callback can ask',
+    ];
+    private const FAST_OF_GUZZLE = [
+        '404', 'a stream', 'compressed', 'cookies', 'get', 'json', 'multipart', 'redirects', 'refused',
+        'refused while it streams', 'reset', 'sink', 'statistics', 'time limit', 'too many redirects',
+    ];
+    private const FAST = [
+        'guzzle, https: HTTP/2',
+        'HTTP/1.1 only', 'a wish to the broker from outside', 'a wrong pin', 'another name in the certificate',
+        'early refusal', 'empty answer', 'from one scheme to the other', 'no such file of authorities',
+        'no such name', 'not verified', 'rubbish', 'unknown authority', 'service, http: Stripe',
+        'service, https: Stripe',
+    ];
     private string $folder;
     /** @var resource[] */
     private array $processes = [];
@@ -122,14 +148,30 @@ final class Egress
         $observe = [__DIR__ . '/observe.php'];
         $environment = ['EGRESS_ONLY' => $only];
         $stock = json_decode($out = $this->php($observe, null, $environment), true) ?? exit("stock: $out\n0 passed, 1 failed\n");
-        $hearth = json_decode($out = $this->php($observe, $this->socket, $environment), true);
-        if ($hearth === null) {
-            $this->check('the table', 'JSON', $out);
-            return;
+        foreach (['by libcurl' => '0', 'by frames' => '1'] as $way => $frames) {
+            $hearth = json_decode($out = $this->php($observe, $this->socket, $environment, ['-d', "hearth.egress_frames=$frames"]), true);
+            if ($hearth === null) {
+                $this->check("the table $way", 'JSON', $out);
+                continue;
+            }
+            foreach ($stock['seen'] as $name => $seen) {
+                $this->check("$name, $way", $seen, $hearth['seen'][$name] ?? 'not run');
+                $this->check("$name, the way $way", $frames === '1' && self::is_fast($name), $hearth['fast'][$name] > 0);
+            }
         }
-        foreach ($stock as $name => $seen) {
-            $this->check($name, $seen, $hearth[$name] ?? 'not run');
-        }
+    }
+
+    private static function guzzle(): array
+    {
+        return array_map(fn (string $name) => "guzzle: $name", self::FAST_OF_GUZZLE);
+    }
+
+    /** Whether calls of a case go over the frame door; all others need libcurl. */
+    private static function is_fast(string $name): bool
+    {
+        return in_array(preg_replace('/^https?: /', '', $name), self::FAST_OF_BOTH, true)
+            || in_array(preg_replace('/^guzzle, https?: /', 'guzzle: ', $name), self::guzzle(), true)
+            || in_array($name, self::FAST, true);
     }
 
     public function beyond(): void
@@ -199,6 +241,162 @@ final class Egress
             fn () => $this->stop_broker(),
             fn () => $this->start_broker(),
         ]));
+    }
+
+    /** Listens, and answers by hand: the origin or the broker of a test about what is sent how often. */
+    private function listen(string $address): mixed
+    {
+        @unlink(preg_replace('#^unix://#', '', $address));
+        return stream_socket_server($address);
+    }
+
+    /** What comes next over a connection; `` at its end. */
+    private function next_of(mixed $connection): string
+    {
+        stream_set_timeout($connection, 30);
+        return (string) fread($connection, 65536);
+    }
+
+    /** Whether nobody connects for a while. */
+    private function stays_alone(mixed $listener): bool
+    {
+        return @stream_socket_accept($listener, 0.5) === false;
+    }
+
+    /** A script under the extension whose output is read later. */
+    private function begin(string $code, string $socket): array
+    {
+        $command = [PHP_BINARY, '-d', "error_log={$this->folder}/php.log", '-d', "extension={$this->extension}", '-r', $code];
+        $process = proc_open($command, [1 => ['pipe', 'w']], $pipes, null, [
+            'HEARTH_EGRESS' => $socket,
+            'EGRESS_HTTP' => $this->bases[0],
+            'EGRESS_FOLDER' => $this->folder,
+        ]);
+        return [$process, $pipes[1]];
+    }
+
+    private function end(array $begun): string
+    {
+        $out = stream_get_contents($begun[1]);
+        proc_close($begun[0]);
+        return $out;
+    }
+
+    /** Calls a listener's address once and tells the error. */
+    private static function one_call(mixed $listener, string $options): string
+    {
+        return '$curl = curl_init("http://' . stream_socket_get_name($listener, false) . '/");
+            curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, ' . $options . ']);
+            $body = curl_exec($curl);
+            echo curl_errno($curl), "|", curl_error($curl), "|", (string) $body;';
+    }
+
+    private const POST = 'CURLOPT_POSTFIELDS => "paid once"';
+    private const ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+    /** The kept connection when something happens to one of its ends. */
+    public function faults(): void
+    {
+        $origin = $this->listen('tcp://127.0.0.1:0');
+
+        $php = $this->begin(self::one_call($origin, self::POST), $this->socket);
+        $connection = stream_socket_accept($origin, 30);
+        $request = $this->next_of($connection);
+        $this->kill_broker();
+        $this->check('broker killed in a POST: the error', '52|Empty reply from server|', $this->end($php));
+        $this->check('broker killed in a POST: it was out', 1, substr_count($request, "\r\n\r\npaid once"));
+        $this->check('broker killed in a POST: sent once', true, $this->stays_alone($origin));
+        $this->start_broker();
+
+        $php = $this->begin(self::one_call($origin, 'CURLOPT_TIMEOUT => 30'), $this->socket);
+        $connection = stream_socket_accept($origin, 30);
+        $this->next_of($connection);
+        $this->kill_broker();
+        $again = stream_socket_accept($origin, 30);
+        $this->next_of($again);
+        fwrite($again, self::ANSWER);
+        $this->check('broker killed in a GET: made again, directly', '0||ok', $this->end($php));
+        $this->start_broker();
+
+        $php = $this->begin(self::one_call($origin, self::POST), $this->socket);
+        $connection = stream_socket_accept($origin, 30);
+        $this->next_of($connection);
+        proc_terminate($php[0], 9);
+        $this->check('PHP killed in a call: the broker lets go', '', $this->next_of($connection));
+        $this->end($php);
+
+        // Brokers that are none. What they have read decides.
+        $path = "{$this->folder}/false.sock";
+        $broker = $this->listen("unix://$path");
+        foreach ([
+            'closes without reading, POST' => [self::POST, false, '', '0||ok'],
+            'closes without reading, GET' => ['', false, '', '0||ok'],
+            'reads and closes, POST' => [self::POST, true, '', '52|Empty reply from server|'],
+            'reads and closes, GET' => ['', true, '', '0||ok'],
+            'answers garbage, POST' => [self::POST, true, str_repeat("\xff", 100), '52|Empty reply from server|'],
+            'answers half a frame, POST' => [self::POST, true, "\x10\0\0\0\x53\0\0\0", '52|Empty reply from server|'],
+            'answers half a head, POST' => [self::POST, true, "\x04\0\0\0\x53\0\0\0abcd", '52|Empty reply from server|'],
+            'asks for a body that it has, POST' => [self::POST, true, "\0\0\0\0\x51\0\0\0", '52|Empty reply from server|'],
+        ] as $what => [$options, $reads, $answer, $expected]) {
+            $php = $this->begin(self::one_call($origin, $options), $path);
+            // One that was not read is offered once more.
+            for ($i = 0; $i < ($reads ? 1 : 2); $i++) {
+                $connection = stream_socket_accept($broker, 30);
+                $waiting = [$connection];
+                $none = null;
+                stream_select($waiting, $none, $none, 30);
+                if ($reads) {
+                    $this->next_of($connection);
+                    fwrite($connection, $answer);
+                }
+                fclose($connection);
+            }
+            if ($expected === '0||ok') {
+                $direct = stream_socket_accept($origin, 30);
+                $this->next_of($direct);
+                fwrite($direct, self::ANSWER);
+                fclose($direct);
+            }
+            $this->check("a broker that $what", $expected, $this->end($php));
+            $this->check("a broker that $what: nothing twice", true, $this->stays_alone($origin));
+        }
+
+        $many = '$sockets = fn () => count(array_filter(
+                array_map("readlink", glob("/proc/self/fd/*")),
+                fn ($to) => str_starts_with((string) $to, "socket:")
+            ));
+            $before = $sockets();
+            for ($i = 0; $i < 1000; $i++) {
+                $curl = curl_init(getenv("EGRESS_HTTP") . "/echo");
+                curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, CURLOPT_POSTFIELDS => "n$i"]);
+                $bad = ($bad ?? 0) + (curl_exec($curl) !== "n$i");
+            }
+            ob_start();
+            (new ReflectionExtension("hearth"))->info();
+            preg_match("/without libcurl => (\d+)/", ob_get_clean(), $found);
+            unset($curl);
+            echo $bad, " ", $found[1], " ", $sockets() - $before;';
+        $this->check('a thousand calls on one connection', '0 1000 1', $this->end($this->begin($many, $this->socket)));
+
+        $leave = '$call = function (string $path, array $options = []) {
+                $curl = curl_init(getenv("EGRESS_HTTP") . $path);
+                curl_setopt_array($curl, $options + [CURLOPT_RETURNTRANSFER => true]);
+                return curl_exec($curl);
+            };
+            register_shutdown_function(fn () => print(strlen((string) $call("/bytes/5"))));
+            echo strlen($call("/bytes/3"));
+            $call("/bytes/3000000", [CURLOPT_WRITEFUNCTION => function () { LEAVE }]);';
+        foreach (['exit(0);', '@trigger_error("out", E_USER_ERROR);', '$GLOBALS["x"] = str_repeat("x", 1 << 40);'] as $way) {
+            $out = $this->end($this->begin('ini_set("display_errors", "0");' . str_replace('LEAVE', $way, $leave), $this->socket));
+            $this->check("a callback that leaves by $way", '35', $out);
+        }
+    }
+
+    private function kill_broker(): void
+    {
+        proc_terminate($this->processes['broker'], 9);
+        proc_close($this->processes['broker']);
+        unset($this->processes['broker']);
     }
 
     /** A script that waits, while the file `step` is there, for what is done between its calls. */
@@ -286,6 +484,7 @@ $egress->start_all();
 $egress->table($argv[1] ?? '');
 if (!isset($argv[1])) {
     $egress->beyond();
+    $egress->faults();
     $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
     if (is_executable($fpm)) {
         $egress->fpm($fpm, false);

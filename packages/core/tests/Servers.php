@@ -130,7 +130,9 @@ final class Servers
         $folder = self::folder() . '/broker';
         if (!isset(self::$processes['broker'])) {
             @mkdir($folder, 0700);
-            self::start('broker', [getenv('HEARTH_BIN') ?: self::program('hearth'), 'egress', '--socket', "{$folder}/egress.sock"], 0);
+            // On a busy machine a call may wait for its connection: that is no reason to make it directly.
+            $hearth = ['env', 'HEARTH_EGRESS_QUEUE_TIMEOUT=30s', getenv('HEARTH_BIN') ?: self::program('hearth')];
+            self::start('broker', [...$hearth, 'egress', '--socket', "{$folder}/egress.sock"], 0);
             self::wait("{$folder}/egress.sock");
         }
         return new Broker("{$folder}/egress.sock");

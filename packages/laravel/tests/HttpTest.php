@@ -147,6 +147,12 @@ final class HttpTest extends TestCase
         $this->assertThrough(0);
     }
 
+    public function testTheNumberOfKeptHandlesIsTheConfigurations(): void
+    {
+        $kept = static fn (array $settings): int => (new \ReflectionProperty(Handler::class, 'maxHandles'))->getValue(Application::with($settings)->make(Handler::class));
+        $this->assertSame([7, 1], [$kept(['max_handles' => 7]), $kept(['max_handles' => 0])]);
+    }
+
     public function testSwitchedOffItLeavesLaravelAsItIs(): void
     {
         $app = Application::with(['enabled' => false, 'socket' => Servers::socket()]);

@@ -22,7 +22,7 @@ pub(crate) const CONTROL: HeaderName = HeaderName::from_static("hearth-control")
 const PROXY_PORT: u16 = 1080;
 
 /// What a caller wants.
-#[derive(Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Control {
     /// Verify the certificate.
     pub(crate) verify: bool,
@@ -89,6 +89,17 @@ pub(crate) fn control(fields: &HeaderMap, token: &Token) -> Result<Control, Refu
     if !offered.is_some_and(|offered| token.is(offered)) {
         return Err(Refusal::token());
     }
+    read(&dictionary)
+}
+
+/// The same of somebody who has shown the token before.
+pub(crate) fn wishes(value: &[u8]) -> Result<Control, Refusal> {
+    if value.is_empty() {
+        return Ok(Control::default());
+    }
+    let dictionary: Dictionary = Parser::new(value)
+        .parse()
+        .map_err(|error| Refusal::control(format!("Hearth-Control: {error}")))?;
     read(&dictionary)
 }
 
@@ -265,7 +276,7 @@ impl Token {
     }
 
     /// Takes as long for a wrong one as for the right one.
-    fn is(&self, offered: &str) -> bool {
+    pub(crate) fn is(&self, offered: &str) -> bool {
         let pairs = self.0.bytes().zip(offered.bytes());
         self.0.len() == offered.len() && pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
     }

@@ -1,7 +1,8 @@
 //! Which fields pass from one side to the other.
 
 use http::header::{
-    CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -28,6 +29,15 @@ pub(crate) fn of_answer(fields: HeaderMap) -> HeaderMap {
     passed
 }
 
+/// The trailers of either, without those that frame or route a message: nobody may learn from behind a body where it ends (RFC 9110, 6.5.1).
+pub(crate) fn of_trailers(fields: HeaderMap) -> HeaderMap {
+    let mut passed = of_answer(fields);
+    for name in [CONTENT_LENGTH, HOST, TRAILER] {
+        passed.remove(name);
+    }
+    passed
+}
+
 /// Whether the caller wants to leave HTTP/1.1 for something that is not an older way to HTTP/2.
 pub(crate) fn wants_upgrade(fields: &HeaderMap) -> bool {
     fields.get_all(UPGRADE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c"))
@@ -41,6 +51,8 @@ fn pass(fields: HeaderMap, passed: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_ascii_lowercase())
+        // No request goes on without it, whatever its sender calls a matter of the hop.
+        .filter(|name| name != HOST.as_str())
         .collect();
     let mut last: Option<(HeaderName, bool)> = None;
     for (name, value) in fields {
@@ -120,6 +132,28 @@ mod tests {
     fn a_request_without_host_gets_one() {
         let passed = of_request(map(&[("accept", "*/*")]), &HeaderValue::from_static("a.test"));
         assert_eq!(list(&passed), [("host", "a.test"), ("accept", "*/*")]);
+    }
+
+    #[test]
+    fn host_goes_on_even_when_connection_names_it() {
+        let fields = map(&[("host", "hearth"), ("connection", "HOST, x"), ("x", "1")]);
+        let passed = of_request(fields, &HeaderValue::from_static("a.test"));
+        assert_eq!(list(&passed), [("host", "a.test")]);
+    }
+
+    #[test]
+    fn trailers_frame_and_route_nothing() {
+        let passed = of_trailers(map(&[
+            ("content-length", "1"),
+            ("transfer-encoding", "chunked"),
+            ("host", "b.test"),
+            ("trailer", "x"),
+            ("hearth-control", "x"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("x-checksum", "abc"),
+        ]));
+        assert_eq!(list(&passed), [("x-checksum", "abc")]);
     }
 
     #[test]

@@ -34,9 +34,13 @@ pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed>
 
 /// Looks at a whole head, its empty line included.
 pub(crate) fn check(head: &[u8]) -> Result<Facts<'_>, Malformed> {
-    let head = head.strip_suffix(b"\r\n\r\n").ok_or("the head does not end")?;
-    let mut lines =
-        head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    if !head.ends_with(b"\r\n\r\n") {
+        return Err("the head does not end");
+    }
+    // Of what is left one CR more is a bare one.
+    let mut lines = head[..head.len() - 2]
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r\n").unwrap_or(line));
     let target = request_line(lines.next().unwrap_or_default())?;
     let (mut fields, mut lengths, mut encodings, mut hosts) = (0, 0, 0, 0);
     for line in lines {
@@ -46,6 +50,10 @@ pub(crate) fn check(head: &[u8]) -> Result<Facts<'_>, Malformed> {
             lengths += 1;
             if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
                 return Err("Content-Length is no number");
+            }
+            // hyper would answer one that it cannot count by itself.
+            if str::from_utf8(value).ok().and_then(|digits| digits.parse::<i64>().ok()).is_none() {
+                return Err("Content-Length is beyond all bounds");
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             encodings += 1;
@@ -156,6 +164,8 @@ mod tests {
             "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
             "GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
             "GET / HTTP/1.1\r\nA: b\nX: c\r\n\r\n",
+            "GET / HTTP/1.1\r\nA: b\r\r\n\r\n",
+            "GET / HTTP/1.1\r\r\n\r\n",
             "GET / HTTP/1.1\r\nA: b\0\r\n\r\n",
             "GET / HTTP/1.1\r\nA : b\r\n\r\n",
             "GET / HTTP/1.1\r\n: b\r\n\r\n",
@@ -167,6 +177,8 @@ mod tests {
             "POST / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n",
             "POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
             "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 9223372036854775808\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",

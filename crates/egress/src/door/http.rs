@@ -11,11 +11,12 @@ use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -25,27 +26,20 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::control::{Control, control};
+use super::control::control;
 use super::declined::{Counters, DoorReport};
 use super::files::Files;
+use super::prepare::{CHEAP_FIELDS, Counted, Door, HEAD, HEAD_TIMEOUT, Shared, final_answer};
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
-use super::target::{Target, target};
-use super::wire::{Outgoing, Slipped, Wire};
+use super::wire::{Outgoing, Slipped, Wire, left};
 use super::{fields, head};
 use crate::peer::Allowed;
-use crate::{Answer, Call, CallError, Certificate, Engine, Key, Limits, Timing, Trust};
+use crate::{Answer, Call, Engine, Timing};
 
-/// The largest head. curl's own limit for what it takes is larger, what it sends seldom is.
-const HEAD: usize = 64 << 10;
-/// The most fields in a head.
-const FIELDS: usize = 1000;
-/// hyper's own limit, which costs no allocation.
-const CHEAP_FIELDS: usize = 100;
-/// How long a caller may take to send its head. It is on this machine.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// hyper's buffers for one caller, each way.
 const BUFFER: usize = HEAD + (8 << 10);
 /// Connections beyond the callers that are admitted: they are told so.
@@ -54,6 +48,8 @@ const REFUSED_AT_ONCE: usize = 64;
 const LINGER: Duration = Duration::from_secs(5);
 /// Before the next attempt when the system has no descriptor for a caller.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the descriptor in reserve is lent to one caller.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// How the call went, for callers that ask.
 const TIMING: HeaderName = HeaderName::from_static("hearth-timing");
 
@@ -79,14 +75,6 @@ pub struct DoorOptions {
 pub struct HttpDoor {
     socket: Socket,
     shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    options: DoorOptions,
-    allowed: Allowed,
-    files: Files,
-    counters: Counters,
 }
 
 /// Tells what comes through a door.
@@ -123,8 +111,10 @@ impl HttpDoor {
     /// Takes calls until `drain` is cancelled, and then finishes those that have begun. The socket is gone before they are.
     pub async fn serve(self, engine: Engine, drain: CancellationToken) {
         let Self { socket, shared } = self;
-        let most = shared.options.callers.saturating_add(REFUSED_AT_ONCE);
-        let door = Arc::new(Door { engine, shared, token: socket.token.clone() });
+        let callers_at_once = shared.options.callers;
+        // The frame door's idle ones are no calls.
+        let most = callers_at_once.saturating_add(callers_at_once / 2 + REFUSED_AT_ONCE);
+        let door = Arc::new(Door::new(engine, shared, socket.token.clone()));
         let mut callers = JoinSet::new();
         loop {
             tokio::select! {
@@ -138,8 +128,18 @@ impl HttpDoor {
                         callers.spawn(async move { door.caller(stream, drain).await });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "caller not accepted");
-                        tokio::time::sleep(PAUSE).await;
+                        let reserve = &door.reserve;
+                        if reserve.is_news(Instant::now()) {
+                            tracing::warn!(%error, "caller not accepted");
+                        }
+                        let again = |cx: &mut Context<'_>| Poll::Ready(socket.listener.poll_accept(cx));
+                        if reserve.lend() && let Poll::Ready(Ok((stream, _))) = poll_fn(again).await {
+                            let door = Arc::clone(&door);
+                            callers.spawn(async move { door.turn_away(stream).await });
+                        } else {
+                            reserve.restore();
+                            tokio::time::sleep(PAUSE).await;
+                        }
                     }
                 },
             }
@@ -149,60 +149,46 @@ impl HttpDoor {
     }
 }
 
-#[derive(Debug)]
-struct Door {
-    engine: Engine,
-    shared: Arc<Shared>,
-    token: super::control::Token,
-}
-
-/// One more caller, for as long as it is there.
-struct Counted<'a>(&'a Counters);
-
-impl<'a> Counted<'a> {
-    fn new(counters: &'a Counters) -> (Self, usize) {
-        (Self(counters), counters.callers.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.callers.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Door {
     async fn caller(self: Arc<Self>, mut stream: UnixStream, drain: CancellationToken) {
         let Ok(uid) = stream.peer_cred().map(|credentials| credentials.uid()) else { return };
+        let mut bytes = BytesMut::with_capacity(4096);
         let read = tokio::select! {
             biased;
-            read = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream)) => read,
+            read = tokio::time::timeout(HEAD_TIMEOUT, read_head(&mut stream, &mut bytes)) => read,
             // Nobody has asked for anything yet.
             () = drain.cancelled() => return,
         };
-        let (bytes, end) = match read {
-            Ok(Ok(Some(head))) => head,
-            Ok(Ok(None)) | Err(_) => return,
+        let end = match read {
+            Ok(Ok(Begin::Http(end))) => end,
+            Ok(Ok(Begin::Frames)) => {
+                return super::frame::serve(self, stream, bytes, uid, drain).await;
+            }
+            Ok(Ok(Begin::Nothing)) | Err(_) => return,
             Ok(Err(refusal)) => return self.refuse(stream, &refusal).await,
         };
-        let counters = &self.shared.counters;
-        counters.calls.fetch_add(1, Ordering::Relaxed);
-        let (_counted, before) = Counted::new(counters);
-        let facts = match head::check(&bytes[..end]) {
-            Ok(facts) if facts.fields <= FIELDS => facts,
-            Ok(_) => {
-                return self.refuse(stream, &Refusal::request("there are too many fields")).await;
-            }
-            Err(malformed) => return self.refuse(stream, &Refusal::request(malformed)).await,
+        let bytes = bytes.freeze();
+        let counted = Counted::new(&self.shared.counters);
+        let facts = match self.admit(&bytes[..end], uid, &counted) {
+            Ok(facts) => facts,
+            Err(refusal) => return self.refuse(stream, &refusal).await,
         };
-        if !self.shared.allowed.may_call(uid) {
-            return self.refuse(stream, &Refusal::user(uid)).await;
-        }
-        if before >= self.shared.options.callers {
-            return self.refuse(stream, &Refusal::full(before)).await;
-        }
         let (written, fields) = (facts.target.to_owned(), facts.fields);
         self.speak(stream, bytes, uid, &written, fields).await;
+    }
+
+    /// For whom there is a descriptor only to be told so: what it sends is read, and it goes directly.
+    async fn turn_away(&self, mut stream: UnixStream) {
+        self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
+        let told = async {
+            let mut bytes = BytesMut::with_capacity(4096);
+            // One that keeps its connection takes its end for the same.
+            if !matches!(read_head(&mut stream, &mut bytes).await, Ok(Begin::Frames)) {
+                self.refuse(stream, &Refusal::no_descriptor()).await;
+            }
+        };
+        let _left_or_told = tokio::time::timeout(TURNED_AWAY, told).await.is_ok();
+        self.reserve.restore();
     }
 
     /// Has hyper answer the one request.
@@ -216,7 +202,8 @@ impl Door {
     ) {
         let slipped = Arc::new(Slipped::default());
         let read = Arc::new(Read::default());
-        let wire = Wire::new(stream, bytes, Arc::clone(&slipped));
+        let stream = Arc::new(stream);
+        let wire = Wire::new(Arc::clone(&stream), bytes, Arc::clone(&slipped));
         let mut builder = Builder::new();
         builder
             // A caller that closes its sending side is gone.
@@ -239,15 +226,17 @@ impl Door {
             })
         };
         let mut connection = builder.serve_connection(TokioIo::new(wire), service);
-        match poll_fn(|cx| connection.poll_without_shutdown(cx)).await {
-            Ok(()) => {
-                let stream = connection.into_parts().io.into_inner().into_stream();
-                if read.whole.load(Ordering::Relaxed) {
-                    return;
-                }
-                linger(stream).await;
-            }
-            Err(error) => tracing::debug!(%error, "caller's connection broke off"),
+        let ended = tokio::select! {
+            biased;
+            ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
+            () = left(&stream) => return tracing::debug!("caller has left"),
+        };
+        // With it its half of the stream goes.
+        drop(connection);
+        match (ended, Arc::into_inner(stream)) {
+            (Ok(()), Some(stream)) if !read.whole.load(Ordering::Relaxed) => linger(stream).await,
+            (Ok(()), _) => {}
+            (Err(error), _) => tracing::debug!(%error, "caller's connection broke off"),
         }
     }
 
@@ -262,8 +251,10 @@ impl Door {
         read.whole.store(request.body().is_end_stream(), Ordering::Relaxed);
         let mut origin = String::new();
         let outcome =
-            match self.prepare(request, uid, written, Arc::clone(&read), &mut origin).await {
-                Ok(prepared) => self.call(prepared, &slipped, &read).await,
+            match self.prepared(request, uid, written, Arc::clone(&read), &mut origin).await {
+                Ok((call, timing)) => {
+                    self.call(call, &slipped, &read).await.map(|answer| (answer, timing))
+                }
                 Err(refusal) => Err(refusal),
             };
         slipped.answered();
@@ -276,17 +267,28 @@ impl Door {
         }
     }
 
-    async fn call(
+    /// The call, and whether its caller wants to know how it went.
+    async fn prepared(
         &self,
-        (call, asks_for_timing): (Call, bool),
-        slipped: &Slipped,
-        read: &Read,
-    ) -> Result<(Answer, bool), Refusal> {
+        request: Request<Incoming>,
+        uid: u32,
+        written: &str,
+        read: Arc<Read>,
+        origin: &mut String,
+    ) -> Result<(Call, bool), Refusal> {
+        let (head, body) = request.into_parts();
+        let wishes = |fields: &HeaderMap| control(fields, &self.token);
+        let body = Asked { body, read }.boxed_unsync();
+        let (call, control) = self.prepare(head, body, uid, written, wishes, origin).await?;
+        Ok((call, control.timing))
+    }
+
+    async fn call(&self, call: Call, slipped: &Slipped, read: &Read) -> Result<Answer, Refusal> {
         // hyper says `100 Continue` by itself, when the body is wanted before the answer is there.
         let expects = call.request.headers().contains_key(EXPECT);
-        let interim = |(status, headers): crate::Interim<'_>| {
+        let interim = |(status, headers, written): crate::Interim<'_>| {
             if !(expects && status == StatusCode::CONTINUE) {
-                slipped.interim(status, headers);
+                slipped.interim(status, headers, written);
             }
         };
         let answer = Box::pin(self.engine.call(call, interim)).await?;
@@ -297,90 +299,10 @@ impl Door {
                 // hyper has been asked for the body, maybe just now: let it say so before the answer begins.
                 tokio::task::yield_now().await;
             } else {
-                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new());
+                slipped.interim(StatusCode::CONTINUE, &HeaderMap::new(), None);
             }
         }
-        if status.is_informational() {
-            return Err(Refusal::from(CallError {
-                fate: crate::Fate::Failed,
-                reason: crate::Reason::Rubbish,
-                curl: 1,
-                message: "the origin switched protocols unasked".to_owned(),
-            }));
-        }
-        Ok((answer, asks_for_timing))
-    }
-
-    /// Makes a call of a request. `origin`: for the log, as far as it is known.
-    async fn prepare(
-        &self,
-        request: Request<Incoming>,
-        uid: u32,
-        written: &str,
-        read: Arc<Read>,
-        origin: &mut String,
-    ) -> Result<(Call, bool), Refusal> {
-        let (mut head, body) = request.into_parts();
-        let target = target(written, &head.headers)?;
-        origin.push_str(target.scheme.word());
-        origin.push_str("://");
-        origin.push_str(&target.authority);
-        let control = control(&head.headers, &self.token)?;
-        if head.method == Method::CONNECT {
-            return Err(Refusal::unsupported("CONNECT: there is nothing to share in a tunnel"));
-        }
-        if fields::wants_upgrade(&head.headers) {
-            return Err(Refusal::unsupported("another protocol is asked for (Upgrade)"));
-        }
-        let host = HeaderValue::try_from(target.authority.as_str())
-            .map_err(|_invalid| Refusal::target("the host is no value of a field"))?;
-        head.headers = fields::of_request(head.headers, &host);
-        head.uri = target.uri.clone();
-        head.version = Version::HTTP_11;
-        let options = &self.shared.options;
-        let limits = Limits {
-            connect: control.connect_timeout.unwrap_or(options.connect),
-            queue: options.queue,
-        };
-        let timing = control.timing;
-        let key = self.key(uid, target, control).await?;
-        let body = Asked { body, read }.boxed_unsync();
-        Ok((Call { key, request: Request::from_parts(head, body), limits }, timing))
-    }
-
-    async fn key(&self, uid: u32, target: Target, control: Control) -> Result<Key, Refusal> {
-        let reads = control.ca.is_some() || control.certificate.is_some();
-        if reads && !self.shared.allowed.reads_as_we_do(uid) {
-            return Err(Refusal::control("files are read for the broker's own user only"));
-        }
-        let files = &self.shared.files;
-        let trust = match &control.ca {
-            _ if !control.verify => Trust::Anyone,
-            Some(path) => Trust::Authorities(files.read(path).await?),
-            None => Trust::System,
-        };
-        let certificate = match &control.certificate {
-            Some((chain, key)) => {
-                Some(Certificate { chain: files.read(chain).await?, key: files.read(key).await? })
-            }
-            None => None,
-        };
-        Ok(Key {
-            uid,
-            scheme: target.scheme,
-            host: target.host.into(),
-            port: target.port,
-            connect_to: control.connect_to,
-            interface: control.interface,
-            family: control.family,
-            trust,
-            pins: control.pins,
-            certificate,
-            tls_min: control.tls_min,
-            tls_max: control.tls_max,
-            http: control.http,
-            proxy: control.proxy,
-        })
+        final_answer(answer)
     }
 
     /// Answers without hyper.
@@ -392,20 +314,29 @@ impl Door {
     }
 }
 
-/// Reads until the end of a head, and says where that is. `None`: the caller has left before.
-async fn read_head(stream: &mut UnixStream) -> Result<Option<(Bytes, usize)>, Refusal> {
-    let mut bytes = BytesMut::with_capacity(4096);
+/// How a caller begins.
+enum Begin {
+    /// With a head of HTTP, up to here.
+    Http(usize),
+    /// As no HTTP does.
+    Frames,
+    /// It has left.
+    Nothing,
+}
+
+/// Reads until the end of a head.
+async fn read_head(stream: &mut UnixStream, bytes: &mut BytesMut) -> Result<Begin, Refusal> {
     let mut seen = 0;
     loop {
-        match stream.read_buf(&mut bytes).await {
+        match stream.read_buf(bytes).await {
             Ok(1..) => {}
-            Ok(0) | Err(_) => return Ok(None),
+            Ok(0) | Err(_) => return Ok(Begin::Nothing),
         }
-        if let Some(end) = head::end(&bytes, seen).map_err(Refusal::request)? {
-            if end > HEAD {
-                return Err(Refusal::request("the head is too large"));
-            }
-            return Ok(Some((bytes.freeze(), end)));
+        if bytes.first() == wire::OPENING.first() {
+            return Ok(Begin::Frames);
+        }
+        if let Some(end) = head::end(bytes, seen).map_err(Refusal::request)? {
+            return Ok(Begin::Http(end));
         }
         seen = bytes.len();
         if seen > HEAD {
@@ -481,14 +412,20 @@ impl Body for Asked {
 
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         self.read.begun.store(true, Ordering::Relaxed);
         let polled = std::pin::Pin::new(&mut self.body).poll_frame(cx);
-        if matches!(polled, std::task::Poll::Ready(None)) || self.body.is_end_stream() {
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
             self.read.whole.store(true, Ordering::Relaxed);
         }
-        polled.map_err(std::io::Error::other)
+        polled.map(|frame| {
+            let frame = frame?.map_err(std::io::Error::other);
+            Some(frame.map(|frame| match frame.into_trailers() {
+                Ok(trailers) => Frame::trailers(fields::of_trailers(trailers)),
+                Err(data) => data,
+            }))
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,6 +1,8 @@
 //! What a caller gets in the place of an answer: status, `Hearth-Declined` or `Hearth-Failed`, and a line for people.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
@@ -28,6 +30,8 @@ pub(crate) struct Refusal {
     pub(crate) curl: u8,
     /// Why, as people read it.
     pub(crate) message: Cow<'static, str>,
+    /// The origin's address, where there was a connection to it.
+    pub(crate) address: Option<SocketAddr>,
 }
 
 impl Refusal {
@@ -36,7 +40,8 @@ impl Refusal {
         word: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, fate: Fate::Declined, word, curl: 0, message: message.into() }
+        let message = message.into();
+        Self { status, fate: Fate::Declined, word, curl: 0, message, address: None }
     }
 
     /// What is asked for in `Hearth-Control` is not known here, or cannot be done.
@@ -83,6 +88,12 @@ impl Refusal {
         Self::declined(StatusCode::BAD_GATEWAY, "full", message)
     }
 
+    /// The system has no descriptor for another call.
+    pub(crate) fn no_descriptor() -> Self {
+        let message = "no file descriptor is left for another call (LimitNOFILE)";
+        Self::declined(StatusCode::BAD_GATEWAY, "full", message)
+    }
+
     /// The field that says it.
     pub(crate) fn field(&self) -> (HeaderName, HeaderValue) {
         let name = match self.fate {
@@ -99,6 +110,9 @@ impl Refusal {
             }
         }
         value.push('"');
+        if let Some(address) = self.address {
+            write!(value, "; address=\"{address}\"").expect("a String takes all");
+        }
         (name, HeaderValue::try_from(value).expect("printable ASCII is a value"))
     }
 
@@ -141,6 +155,7 @@ impl From<CallError> for Refusal {
             word: error.reason.word(),
             curl: error.curl,
             message: error.message.into(),
+            address: error.address,
         }
     }
 }
@@ -166,10 +181,11 @@ mod tests {
             reason: crate::Reason::Empty,
             curl: 52,
             message: "Empty reply from server".into(),
+            address: Some(([127, 0, 0, 1], 81).into()),
         };
         let refusal = Refusal::from(error);
         let expected = "HTTP/1.1 502 Bad Gateway\r\n\
-            hearth-failed: empty; errno=52; message=\"Empty reply from server\"\r\n\
+            hearth-failed: empty; errno=52; message=\"Empty reply from server\"; address=\"127.0.0.1:81\"\r\n\
             content-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: 24\r\n\r\n\
             Empty reply from server\n";
         assert_eq!(String::from_utf8(refusal.bytes()).unwrap(), expected);

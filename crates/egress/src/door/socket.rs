@@ -159,21 +159,33 @@ fn token(folder: &Path, group: Option<u32>) -> Result<(File, Token), SocketError
         if std::fs::metadata(&path).map_or(0, |there| there.ino()) != file.metadata()?.ino() {
             return Ok(None);
         }
-        belong(&path, group)?;
-        file.set_permissions(Permissions::from_mode(TOKEN_MODE))?;
-        let mut random = [0; 32];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        let token = Token::new(random);
-        // In one write: who reads it meanwhile finds the old one or the new one.
-        file.write_all_at(token.digits().as_bytes(), 0)?;
-        file.set_len(token.digits().len() as u64)?;
-        Ok(Some((file, token)))
+        match fill(&path, &file, group) {
+            Ok(token) => Ok(Some((file, token))),
+            Err(error) => {
+                // It is locked: nobody else's.
+                drop(std::fs::remove_file(&path));
+                Err(error)
+            }
+        }
     };
     match make() {
         Ok(Some(made)) => Ok(made),
         Ok(None) => Err(SocketError::Taken { folder: folder.to_owned() }),
         Err(cause) => Err(system(&path, cause)),
     }
+}
+
+/// Gives the file to whom it is for, and a new token into it.
+fn fill(path: &Path, file: &File, group: Option<u32>) -> io::Result<Token> {
+    belong(path, group)?;
+    file.set_permissions(Permissions::from_mode(TOKEN_MODE))?;
+    let mut random = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let token = Token::new(random);
+    // In one write: who reads it meanwhile finds the old one or the new one.
+    file.write_all_at(token.digits().as_bytes(), 0)?;
+    file.set_len(token.digits().len() as u64)?;
+    Ok(token)
 }
 
 fn belong(path: &Path, group: Option<u32>) -> io::Result<()> {

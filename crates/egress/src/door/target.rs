@@ -27,6 +27,12 @@ pub(crate) struct Target {
     pub(crate) authority: String,
 }
 
+/// Whether it is a URI at all: hyper answers others by itself, which nobody could tell from an origin's answer.
+pub(crate) fn judge(written: &str) -> Result<(), Refusal> {
+    let parsed = written.parse::<Uri>();
+    parsed.map(drop).map_err(|_invalid| Refusal::target("the target is no URI that we know"))
+}
+
 /// Reads it. `written`: the target as it came, since [`Uri`] leaves fragments out.
 pub(crate) fn target(written: &str, fields: &HeaderMap) -> Result<Target, Refusal> {
     if written.contains('#') {

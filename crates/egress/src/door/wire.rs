@@ -9,10 +9,12 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::Shutdown;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::UnixStream;
 
 use super::fields;
+use super::frame::heads;
 use crate::{AnswerBody, CallError};
 
 /// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
@@ -44,12 +46,16 @@ impl Slipped {
     }
 
     /// An interim answer came.
-    pub(crate) fn interim(&self, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn interim(&self, status: StatusCode, headers: &HeaderMap, written: Option<&[u8]>) {
         let mut state = self.lock();
         if state.answered || !status.is_informational() || state.interim.len() > INTERIM {
             return;
         }
         let out = &mut state.interim;
+        if let Some(written) = written.filter(|head| !has_bare_lf(head)) {
+            out.unsplit(heads::answer(status, headers, Some(written), false));
+            return;
+        }
         out.put_slice(b"HTTP/1.1 ");
         out.put_slice(status.as_str().as_bytes());
         out.put_u8(b' ');
@@ -65,6 +71,11 @@ impl Slipped {
     }
 }
 
+/// Clients may be stricter than origins.
+fn has_bare_lf(head: &[u8]) -> bool {
+    head.split_inclusive(|byte| *byte == b'\n').any(|line| !line.ends_with(b"\r\n"))
+}
+
 fn put_fields(out: &mut BytesMut, fields: &HeaderMap) {
     for (name, value) in fields {
         out.put_slice(name.as_str().as_bytes());
@@ -77,7 +88,8 @@ fn put_fields(out: &mut BytesMut, fields: &HeaderMap) {
 /// The connection.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    stream: UnixStream,
+    /// Shared with [`left`].
+    stream: Arc<UnixStream>,
     /// Read already: the head.
     prefix: Bytes,
     slipped: Arc<Slipped>,
@@ -91,14 +103,9 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// `prefix`: what was read of the stream.
-    pub(crate) fn new(stream: UnixStream, prefix: Bytes, slipped: Arc<Slipped>) -> Self {
+    pub(crate) fn new(stream: Arc<UnixStream>, prefix: Bytes, slipped: Arc<Slipped>) -> Self {
         let (ahead, held) = (BytesMut::new(), BytesMut::new());
         Self { stream, prefix, slipped, ahead, held, midway: false }
-    }
-
-    /// The stream, when hyper is done with it.
-    pub(crate) fn into_stream(self) -> UnixStream {
-        self.stream
     }
 
     /// Writes what has to go first.
@@ -109,7 +116,7 @@ impl Wire {
                 self.ahead = std::mem::take(&mut state.interim);
             }
         }
-        poll_all(&mut self.stream, &mut self.ahead, cx)
+        poll_all(&self.stream, &mut self.ahead, cx)
     }
 
     /// Whether hyper's bytes are held back from now on.
@@ -129,20 +136,44 @@ impl Wire {
                 debug_assert!(false, "a chunked body was flushed without its end");
             }
         }
-        poll_all(&mut self.stream, &mut self.held, cx)
+        poll_all(&self.stream, &mut self.held, cx)
     }
 }
 
+/// Waits until the caller has left, or has closed its sending side, also while nobody reads what it sends: then hyper does not notice.
+pub(crate) async fn left(stream: &UnixStream) {
+    // It wakes for the other end's close, and for urgent data, which nobody sends.
+    if stream.ready(Interest::PRIORITY).await.is_ok_and(Ready::is_read_closed) {
+        return;
+    }
+    // Who does send some is not watched any more; reading still finds its end.
+    std::future::pending::<()>().await;
+}
+
 fn poll_all(
-    stream: &mut UnixStream,
+    stream: &UnixStream,
     bytes: &mut BytesMut,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
     while !bytes.is_empty() {
-        let written = ready!(Pin::new(&mut *stream).poll_write(cx, bytes))?;
+        let written = ready!(poll_write(stream, &[IoSlice::new(bytes)], cx))?;
         bytes.advance(written);
     }
     Poll::Ready(Ok(()))
+}
+
+fn poll_write(
+    stream: &UnixStream,
+    slices: &[IoSlice<'_>],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match stream.try_write_vectored(slices) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            done => return Poll::Ready(done),
+        }
+    }
 }
 
 impl AsyncRead for Wire {
@@ -156,7 +187,13 @@ impl AsyncRead for Wire {
             buffer.put_slice(&self.prefix.split_to(length));
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read_buf(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done.map(drop)),
+            }
+        }
     }
 }
 
@@ -185,7 +222,7 @@ impl AsyncWrite for Wire {
             }
             return Poll::Ready(Ok(this.held.len() - before));
         }
-        Pin::new(&mut this.stream).poll_write_vectored(cx, slices)
+        poll_write(&this.stream, slices, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -209,7 +246,8 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.as_mut().poll_flush(cx))?;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        // As tokio's own does: it never blocks.
+        Poll::Ready(Ok(rustix::net::shutdown(&self.stream, Shutdown::Write)?))
     }
 }
 
@@ -273,7 +311,7 @@ impl Body for Outgoing {
                 Ok(trailers) => {
                     if this.chunked {
                         let mut bytes = BytesMut::new();
-                        put_fields(&mut bytes, &fields::of_answer(trailers));
+                        put_fields(&mut bytes, &fields::of_trailers(trailers));
                         this.slipped.lock().trailers = Some(bytes.freeze());
                     }
                     Poll::Ready(None)

@@ -119,7 +119,7 @@ async fn interim_answers_come_before_the_answer() {
         Reply::text("done").interim(103, "Link", "</a>").interim(103, "Link", "</b>").into()
     }) {
         let came = Arc::new(Mutex::new(Vec::new()));
-        let interim = |(status, fields): Interim<'_>| {
+        let interim = |(status, fields, _): Interim<'_>| {
             let link = fields["link"].to_str().expect("text").to_owned();
             came.lock().expect("no panic").push((status.as_u16(), link));
         };
@@ -200,7 +200,7 @@ async fn an_expectant_body_is_sent_when_the_origin_wants_it() {
     let key = key(&origin);
     let request = Request::post(url(&key, "/echo")).header("expect", "100-continue");
     let mut came = Vec::new();
-    let interim = |(status, _): Interim<'_>| came.push(status.as_u16());
+    let interim = |(status, _, _): Interim<'_>| came.push(status.as_u16());
     let answer = within(engine().call(call(&key, request, full("wanted")), interim)).await;
     let answer = whole(answer.expect("an answer")).await.expect("a body");
     assert_eq!(answer.text(), "wanted");

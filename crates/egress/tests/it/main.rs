@@ -3,6 +3,7 @@
 mod calls;
 mod connections;
 mod faults;
+mod frames;
 mod http2;
 mod proxies;
 mod support;

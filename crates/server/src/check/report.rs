@@ -48,6 +48,8 @@ pub(crate) enum Topic {
     Php,
     /// How a request meets PHP.
     Model,
+    /// Outgoing calls.
+    Egress,
     /// Addresses and certificates.
     Listeners,
     /// Channels for clients.
@@ -63,6 +65,7 @@ impl Topic {
             Self::Application => "application",
             Self::Php => "php",
             Self::Model => "model",
+            Self::Egress => "egress",
             Self::Listeners => "listeners",
             Self::Realtime => "realtime",
             Self::System => "system",

@@ -7,13 +7,13 @@ use crate::config::Raw;
 
 const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
                       echo '{\"tracker\": \"'${TRACKER:-userfaultfd}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
-                      \"extensions\": {\"Core\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
+                      \"extensions\": {\"Core\": \"8.2.35\", \"curl\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
                       \"ini_file\": \"/etc/php/8.2/php.ini\", \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
 
 const FPM: &str = "#!/bin/sh\ncase $1 in\n-v) echo 'PHP 8.2.35 (fpm-fcgi) (built: Oct 21 2026 06:29:51) (NTS)' ;;\n\
-                   -m) printf '[PHP Modules]\\nCore\\nmbstring\\n\\n[Zend Modules]\\nZend OPcache\\n' ;;\nesac\n";
+                   -m) printf '[PHP Modules]\\nCore\\ncurl\\nmbstring\\n\\n[Zend Modules]\\nZend OPcache\\n' ;;\nesac\n";
 
-/// Checks an application made of these files with a PHP that says it has two extensions.
+/// Checks an application made of these files with a PHP that says it has a few extensions.
 fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)]) -> Report {
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
@@ -189,4 +189,44 @@ fn what_env_asks_of_realtime_is_told_with_what_clashes() {
         of(&format!("BROADCAST_CONNECTION=hearth\n{app}"), &[("realtime.apps", "1:k:other")]),
     ];
     insta::assert_snapshot!(told.join("\n--\n"));
+}
+
+/// The lines about outgoing calls.
+fn egress(report: &Report) -> String {
+    let text = text(report);
+    let mut lines = text.lines().peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.contains(" egress: ") {
+            found.push(line);
+            found.extend(lines.next_if(|line| line.starts_with("    ")));
+        }
+    }
+    found.join("\n")
+}
+
+#[test]
+fn what_keeps_outgoing_calls_from_the_broker_is_told_with_what_to_do() {
+    let index = ("public/index.php", "");
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("egress.sock");
+    let _broker = std::os::unix::net::UnixListener::bind(&taken).unwrap();
+    let long = folder.path().join("x".repeat(120));
+    let seen = |settings: &str| {
+        let mut report = report(&[index, ("hearth.toml", settings)], "true", &[]);
+        report.replace(folder.path().to_str().unwrap(), "FOLDER");
+        (report.is_fine(), egress(&report))
+    };
+    let (taken, long) = (taken.display(), long.display());
+    let cases = [
+        seen("[egress]\nenabled = false\n"),
+        seen("[egress]\nsocket = \"/nonexistent/egress.sock\"\nca = \"/nonexistent/ca.pem\"\n"),
+        seen(&format!("[egress]\nsocket = \"{taken}\"\ndeny = []\n")),
+        seen(&format!("[egress]\nsocket = \"{long}\"\ndeny = [\"10.0.0.0/8\"]\n")),
+        seen("[egress]\ncallers = 4000000000\n[php.ini]\n\"hearth.egress\" = \"off\"\n"),
+    ];
+    assert_eq!(cases.each_ref().map(|(fine, _)| *fine), [true, false, false, false, true]);
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap();
+    let texts = cases.map(|(_, text)| text.replace(&format!("is {hard}:"), "is HARD:"));
+    insta::assert_snapshot!(texts.join("\n\n"));
 }

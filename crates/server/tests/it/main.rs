@@ -11,6 +11,7 @@ mod broker;
 mod clients;
 mod drain;
 mod egress;
+mod egress_faults;
 mod endurance;
 mod files;
 mod foreign;

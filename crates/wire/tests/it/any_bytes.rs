@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::send::{RequestWriter, ResponseWriter};
-use wire::{FromServer, FromWorker, HEADER_LEN, Sender, ToZygote};
+use wire::{FromBroker, FromCaller, FromServer, FromWorker, HEADER_LEN, Sender, ToZygote};
 
 fn text() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![32_u8..=255, Just(b'\t')], 0..40)
@@ -15,11 +15,18 @@ fn pairs() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_decoded_or_refused(kind in 0_u8..0x40, flags in 0_u8..4, payload in vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_decoded_or_refused(kind in 0_u8..0x60, flags in 0_u8..4, payload in vec(any::<u8>(), 0..200)) {
         let mut bytes = u32::try_from(payload.len()).unwrap().to_le_bytes().to_vec();
         bytes.extend_from_slice(&[kind, flags, 0, 0]);
         bytes.extend_from_slice(&payload);
-        for sender in [Sender::Worker, Sender::Zygote, Sender::ServerToWorker, Sender::ServerToZygote] {
+        for sender in [
+            Sender::Worker,
+            Sender::Zygote,
+            Sender::ServerToWorker,
+            Sender::ServerToZygote,
+            Sender::Caller,
+            Sender::Broker,
+        ] {
             let Ok(Some(header)) = wire::peek(&bytes, sender) else { continue };
             let payload = &bytes[HEADER_LEN..];
             let pairs = match sender {
@@ -30,6 +37,27 @@ proptest! {
                 Sender::ServerToZygote => {
                     let decoded = ToZygote::decode(header, payload);
                     prop_assert!(decoded.is_err() || payload.len() <= 8);
+                    None
+                }
+                Sender::Caller => {
+                    if let Ok(FromCaller::Call { control, head, .. }) =
+                        FromCaller::decode(header, payload)
+                    {
+                        prop_assert_eq!(control.len() + head.len() + 4, payload.len());
+                    }
+                    None
+                }
+                Sender::Broker => {
+                    match FromBroker::decode(header, payload) {
+                        Ok(FromBroker::Answer(answer)) => {
+                            prop_assert_eq!(answer.address.len() + answer.head.len() + 24, payload.len());
+                        }
+                        Ok(FromBroker::Declined(why) | FromBroker::Failed(why)) => {
+                            let texts = [why.reason, why.address, why.message];
+                            prop_assert_eq!(texts.concat().len() + 8, payload.len());
+                        }
+                        _ => {}
+                    }
                     None
                 }
                 _ => match FromWorker::decode(header, payload) {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use wire::send::{RequestWriter, ResponseWriter};
-use wire::{FromServer, FromWorker, HEADER_LEN, Malformed, NO_LENGTH, Sender, ToZygote};
+use wire::{
+    AnswerHead, CallBody, FromBroker, FromCaller, FromServer, FromWorker, HEADER_LEN, Malformed,
+    NO_LENGTH, NoAnswer, Sender, ToZygote,
+};
 
 /// One vector: its keys in order.
 struct Vector {
@@ -57,6 +60,8 @@ impl Vector {
             "worker" => Sender::Worker,
             "server-to-zygote" => Sender::ServerToZygote,
             "zygote" => Sender::Zygote,
+            "caller" => Sender::Caller,
+            "broker" => Sender::Broker,
             other => panic!("unknown sender {other}"),
         }
     }
@@ -65,15 +70,17 @@ impl Vector {
         match self.get("flags") {
             "" => 0,
             "LAST" | "READY" => 1,
-            "BUSY" => 2,
+            "BUSY" | "WHOLE" => 2,
             other => panic!("unknown flags {other}"),
         }
     }
 }
 
 fn vectors() -> Vec<Vector> {
-    let text = include_str!("../../vectors/frames.txt");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let frames = include_str!("../../vectors/frames.txt");
+    let calls = include_str!("../../vectors/calls.txt");
+    let lines = frames.lines().chain([""]).chain(calls.lines());
+    let lines = lines.filter(|line| !line.starts_with('#'));
     let mut vectors = Vec::new();
     let mut current = Vec::new();
     for line in lines.chain([""]) {
@@ -171,7 +178,57 @@ fn decode(bytes: &[u8], sender: Sender) -> Result<Option<Fields>, Malformed> {
             ]),
         },
         Sender::Worker | Sender::Zygote => from_worker(FromWorker::decode(header, payload)?),
+        Sender::Caller => from_caller(&FromCaller::decode(header, payload)?),
+        Sender::Broker => from_broker(&FromBroker::decode(header, payload)?),
     }))
+}
+
+fn from_caller(frame: &FromCaller<'_>) -> Fields {
+    match frame {
+        FromCaller::Open { token } => fields([("type", "OPEN".into()), ("token", escape(token))]),
+        FromCaller::Call { control, head, body: _ } => {
+            fields([("type", "CALL".into()), ("control", escape(control)), ("head", escape(head))])
+        }
+        FromCaller::Body { data, last: _ } => {
+            fields([("type", "BODY".into()), ("bytes", escape(data))])
+        }
+        FromCaller::Abort => fields([("type", "ABORT".into())]),
+    }
+}
+
+fn from_broker(frame: &FromBroker<'_>) -> Fields {
+    let text = |kind: &str, key, text: &[u8]| fields([("type", kind.into()), (key, escape(text))]);
+    let no_answer = |kind: &str, why: &NoAnswer<'_>| {
+        fields([
+            ("type", kind.into()),
+            ("errno", why.errno.to_string()),
+            ("port", why.port.to_string()),
+            ("reason", escape(why.reason)),
+            ("address", escape(why.address)),
+            ("message", escape(why.message)),
+        ])
+    };
+    match frame {
+        FromBroker::Want => fields([("type", "WANT".into())]),
+        FromBroker::Interim(head) => text("INTERIM", "head", head),
+        FromBroker::Answer(answer) => fields([
+            ("type", "ANSWER".into()),
+            ("resolved", answer.resolved.to_string()),
+            ("connected", answer.connected.to_string()),
+            ("secured", answer.secured.to_string()),
+            ("first_byte", answer.first_byte.to_string()),
+            ("protocol", answer.protocol.to_string()),
+            ("reused", u8::from(answer.reused).to_string()),
+            ("port", answer.port.to_string()),
+            ("address", escape(answer.address)),
+            ("head", escape(answer.head)),
+        ]),
+        FromBroker::Body(data) => text("BODY", "bytes", data),
+        FromBroker::Trailers(lines) => text("TRAILERS", "head", lines),
+        FromBroker::End => fields([("type", "END".into())]),
+        FromBroker::Declined(why) => no_answer("DECLINED", why),
+        FromBroker::Failed(why) => no_answer("FAILED", why),
+    }
 }
 
 fn from_worker(frame: FromWorker<'_>) -> Fields {
@@ -271,7 +328,13 @@ fn every_good_vector_is_written_as_it_says() {
     for vector in vectors().into_iter().filter(|vector| vector.get("expect") == "ok") {
         let mut bytes = Vec::new();
         let last = vector.flags() == 1;
-        let from_worker = matches!(vector.sender(), Sender::Worker | Sender::Zygote);
+        let from_worker =
+            matches!(vector.sender(), Sender::Worker | Sender::Zygote | Sender::Broker);
+        if vector.sender() == Sender::Broker && vector.get("type") != "BODY" {
+            write_for_caller(&vector, &mut bytes);
+            assert_eq!(bytes, vector.bytes(), "{}", vector.get("name"));
+            continue;
+        }
         match vector.get("type") {
             "REQUEST" => {
                 let length = match vector.get("content_length") {
@@ -284,6 +347,16 @@ fn every_good_vector_is_written_as_it_says() {
             }
             "BODY" if from_worker => wire::send::response_body(&mut bytes, &vector.text("bytes")),
             "BODY" => wire::send::body(&mut bytes, &vector.text("bytes"), last),
+            "OPEN" => wire::send::open(&mut bytes, &vector.text("token")),
+            "CALL" => {
+                let coming = match vector.get("flags") {
+                    "LAST" => CallBody::None,
+                    "WHOLE" => CallBody::Whole,
+                    _ => CallBody::Asked,
+                };
+                let (control, head) = (vector.text("control"), vector.text("head"));
+                wire::send::call(&mut bytes, &control, &head, coming).unwrap();
+            }
             "ABORT" => wire::send::abort(&mut bytes),
             "SPAWN" => wire::send::spawn(&mut bytes, vector.number("slot")),
             "KILL" => wire::send::kill(&mut bytes, vector.number("pid"), vector.number("signal")),
@@ -332,4 +405,52 @@ fn every_good_vector_is_written_as_it_says() {
         }
         assert_eq!(bytes, vector.bytes(), "{}", vector.get("name"));
     }
+}
+
+fn write_for_caller(vector: &Vector, bytes: &mut Vec<u8>) {
+    let (head, address) = (vector.text("head"), vector.text("address"));
+    let (reason, message) = (vector.text("reason"), vector.text("message"));
+    match vector.get("type") {
+        "WANT" => wire::send::want(bytes),
+        "INTERIM" => wire::send::interim(bytes, &head),
+        "TRAILERS" => wire::send::trailers(bytes, &head),
+        "END" => wire::send::done(bytes),
+        "ANSWER" => {
+            let answer = AnswerHead {
+                resolved: vector.number("resolved"),
+                connected: vector.number("connected"),
+                secured: vector.number("secured"),
+                first_byte: vector.number("first_byte"),
+                protocol: vector.number("protocol"),
+                reused: vector.get("reused") == "1",
+                port: vector.number("port"),
+                address: &address,
+                head: &head,
+            };
+            wire::send::answer_head(bytes, &answer).unwrap();
+        }
+        kind => {
+            let why = NoAnswer {
+                errno: vector.number("errno"),
+                port: vector.number("port"),
+                reason: &reason,
+                address: &address,
+                message: &message,
+            };
+            wire::send::no_answer_at_all(bytes, kind == "FAILED", &why);
+        }
+    }
+}
+
+#[test]
+fn what_is_too_large_for_a_call_is_not_written() {
+    let mut bytes = vec![1];
+    let large = vec![b'x'; wire::MAX_CALL];
+    assert!(wire::send::call(&mut bytes, b"", &large, CallBody::None).is_err());
+    assert!(wire::send::call(&mut bytes, &large[..70_000], b"", CallBody::None).is_err());
+    let head = vec![b'x'; wire::MAX_PAYLOAD];
+    let answer = AnswerHead { protocol: 11, head: &head, ..Default::default() };
+    assert!(wire::send::answer_head(&mut bytes, &answer).is_err());
+    wire::send::interim(&mut bytes, &vec![b'x'; wire::MAX_PAYLOAD + 1]);
+    assert_eq!(bytes, [1]);
 }

@@ -1,0 +1,205 @@
+//! What must hold of any head and of any `Hearth-Control`: driven by the fuzz targets and, beside them, by proptest.
+
+#![cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "public for the fuzz targets only"))]
+
+use http::header::{CONNECTION, HOST, HeaderName, TE, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue};
+
+use super::control::{CONTROL, Control, Token, control};
+use super::refusal::Refusal;
+use super::target::{judge, target};
+use super::{fields, head};
+
+/// As in the door.
+const FIELDS: usize = 1000;
+/// Stands for the token in inputs, so that a fuzzer comes past it.
+const PLACE: &str = "TOKEN";
+
+/// A head, arriving in two pieces; the first byte says where it is cut. What passes is what everybody else reads, too, and nothing
+/// of the hop goes on.
+pub fn head(bytes: &[u8]) {
+    let Some((&cut, text)) = bytes.split_first() else { return };
+    let cut = usize::from(cut).min(text.len());
+    let whole = head::end(text, 0);
+    let pieces = match head::end(&text[..cut], 0) {
+        Ok(None) => head::end(text, cut),
+        done => done,
+    };
+    assert_eq!(whole, pieces, "it depends on how it arrives");
+
+    let Ok(Some(end)) = whole else { return };
+    let Ok(facts) = head::check(&text[..end]) else { return };
+    if facts.fields > FIELDS {
+        return;
+    }
+    // What hyper reads with: it must see the same, and find nothing to answer by itself.
+    let mut read = vec![httparse::EMPTY_HEADER; FIELDS];
+    let mut request = httparse::Request::new(&mut read);
+    assert_eq!(request.parse(text), Ok(httparse::Status::Complete(end)));
+    assert_eq!((request.path, request.version), (Some(facts.target), Some(1)));
+    assert_eq!(request.headers.len(), facts.fields);
+    for field in
+        request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("content-length"))
+    {
+        let digits = str::from_utf8(field.value).expect("digits");
+        digits.parse::<i64>().expect("hyper would refuse it without our word");
+    }
+    if judge(facts.target).is_err() {
+        return;
+    }
+
+    let mut map = HeaderMap::new();
+    for field in &*request.headers {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).expect("a token");
+        map.append(name, HeaderValue::from_bytes(field.value).expect("no control characters"));
+    }
+    match target(facts.target, &map) {
+        Ok(target) => {
+            assert!(!target.host.is_empty() && target.port > 0);
+            assert_eq!(target.uri.scheme_str().map(str::len), Some(target.scheme.word().len()));
+            let host = HeaderValue::try_from(&target.authority).expect("a host is ASCII");
+            goes_on(&fields::of_request(map, &host), &host);
+        }
+        Err(refusal) => one_answer(&refusal),
+    }
+}
+
+/// Fields as an origin gets them.
+fn goes_on(fields: &HeaderMap, host: &HeaderValue) {
+    assert_eq!(fields.get_all(HOST).iter().collect::<Vec<_>>(), [host], "one Host, the target's");
+    assert!(!fields.contains_key(CONNECTION) && !fields.contains_key(TRANSFER_ENCODING));
+    assert!(fields.keys().all(|name| !name.as_str().starts_with("hearth-")));
+    assert!(fields.get_all(TE).iter().all(|value| value == "trailers"));
+}
+
+/// Values of `Hearth-Control`, one a line. Nothing counts without the token, and what counts can be done.
+pub fn wishes(bytes: &[u8]) {
+    let token = Token::new([7; 32]);
+    let right = format!("token=\"{}\"", token.digits());
+    let mut map = HeaderMap::new();
+    let mut knows = false;
+    for line in bytes.split(|byte| *byte == b'\n').take(3) {
+        let text = String::from_utf8_lossy(line).replace(PLACE, &right);
+        knows |= text.contains(token.digits());
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            map.append(CONTROL, value);
+        }
+    }
+    match control(&map, &token) {
+        Ok(wanted) if map.is_empty() => assert_eq!(wanted, Control::default()),
+        Ok(wanted) => {
+            assert!(knows && map.len() == 1, "it counts without the token, or twice");
+            assert!(wanted.tls_min <= wanted.tls_max);
+            let files = wanted.certificate.iter().flat_map(|(chain, key)| [chain, key]);
+            assert!(files.chain(&wanted.ca).all(|path| path.is_absolute()));
+            let proxy = wanted.proxy.as_ref().map(|proxy| (&proxy.host, proxy.port));
+            let other = wanted.connect_to.as_ref().map(|(host, port)| (host, *port));
+            for (host, port) in proxy.into_iter().chain(other) {
+                assert!(port > 0 && !host.is_empty());
+                assert!(
+                    host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/@[]".contains(&byte))
+                );
+            }
+            assert!(wanted.connect_timeout.is_none_or(|limit| !limit.is_zero()));
+        }
+        Err(refusal) => one_answer(&refusal),
+    }
+}
+
+/// Whatever a refusal repeats of what was sent, it stays one answer that says so in one field.
+fn one_answer(refusal: &Refusal) {
+    let bytes = refusal.bytes();
+    let mut fields = [httparse::EMPTY_HEADER; 8];
+    let mut answer = httparse::Response::new(&mut fields);
+    let Ok(httparse::Status::Complete(end)) = answer.parse(&bytes) else {
+        panic!("no answer: {}", bytes.escape_ascii());
+    };
+    let told: Vec<_> =
+        answer.headers.iter().filter(|field| field.name == "hearth-declined").collect();
+    let [told] = told[..] else { panic!("{} times declined", told.len()) };
+    sfv::Parser::new(told.value).parse::<sfv::Item>().expect("a structured field");
+    let length =
+        answer.headers.iter().find(|field| field.name == "content-length").expect("a length");
+    assert_eq!(length.value, (bytes.len() - end).to_string().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Runs what is committed for a fuzz target.
+    fn corpus(name: &str, run: fn(&[u8])) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+        assert!(files.len() > 5, "{name}: {} inputs", files.len());
+        for file in files {
+            run(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_committed_corpora_pass() {
+        corpus("door_head", head);
+        corpus("door_control", wishes);
+    }
+
+    #[test]
+    fn heads_that_broke_a_promise_once() {
+        for text in [
+            "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nConnection: Host\r\n\r\n",
+            "POST http://a.test/ HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            "POST http://a.test/ HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\n",
+            "GET http://a:b:c/ HTTP/1.1\r\n\r\n",
+            "GET http://a.test/\" HTTP/1.1\r\n\r\n",
+            "GET //\\ HTTP/1.1\r\n\r\n",
+        ] {
+            let mut bytes = vec![9];
+            bytes.extend_from_slice(text.as_bytes());
+            head(&bytes);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            head(&bytes);
+            wishes(&bytes);
+        }
+
+        #[test]
+        fn heads_that_look_like_some(
+            cut in any::<u8>(),
+            request in "(GET|POST|CONNECT|X!) (http://|https://|/|\\*|hTTp:)[!-~]{0,20} HTTP/1.1",
+            fields in proptest::collection::vec(
+                "(Host|Hearth-Origin|Hearth-Control|Connection|Content-Length|Transfer-Encoding|TE|Upgrade|[!-9A-z]{1,8}): ?\
+                 (hearth|http://[a-z:0-9@./]{0,9}|chunked|close, [a-zA-Z-]{1,9}|host|content-length|trailers|[0-9]{1,25}|[ -\u{ff}]{0,20})",
+                0..6,
+            ),
+        ) {
+            let mut bytes = vec![cut];
+            bytes.extend_from_slice(request.as_bytes());
+            for field in fields {
+                bytes.extend_from_slice(b"\r\n");
+                bytes.extend_from_slice(field.as_bytes());
+            }
+            bytes.extend_from_slice(b"\r\n\r\n");
+            head(&bytes);
+        }
+
+        #[test]
+        fn wishes_that_look_like_some(
+            lines in proptest::collection::vec(
+                "(TOKEN|token=\"[0-9a-f]{0,4}\")?(, ?(verify|ca|cert|key|pin|tls-min|tls-max|http|ip|interface|connect-to|proxy|\
+                 connect-timeout|timing|[a-z*]{1,4})(=(\\?[01]|[0-9.-]{1,18}|\"[ -~]{0,20}\"|%\"[ -~]{0,9}\"|\
+                 \"(http|socks5h?)://[a-z:@%0-9\\[\\].]{0,20}\"|\"/[ -~]{0,9}\"|\\([0-9 ]{0,5}\\)|:[A-Z]{0,4}:))?){0,4}",
+                1..3,
+            ),
+        ) {
+            wishes(lines.join("\n").as_bytes());
+        }
+    }
+}

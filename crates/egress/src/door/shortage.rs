@@ -1,0 +1,72 @@
+//! No descriptor left for a caller: it is told so at once, instead of waiting for one that somebody else gives back.
+//!
+//! Invariants
+//! - One descriptor is kept in reserve for that; whoever uses it takes one back before the next caller is told.
+//! - The log hears of it once a minute at most.
+
+use std::fs::File;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How often it is told again.
+const QUIET: Duration = Duration::from_mins(1);
+
+/// The descriptor in reserve.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    held: Mutex<Option<File>>,
+    told: Mutex<Option<Instant>>,
+}
+
+impl Reserve {
+    /// Takes one. Without one, callers wait.
+    pub(crate) fn new() -> Self {
+        Self { held: Mutex::new(placeholder()), told: Mutex::default() }
+    }
+
+    /// Frees it for one caller. `false`: it is in use.
+    pub(crate) fn lend(&self) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+    }
+
+    /// Takes one again, if there is one.
+    pub(crate) fn restore(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_none() {
+            *held = placeholder();
+        }
+    }
+
+    /// Whether to tell that there is none.
+    pub(crate) fn is_news(&self, now: Instant) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = told.is_none_or(|at| now.duration_since(at) >= QUIET);
+        if is_news {
+            *told = Some(now);
+        }
+        is_news
+    }
+}
+
+fn placeholder() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_lent_once_until_it_is_back_and_told_once_a_minute() {
+        let reserve = Reserve::new();
+        assert!(reserve.lend() && !reserve.lend());
+        reserve.restore();
+        assert!(reserve.lend());
+
+        let begun = Instant::now();
+        let told = (0..150).filter(|second| reserve.is_news(begun + Duration::from_secs(*second)));
+        assert_eq!(told.collect::<Vec<_>>(), [0, 60, 120]);
+    }
+}

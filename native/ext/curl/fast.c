@@ -1,0 +1,549 @@
+/* See fast.h. Requests are written as lib/http.c of libcurl writes them (Curl_http(), 7.68 to 8.x). */
+#include "ext/curl/fast.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "ext/broker/exchange.h"
+#include "ext/curl/answer.h"
+#include "ext/curl/inflate.h"
+#include "ext/curl/settings.h"
+
+static unsigned long count;
+
+unsigned long fast_count(void) {
+    return count;
+}
+
+static curl_off_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (curl_off_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+static void add(struct text *text, const char *bytes) {
+    text_append(text, bytes, strlen(bytes));
+}
+
+static void add_field(struct text *head, const char *name, const char *value) {
+    add(head, name);
+    text_append(head, ": ", 2);
+    add(head, value);
+    text_append(head, "\r\n", 2);
+}
+
+static bool has_field(const struct handle *handle, const char *name) {
+    const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
+    while (field != NULL && !route_is_field(field->data, name)) {
+        field = field->next;
+    }
+    return field != NULL;
+}
+
+/* Whether the URL is as curl_url_get() would give it back: it needs no other reading. */
+static bool is_plain_url(const char *url, const struct target *target) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "-._~/?&=+,;:@!$'()*%";
+    const char *rest = target->authority_end;
+    if (target->has_user || strncmp(url, target->https ? "https://" : "http://", 7) != 0 ||
+        (target->port != target->port_end && *target->port == '0')) {
+        return false;
+    }
+    for (const char *at = target->host; at < target->host_end; at++) {
+        if (isupper((unsigned char)*at)) {
+            return false;
+        }
+    }
+    /* dots may be segments to leave out */
+    return (*rest == '\0' || *rest == '/') && rest[strspn(rest, plain)] == '\0' &&
+           strstr(rest, "/.") == NULL && strcasestr(rest, "%2e") == NULL;
+}
+
+static const char *method_of(const struct handle *handle) {
+    const char *custom = handle_text(handle, CURLOPT_CUSTOMREQUEST);
+    if (custom != NULL) {
+        return custom;
+    }
+    if (handle->onward.get) {
+        return "GET";
+    }
+    return handle->method == METHOD_HEAD ? "HEAD" : handle->method == METHOD_POST ? "POST" : "GET";
+}
+
+static bool is_token(const char *text) {
+    static const char token[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    return *text != '\0' && text[strspn(text, token)] == '\0';
+}
+
+static bool has_body(const struct handle *handle) {
+    return handle->method == METHOD_POST && !handle->onward.get;
+}
+
+/* What it asks for is more than a line in the head. */
+static bool is_special(const char *line) {
+    static const char *const special[] = {
+        "Content-Length", "Transfer-Encoding", "TE", "Upgrade", "HTTP2-Settings"};
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+        if (route_is_field(line, special[i])) {
+            return true;
+        }
+    }
+    return route_is_field(line, "Expect") &&
+           line[strlen("Expect:") + strspn(line + 7, " \t")] != '\0';
+}
+
+/* As Curl_add_custom_headers(): `Name:` only takes a field of libcurl's own away, `Name;` is one without value. False: not for us. */
+static bool add_custom(
+    struct text *head, const struct handle *handle, const char *host, size_t host_len) {
+    const struct curl_slist *field = handle_pointer(handle, CURLOPT_HTTPHEADER);
+    for (; field != NULL; field = field->next) {
+        const char *line = field->data;
+        if (line[strcspn(line, "\r\n")] != '\0' || *line == ' ' || *line == '\t' ||
+            is_special(line)) {
+            return false;
+        }
+        if (strncasecmp(line, "Hearth-", strlen("Hearth-")) == 0 || route_withholds(handle, line)) {
+            continue;
+        }
+        const char *colon = strchr(line, ':');
+        if (route_is_field(line, "Host")) { /* libcurl sends it in the place of its own */
+            const char *named = line + 5 + strspn(line + 5, " \t");
+            if (colon == NULL || strlen(named) != host_len || strncmp(named, host, host_len) != 0) {
+                return false;
+            }
+            continue;
+        }
+        const char *end = colon != NULL ? colon : strchr(line, ';');
+        if (end == NULL || end == line) {
+            continue;
+        }
+        const char *value = end + 1 + strspn(end + 1, " \t\v\f");
+        if (colon != NULL && *value != '\0') {
+            add(head, line);
+        } else if (colon == NULL && *value == '\0') {
+            text_append(head, line, (size_t)(end - line));
+            text_append(head, ":", 1);
+        } else {
+            continue;
+        }
+        text_append(head, "\r\n", 2);
+    }
+    return true;
+}
+
+static void add_unless(
+    struct text *head, const struct handle *handle, const char *name, const char *value) {
+    if (value != NULL && !has_field(handle, name)) {
+        add_field(head, name, value);
+    }
+}
+
+static bool write_head(struct handle *handle, const struct target *target) {
+    struct text *head = &handle->request;
+    const char *rest = target->authority_end;
+    const char *port = target->port == target->port_end ? target->host_end : target->port_end;
+    const char *referer = handle->onward.referer;
+    bool usual = target_port(target) == (target->https ? 443 : 80);
+    text_clear(head);
+    add(head, method_of(handle));
+    add(head, target->https ? " https://" : " http://");
+    text_append(head, target->host, (size_t)(port - target->host));
+    add(head, *rest == '\0' ? "/" : rest);
+    add(head, " HTTP/1.1\r\nHost: ");
+    size_t host_len = (size_t)((usual ? target->host_end : port) - target->host);
+    text_append(head, target->host, host_len);
+    add(head, "\r\n");
+    add_unless(head, handle, "User-Agent", handle_text(handle, CURLOPT_USERAGENT));
+    add_unless(head, handle, "Accept", "*/*");
+    add_unless(head, handle, "Accept-Encoding", handle_text(handle, CURLOPT_ACCEPT_ENCODING));
+    add_unless(
+        head, handle, "Referer", referer != NULL ? referer : handle_text(handle, CURLOPT_REFERER));
+    if (!handle->onward.anonymous) {
+        add_unless(head, handle, "Cookie", handle_text(handle, CURLOPT_COOKIE));
+    }
+    if (!add_custom(head, handle, target->host, host_len)) {
+        return false;
+    }
+    if (has_body(handle)) {
+        char length[32];
+        snprintf(length, sizeof length, "%zu", handle->fields_len);
+        add_field(head, "Content-Length", length);
+        add_unless(head, handle, "Content-Type", "application/x-www-form-urlencoded");
+    }
+    add(head, "\r\n");
+    return true;
+}
+
+/* Whether what comes can be decoded as libcurl would: where the application has its own word on Accept-Encoding (Guzzle takes the field
+ * away), nothing else than the usual is expected. */
+static bool can_decode(const struct handle *handle) {
+    const char *codings = handle_text(handle, CURLOPT_ACCEPT_ENCODING);
+    return codings == NULL ||
+           inflater_knows(has_field(handle, "Accept-Encoding") ? "gzip" : codings);
+}
+
+bool fast_prepare(struct handle *handle, const char *url, const struct target *target) {
+    enum { LARGEST = 60000 }; /* of a head; the door's limit is 65536 */
+    bool made_here = handle->method == METHOD_GET || handle->method == METHOD_HEAD ||
+                     (handle->method == METHOD_POST && handle->fields != NULL);
+    if (!settings_frames() || handle_is_slow(handle) || handle->cookie_engine || !made_here ||
+        !is_plain_url(url, target) || !is_token(method_of(handle)) || !can_decode(handle)) {
+        return false;
+    }
+    text_clear(&handle->control);
+    if (!route_wishes(handle, target->https, &handle->control) || !write_head(handle, target) ||
+        handle->request.len > LARGEST || handle->control.len > LARGEST) {
+        return false;
+    }
+    struct fast *fast = &handle->fast;
+    if (asprintf(&fast->url, "%s%s", url, *target->authority_end == '\0' ? "/" : "") < 0) {
+        abort();
+    }
+    fast->made = true;
+    fast->length = -1;
+    fast->method = handle->onward.get              ? "GET"
+                   : handle->method == METHOD_HEAD ? "HEAD"
+                   : handle->method == METHOD_POST ? "POST"
+                                                   : "GET";
+    handle->own_bytes = 0;
+    handle->cut_port = false;
+    return true;
+}
+
+static CURLcode fail(const struct handle *handle, CURLcode code, const char *message) {
+    char *buffer = handle_pointer(handle, CURLOPT_ERRORBUFFER);
+    if (buffer != NULL) {
+        snprintf(buffer, CURL_ERROR_SIZE, "%s", message);
+    }
+    return code;
+}
+
+static bool starts_field(const char *line, size_t len, const char *name) {
+    size_t name_len = strlen(name);
+    return len > name_len && strncasecmp(line, name, name_len) == 0 && line[name_len] == ':';
+}
+
+/* The value of a field line without the white space around it. Owned by the caller. */
+static char *value_of(const char *line, size_t len) {
+    const char *end = line + len;
+    const char *value = memchr(line, ':', len);
+    for (value++; value < end && isspace((unsigned char)*value);) {
+        value++;
+    }
+    while (end > value && isspace((unsigned char)end[-1])) {
+        end--;
+    }
+    return strndup(value, (size_t)(end - value));
+}
+
+static unsigned long scheme_of(const char *value) {
+    static const struct {
+        const char *name;
+        unsigned long bit;
+    } schemes[] = {{"Basic", CURLAUTH_BASIC}, {"Digest", CURLAUTH_DIGEST},
+        {"Negotiate", CURLAUTH_NEGOTIATE}, {"NTLM", CURLAUTH_NTLM}, {"Bearer", CURLAUTH_BEARER}};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t len = strlen(schemes[i].name);
+        if (strncasecmp(value, schemes[i].name, len) == 0 && !isalnum((unsigned char)value[len])) {
+            return schemes[i].bit;
+        }
+    }
+    return 0;
+}
+
+/* What CURLINFO tells of a line of the head. */
+static void note_line(struct handle *handle, const char *line, size_t len) {
+    struct fast *fast = &handle->fast;
+    if (len > 12 && strncmp(line, "HTTP/", 5) == 0) {
+        fast->status = (int)strtol(line + strcspn(line, " "), NULL, 10);
+        fast->http_version = strncmp(line + 5, "1.0", 3) == 0 ? CURL_HTTP_VERSION_1_0
+                             : line[5] == '2'                 ? CURL_HTTP_VERSION_2_0
+                                                              : CURL_HTTP_VERSION_1_1;
+        return;
+    }
+    bool type = starts_field(line, len, "Content-Type");
+    bool length = starts_field(line, len, "Content-Length");
+    bool later = starts_field(line, len, "Retry-After");
+    bool sign_in = fast->status == 401 && starts_field(line, len, "WWW-Authenticate");
+    bool coding = starts_field(line, len, "Content-Encoding") &&
+                  handle_text(handle, CURLOPT_ACCEPT_ENCODING) != NULL;
+    if (!type && !length && !later && !sign_in && !coding) {
+        return;
+    }
+    char *value = value_of(line, len);
+    if (type) {
+        free(fast->content_type);
+        fast->content_type = *value != '\0' ? value : NULL;
+        value = *value != '\0' ? NULL : value;
+    } else if (coding) {
+        free(fast->coding);
+        fast->coding = value;
+        value = NULL;
+    } else if (length) {
+        fast->length = strtoll(value, NULL, 10);
+    } else if (later) {
+        time_t date = isdigit((unsigned char)*value) ? -1 : libcurl.getdate(value, NULL);
+        fast->retry_after = date == -1 ? strtol(value, NULL, 10) : (long)(date - time(NULL));
+        fast->retry_after = fast->retry_after < 0 ? 0 : fast->retry_after;
+    } else {
+        fast->sign_in |= scheme_of(value);
+    }
+    free(value);
+}
+
+/* Line by line, as libcurl hands them over. False: the application refused one. */
+static bool hand_over_lines(struct handle *handle, const char *bytes, size_t len, bool head) {
+    for (size_t at = 0; at < len;) {
+        const char *line = bytes + at;
+        const char *end = memchr(line, '\n', len - at);
+        size_t line_len = end != NULL ? (size_t)(end - line) + 1 : len - at;
+        if (head) {
+            note_line(handle, line, line_len);
+        }
+        handle->fast.offered = line_len;
+        handle->fast.taken = answer_header((char *)(uintptr_t)line, 1, line_len, handle);
+        if (handle->fast.taken != line_len) {
+            return false;
+        }
+        at += line_len;
+    }
+    return true;
+}
+
+static bool to_application(void *arg, char *bytes, size_t len) {
+    struct handle *handle = arg;
+    handle->fast.offered = len;
+    handle->fast.taken = answer_body(bytes, 1, len, handle);
+    return handle->fast.taken == len;
+}
+
+static bool is_older_than(unsigned version) {
+    return libcurl.version_info(CURLVERSION_NOW)->version_num < version;
+}
+
+/* In the words of the libcurl that is there; 8.x tells the numbers, and counts only what was taken. */
+static CURLcode fail_to_write(const struct handle *handle, const char *words) {
+    char message[CURL_ERROR_SIZE];
+    if (is_older_than(0x080000)) {
+        return fail(handle, CURLE_WRITE_ERROR, words);
+    }
+    snprintf(message, sizeof message,
+        "Failure writing output to destination, passed %zu returned %zd", handle->fast.offered,
+        (ssize_t)handle->fast.taken);
+    return fail(handle, CURLE_WRITE_ERROR, message);
+}
+
+/* Undoes what CURLOPT_ACCEPT_ENCODING has brought about. */
+static CURLcode hand_over_decoded(struct handle *handle, const char *bytes, size_t len) {
+    struct fast *fast = &handle->fast;
+    bool taken = true;
+    if (!inflater_run(fast->inflater, bytes, len, to_application, handle, &taken)) {
+        return fail(handle, CURLE_BAD_CONTENT_ENCODING,
+            "Error while processing content unencoding: the data are broken");
+    }
+    return taken ? CURLE_OK : fail_to_write(handle, "Failure writing output to destination");
+}
+
+/* In the pieces that callbacks are used to. */
+static CURLcode hand_over_body(struct handle *handle, const char *bytes, size_t len) {
+    struct fast *fast = &handle->fast;
+    if (fast->coding != NULL && fast->inflater == NULL && !handle->step.follows) {
+        bool known;
+        fast->inflater = inflater_begin(fast->coding, &known);
+        if (!known) {
+            return fail(handle, CURLE_BAD_CONTENT_ENCODING,
+                "Unrecognized content encoding type. libcurl understands deflate, gzip content "
+                "encodings.");
+        }
+        if (fast->inflater == NULL) {
+            free(fast->coding);
+            fast->coding = NULL;
+        }
+    }
+    if (fast->inflater != NULL) {
+        fast->received += (curl_off_t)len;
+        return hand_over_decoded(handle, bytes, len);
+    }
+    for (size_t at = 0; at < len;) {
+        size_t piece = len - at < CURL_MAX_WRITE_SIZE ? len - at : CURL_MAX_WRITE_SIZE;
+        fast->received += (curl_off_t)piece;
+        if (!to_application(handle, (char *)(uintptr_t)bytes + at, piece)) {
+            fast->received -= is_older_than(0x080000) ? 0 : (curl_off_t)piece;
+            return fail_to_write(handle, "Failure writing output to destination");
+        }
+        at += piece;
+    }
+    return CURLE_OK;
+}
+
+static void copy_text(char *to, size_t room, const char *text, size_t len) {
+    snprintf(to, room, "%.*s", (int)(len < room ? len : room - 1), text);
+}
+
+static void note_answer(struct handle *handle, const struct call_answer *answer) {
+    struct verdict *verdict = &handle->step.verdict;
+    verdict->timed = true;
+    verdict->reused = answer->reused;
+    verdict->resolved = answer->resolved;
+    verdict->connected = answer->connected;
+    verdict->secured = answer->secured;
+    verdict->port = answer->port;
+    strcpy(verdict->protocol, answer->protocol == 20 ? "2" : "1.1");
+    copy_text(verdict->address, sizeof verdict->address, answer->address, answer->address_len);
+    handle->fast.first_byte = now();
+}
+
+static void note_refusal(struct verdict *verdict, const struct call_no_answer *why) {
+    verdict->error = why->error;
+    verdict->port = why->port;
+    copy_text(verdict->reason, sizeof verdict->reason, why->reason, why->reason_len);
+    copy_text(verdict->message, sizeof verdict->message, why->message, why->message_len);
+    copy_text(verdict->address, sizeof verdict->address, why->address, why->address_len);
+}
+
+/* The end came before `Content-Length` said so. */
+static CURLcode cut_off(const struct handle *handle) {
+    char message[CURL_ERROR_SIZE];
+    snprintf(message, sizeof message,
+        is_older_than(0x080a00) ? "transfer closed with %lld bytes remaining to read"
+                                : "end of response with %lld bytes missing",
+        (long long)(handle->fast.length - handle->fast.received));
+    return fail(handle, CURLE_PARTIAL_FILE, message);
+}
+
+static CURLcode refused(struct handle *handle, const struct call_no_answer *why, bool failed) {
+    struct verdict *verdict = &handle->step.verdict;
+    if (handle->step.head_done) { /* in the middle of the answer: what has come stays */
+        char message[CURL_ERROR_SIZE];
+        if (why->error == CURLE_PARTIAL_FILE && handle->fast.length >= 0) {
+            return cut_off(handle);
+        }
+        copy_text(message, sizeof message, why->message, why->message_len);
+        return fail(handle, why->error > 0 ? (CURLcode)why->error : CURLE_RECV_ERROR, message);
+    }
+    verdict->kind = failed ? VERDICT_FAILED : VERDICT_DECLINED;
+    note_refusal(verdict, why);
+    return CURLE_OK;
+}
+
+static CURLcode lost(const struct handle *handle) {
+    if (!handle->step.head_done) {
+        return fail(handle, CURLE_GOT_NOTHING, "Empty reply from server");
+    }
+    return handle->fast.length >= 0
+               ? cut_off(handle)
+               : fail(handle, CURLE_RECV_ERROR, "Recv failure: Connection reset by peer");
+}
+
+static CURLcode late(const struct handle *handle) {
+    const struct fast *fast = &handle->fast;
+    char message[CURL_ERROR_SIZE];
+    long spent = (long)((now() - handle->began) / 1000);
+    if (fast->length >= 0) {
+        snprintf(message, sizeof message,
+            "Operation timed out after %ld milliseconds with %lld out of %lld bytes received",
+            spent, (long long)fast->received, (long long)fast->length);
+    } else {
+        snprintf(message, sizeof message,
+            "Operation timed out after %ld milliseconds with %lld bytes received", spent,
+            (long long)fast->received);
+    }
+    return fail(handle, CURLE_OPERATION_TIMEDOUT, message);
+}
+
+/* From one event to the next. False: it was the last, with `result`. */
+static bool take_in(struct handle *handle, enum exchange_event event,
+    const struct exchange_news *news, CURLcode *result) {
+    bool taken = true;
+    switch (event) {
+    case EXCHANGE_INTERIM:
+        taken = hand_over_lines(handle, news->bytes, news->len, true);
+        break;
+    case EXCHANGE_ANSWER:
+        note_answer(handle, &news->answer);
+        taken = hand_over_lines(handle, news->answer.head, news->answer.head_len, true);
+        break;
+    case EXCHANGE_TRAILERS:
+        taken = hand_over_lines(handle, news->bytes, news->len, false);
+        break;
+    case EXCHANGE_BODY:
+        *result = hand_over_body(handle, news->bytes, news->len);
+        return *result == CURLE_OK;
+    case EXCHANGE_END:
+        *result = CURLE_OK;
+        return false;
+    case EXCHANGE_DECLINED:
+    case EXCHANGE_FAILED:
+        *result = refused(handle, &news->why, event == EXCHANGE_FAILED);
+        return false;
+    case EXCHANGE_UNREAD:
+        *result = CURLE_COULDNT_CONNECT;
+        return false;
+    case EXCHANGE_LOST:
+        *result = lost(handle);
+        return false;
+    case EXCHANGE_LATE:
+        *result = late(handle);
+        return false;
+    }
+    if (!taken) {
+        *result = fail_to_write(handle, "Failed writing header");
+    }
+    return taken;
+}
+
+static CURLcode exchange_with_broker(struct handle *handle) {
+    struct exchange_news news;
+    CURLcode result = CURLE_COULDNT_CONNECT;
+    long limit = handle_number(handle, CURLOPT_TIMEOUT_MS, 0);
+    struct exchange_call call = {
+        .socket = settings_socket(),
+        .token = settings_token,
+        /* each wish has `, ` before it */
+        .control = handle->control.len > 2 ? handle->control.bytes + 2 : "",
+        .control_len = handle->control.len > 2 ? handle->control.len - 2 : 0,
+        .head = handle->request.bytes,
+        .head_len = handle->request.len,
+        .body = has_body(handle) ? handle->fields : NULL,
+        .body_len = handle->fields_len,
+        .deadline = limit > 0 ? handle->began + (curl_off_t)limit * 1000 : INT64_MAX,
+    };
+    if (call.body_len == 0) {
+        call.body = NULL;
+    }
+    struct exchange *exchange = exchange_begin(&call);
+    handle->fast.prepared = now();
+    if (exchange == NULL) {
+        return result;
+    }
+    handle->fast.request_size = (curl_off_t)handle->request.len;
+    handle->fast.sent = has_body(handle) ? (curl_off_t)handle->fields_len : 0;
+    while (take_in(handle, exchange_next(exchange, &news), &news, &result)) {
+    }
+    if (strcmp(handle->step.verdict.reason, "token") == 0) {
+        exchange_drop(exchange);
+    } else {
+        exchange_end(exchange);
+    }
+    return result;
+}
+
+CURLcode fast_perform(struct handle *handle) {
+    struct fast *fast = &handle->fast;
+    curl_off_t began = now();
+    fail(handle, CURLE_OK, "");
+    CURLcode result = exchange_with_broker(handle);
+    if (result == CURLE_COULDNT_CONNECT) {
+        /* It went away without having read the call: another may be there. */
+        result = exchange_with_broker(handle);
+    }
+    fast->total = now() - began;
+    fast->prepared -= began;
+    fast->first_byte = fast->first_byte > 0 ? fast->first_byte - began : 0;
+    count += result != CURLE_COULDNT_CONNECT;
+    return result;
+}

@@ -1,0 +1,21 @@
+/* Content codings that libcurl undoes for the application, by the zlib that libcurl has brought along. */
+#ifndef HEARTH_EXT_CURL_INFLATE_H
+#define HEARTH_EXT_CURL_INFLATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct inflater;
+
+/* Whether each of a list (`gzip, deflate`) is known here. */
+bool inflater_knows(const char *codings);
+
+/* For the value of Content-Encoding. NULL with `*known`: there is nothing to undo. NULL without: it cannot be undone. */
+struct inflater *inflater_begin(const char *coding, bool *known);
+/* Hands what comes of `bytes` to `take` in pieces that callbacks are used to. `*taken`: it took all. False: the bytes are broken. */
+bool inflater_run(struct inflater *inflater, const char *bytes, size_t len,
+    bool (*take)(void *arg, char *bytes, size_t len), void *arg, bool *taken);
+/* NULL is fine. */
+void inflater_end(struct inflater *inflater);
+
+#endif
