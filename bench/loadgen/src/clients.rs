@@ -140,7 +140,6 @@ impl Clients {
     }
 
     /// Clients that are subscribed and there.
-    #[cfg(test)]
     pub(crate) fn live(&self) -> usize {
         self.live
     }

@@ -21,6 +21,10 @@ pub(crate) mod idle;
 /// How long a thread may sleep while nothing happens.
 const NAP: Duration = Duration::from_millis(5);
 
+/// Said by a run that has nothing to measure.
+const NOBODY: &str =
+    "no client is subscribed, so there is nothing to measure (hint: `avalanche --n 1` says why)";
+
 /// What happens now; before the first of them clients are opened. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -39,6 +43,8 @@ pub(crate) struct Board {
     phase: AtomicU8,
     /// Threads whose clients are all subscribed or failed.
     opened: AtomicU64,
+    /// Clients that were subscribed then.
+    live: AtomicU64,
     /// When sending begins and ends.
     begin: AtomicU64,
     end: AtomicU64,
@@ -57,6 +63,7 @@ impl Board {
         Self {
             phase: AtomicU8::new(0),
             opened: AtomicU64::new(0),
+            live: AtomicU64::new(0),
             begin: AtomicU64::new(0),
             end: AtomicU64::new(0),
             delivered: AtomicU64::new(0),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{Arguments, Fanout};
 use crate::clients::{Clients, Role};
 use crate::clock;
-use crate::mode::{Board, NAP, Phase, Run, beside, generator, open, own_cpu_since, round};
+use crate::mode::{Board, NAP, NOBODY, Phase, Run, beside, generator, open, own_cpu_since, round};
 use crate::process;
 use crate::publisher::Publisher;
 use crate::stamp::{COUNTS, Stamp};
@@ -59,6 +59,7 @@ pub(crate) fn run(arguments: &Arguments, mode: &Fanout) -> Result<Value, String>
             {
                 *all += here;
             }
+            board.live.fetch_add(clients.live() as u64, Ordering::AcqRel);
             board.opened.fetch_add(1, Ordering::AcqRel);
             turn_until(&board, clients, Phase::Send)?;
             let mut noted = 0;
@@ -115,6 +116,9 @@ fn lead(
         return Err(format!("clients were still connecting after {limit:?}"));
     }
     let opened = run.server.look()?;
+    if board.live.load(Ordering::Acquire) == 0 {
+        return Err(NOBODY.to_owned());
+    }
     // Connecting has left things to do behind it.
     thread::sleep(Duration::from_millis(300));
     let begun = run.server.look()?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::{Arguments, Idle};
 use crate::clients::Role;
 use crate::clock;
-use crate::mode::{Board, NAP, Phase, Run, beside, generator, open, own_cpu_since, round};
+use crate::mode::{Board, NAP, NOBODY, Phase, Run, beside, generator, open, own_cpu_since, round};
 use crate::process;
 use crate::publisher::Publisher;
 use crate::stamp::Stamp;
@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: &Arguments, mode: &Idle) -> Result<Value, String> {
         &board,
         |thread, clients| {
             open(clients, inflight, run.share(thread, mode.n).map(|_| (Role::Reader, 0)))?;
+            board.live.fetch_add(clients.live() as u64, Ordering::AcqRel);
             board.opened.fetch_add(1, Ordering::AcqRel);
             let mut noted = 0;
             while !board.reached(Phase::Done) {
@@ -47,6 +48,9 @@ pub(crate) fn run(arguments: &Arguments, mode: &Idle) -> Result<Value, String> {
                 return Err(format!("clients were still connecting after {limit:?}"));
             }
             let (opened, opened_after) = (run.server.look()?, clock::now() - begin);
+            if board.live.load(Ordering::Acquire) == 0 {
+                return Err(NOBODY.to_owned());
+            }
             thread::sleep(Duration::from_secs(mode.hold));
             let held = run.server.look()?;
             let slab_after = process::slab();
