@@ -1,5 +1,6 @@
 /* The PHP functions of the `hearth` extension: they check arguments and ask the host (host.h). hearth.stub.php is their manual. */
 #include "ext/curl/egress.h"
+#include "ext/streams/streams.h"
 #include "function_statics.h"
 #include "header_line.h"
 #include "host.h"
@@ -212,6 +213,7 @@ static PHP_RINIT_FUNCTION(hearth) {
     (void)type;
     (void)module_number;
     egress_activate();
+    streams_activate();
     return SUCCESS;
 }
 
@@ -227,6 +229,7 @@ static PHP_MINIT_FUNCTION(hearth) {
     (void)type;
     egress_startup(module_number);
     publish_startup();
+    streams_startup(module_number);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_DEBUG", -4, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_INFO", 0, CONST_PERSISTENT);
     REGISTER_LONG_CONSTANT("FRANKENPHP_LOG_LEVEL_WARN", 4, CONST_PERSISTENT);
@@ -236,6 +239,7 @@ static PHP_MINIT_FUNCTION(hearth) {
 
 static PHP_MSHUTDOWN_FUNCTION(hearth) {
     (void)type;
+    streams_shutdown();
     egress_shutdown(module_number);
     return SUCCESS;
 }
@@ -250,11 +254,14 @@ static PHP_MINFO_FUNCTION(hearth) {
     char calls[24];
     snprintf(calls, sizeof calls, "%lu", egress_fast_calls());
     php_info_print_table_row(2, "calls of this process without libcurl", calls);
+    why = streams_why_direct();
+    php_info_print_table_row(2, "Streams through the egress broker", why == NULL ? "on" : why);
     php_info_print_table_end();
 }
 
-/* Its calls are redirected, so it has to be there first. */
-static const zend_module_dep dependencies[] = {ZEND_MOD_OPTIONAL("curl") ZEND_MOD_END};
+/* Their calls are redirected, so they have to be there first. */
+static const zend_module_dep dependencies[] = {
+    ZEND_MOD_OPTIONAL("curl") ZEND_MOD_OPTIONAL("openssl") ZEND_MOD_END};
 
 zend_module_entry hearth_module_entry = {
     STANDARD_MODULE_HEADER_EX,

@@ -11,6 +11,7 @@
 #include <zend_exceptions.h>
 #include <zend_observer.h>
 
+#include "channel.h"
 #include "compat.h"
 #include "ext/host.h"
 #include "ini.h"

@@ -68,9 +68,9 @@ static bool is_off(const char *value) {
            strcmp(value, "0") == 0;
 }
 
-const char *settings_socket(void) {
+const char *settings_broker(void) {
     const char *path = settings.egress;
-    if (!settings.intercept_curl || is_off(path)) {
+    if (is_off(path)) {
         return NULL;
     }
     if (strcasecmp(path, "auto") == 0) {
@@ -83,13 +83,17 @@ const char *settings_socket(void) {
     return path;
 }
 
+const char *settings_socket(void) {
+    return settings.intercept_curl ? settings_broker() : NULL;
+}
+
 bool settings_frames(void) {
     return settings.frames;
 }
 
 /* `egress.token` beside the socket. */
 static bool token_path(char *path, size_t room) {
-    const char *file = settings_socket();
+    const char *file = settings_broker();
     const char *slash = file != NULL ? strrchr(file, '/') : NULL;
     return slash != NULL &&
            snprintf(path, room, "%.*s/egress.token", (int)(slash - file), file) < (int)room;
@@ -138,7 +142,7 @@ void settings_notice(const char *why) {
     }
     noticed_by = getpid();
     snprintf(line, sizeof line, "hearth: no egress broker at %s (%s): calls go directly",
-        settings_socket(), why);
+        settings_broker(), why);
     if (hearth_host == NULL) {
         php_log_err_with_severity(line, LOG_NOTICE);
         return;

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 
 /* The broker's socket, or NULL: every call goes directly. Borrowed: until the next call of PHP code. */
+const char *settings_broker(void);
+/* The same for ext-curl's calls. */
 const char *settings_socket(void);
 
 /* Whether calls may go over a connection that the process keeps (`hearth.egress_frames`). */

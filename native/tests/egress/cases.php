@@ -7,6 +7,8 @@
 
 declare(strict_types=1);
 
+require_once __DIR__ . '/facts.php';
+
 /** A handle as most code makes it. */
 function handle(string $url, array $options = []): CurlHandle
 {
@@ -43,27 +45,14 @@ function seen(CurlHandle $curl, mixed $result): array
     return [
         'result' => is_string($result) && strlen($result) > 2000 ? md5($result) : facts($result),
         'errno' => curl_errno($curl),
-        'error' => preg_replace(['/after \d+ m/', '/stream \d+/'], ['after N m', 'stream N'], curl_error($curl)),
+        'error' => preg_replace(
+            ['/after \d+ m/', '/stream \d+/', '/reset by server \(error 0x(\d) (\w+)\)/'],
+            ['after N m', 'stream N', 'was not closed cleanly: $2 (err $1)'], // of which libcurl's versions speak differently
+            curl_error($curl)
+        ),
         'info' => array_diff_key($info, is_string($result) && $result !== '' && $result[0] === '{'
             ? ['size_download' => 0, 'download_content_length' => 0] : []),
     ];
-}
-
-/** What the origin says it got; the number of its connection is not the caller's business. */
-function facts(mixed $result): mixed
-{
-    $facts = is_string($result) ? json_decode($result, true) : null;
-    if (!is_array($facts) || !isset($facts['connection'])) {
-        return $result;
-    }
-    unset($facts['connection']);
-    // the broker frames the body by itself
-    $frames = fn (array $field) => strtolower($field[0]) === 'transfer-encoding';
-    $facts['fields'] = array_merge(
-        array_values(array_filter($facts['fields'], fn ($field) => !$frames($field))),
-        array_values(array_filter($facts['fields'], $frames))
-    );
-    return $facts;
 }
 
 function run(string $url, array $options = []): array
@@ -106,12 +95,6 @@ function together(array $handles): array
         curl_multi_remove_handle($multi, $curl);
     }
     return $seen;
-}
-
-/** A port where nobody listens. */
-function closed_port(): int
-{
-    return (int) getenv('EGRESS_CLOSED_PORT');
 }
 
 return function (string $http, string $https): array {

@@ -1,8 +1,8 @@
 <?php
 
 /**
- * Runs the cases whose name holds the word in EGRESS_ONLY, and prints as JSON what they saw, and how many of their calls
- * went without libcurl.
+ * Runs the cases of EGRESS_CASES (curl, streams) whose name holds the word in EGRESS_ONLY, and prints as JSON what they saw,
+ * and how many of their calls went without libcurl.
  */
 
 declare(strict_types=1);
@@ -14,7 +14,9 @@ foreach (['GuzzleHttp', 'Symfony/Component/HttpClient'] as $package) {
 }
 
 $bases = [getenv('EGRESS_HTTP'), getenv('EGRESS_HTTPS')];
-$cases = (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases);
+$cases = getenv('EGRESS_CASES') === 'streams'
+    ? (require __DIR__ . '/streams.php')(...$bases)
+    : (require __DIR__ . '/cases.php')(...$bases) + (require __DIR__ . '/clients.php')(...$bases);
 
 /** Calls of this process that went without libcurl, as phpinfo() tells them. */
 function fast_calls(): int

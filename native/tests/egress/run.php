@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Runs what cases.php and clients.php do with ext-curl twice, with stock PHP and with hearth.so and a broker, and compares what PHP code
+ * Runs what cases.php and clients.php do with ext-curl, and streams.php with streams, twice, with stock PHP and with hearth.so and a broker, and compares what PHP code
  * sees. Then what has no stock counterpart: connections outlive handles and processes, no broker, forks.
  *
  *     php native/tests/egress/run.php [WORD]      only the cases with WORD in their names
@@ -143,20 +143,24 @@ final class Egress
         passthru('diff -U2 ' . implode(' ', array_map('escapeshellarg', $files)) . ' | tail -n +3');
     }
 
-    public function table(string $only): void
+    /** @param string[] $settings of the run with Hearth */
+    public function table(string $cases, string $only, array $settings = []): void
     {
         $observe = [__DIR__ . '/observe.php'];
-        $environment = ['EGRESS_ONLY' => $only];
+        $environment = ['EGRESS_CASES' => $cases, 'EGRESS_ONLY' => $only];
         $stock = json_decode($out = $this->php($observe, null, $environment), true) ?? exit("stock: $out\n0 passed, 1 failed\n");
-        foreach (['by libcurl' => '0', 'by frames' => '1'] as $way => $frames) {
-            $hearth = json_decode($out = $this->php($observe, $this->socket, $environment, ['-d', "hearth.egress_frames=$frames"]), true);
+        // Only curl's calls have two ways.
+        $ways = $cases === 'curl' ? [' by libcurl' => '0', ' by frames' => '1'] : ['' => '1'];
+        foreach ($ways as $way => $frames) {
+            $hearth = json_decode($out = $this->php($observe, $this->socket, $environment, [...$settings, '-d', "hearth.egress_frames=$frames"]), true);
             if ($hearth === null) {
-                $this->check("the table $way", 'JSON', $out);
+                $this->check("the table of $cases$way", 'JSON', $out);
                 continue;
             }
             foreach ($stock['seen'] as $name => $seen) {
-                $this->check("$name, $way", $seen, $hearth['seen'][$name] ?? 'not run');
-                $this->check("$name, the way $way", $frames === '1' && self::is_fast($name), $hearth['fast'][$name] > 0);
+                $this->check("$cases$way: $name", $seen, $hearth['seen'][$name] ?? 'not run');
+                $fast = $cases === 'curl' && $frames === '1' && self::is_fast($name);
+                $this->check("$cases$way: the way of $name", $fast, $hearth['fast'][$name] > 0);
             }
         }
     }
@@ -399,13 +403,71 @@ final class Egress
         unset($this->processes['broker']);
     }
 
+    /** What has no stock counterpart, for streams. The origin tells who called: only stock PHP asks it to close the connection. */
+    public function beyond_streams(): void
+    {
+        $on = ['-d', 'hearth.intercept_streams=1'];
+        $get = ['-r', '
+            $get = fn () => json_decode(file_get_contents(getenv("EGRESS_HTTPS") . "/headers", false, stream_context_create([
+                "ssl" => ["cafile" => getenv("EGRESS_FOLDER") . "/authority.pem"],
+            ])), true);
+            foreach ([$get(), $get()] as $facts) {
+                $ids[] = $facts["connection"];
+                $way = in_array(["Connection", "close"], $facts["fields"], true) ? "directly" : "broker";
+            }
+            echo json_encode([$way, count(array_unique($ids)), $ids[0]]);'];
+        $run = fn (?string $socket, array $settings) => json_decode($this->php($get, $socket, [], $settings), true) ?? ['nothing', 0, 0];
+        [$way, $connections, $first] = $run($this->socket, $on);
+        $this->check('streams: on', ['broker', 1], [$way, $connections]);
+        $this->check('streams: connections outlive processes', $first, $run($this->socket, $on)[2]);
+        $this->check('streams: stock PHP makes new ones', ['directly', 2], array_slice($run(null, []), 0, 2));
+        $this->check('streams: off by default', ['directly', 2], array_slice($run($this->socket, []), 0, 2));
+        $this->check('streams: hearth.egress=off', ['directly', 2], array_slice($run($this->socket, [...$on, '-d', 'hearth.egress=off']), 0, 2));
+        $this->check('streams: without curl', ['broker', 1], array_slice($run($this->socket, [...$on, '-d', 'hearth.intercept_curl=0']), 0, 2));
+
+        @unlink("{$this->folder}/php.log");
+        $this->check('streams, no broker: directly', ['directly', 2], array_slice($run("{$this->folder}/nobody.sock", $on), 0, 2));
+        $log = (string) @file_get_contents("{$this->folder}/php.log");
+        $this->check('streams, no broker: one notice', 1, substr_count($log, 'no egress broker at'));
+
+        $forbidden = ['-d', 'allow_url_fopen=0', '-r', 'var_dump(@file_get_contents(getenv("EGRESS_HTTP") . "/bytes/3")); echo error_get_last()["message"];'];
+        $this->check('streams: allow_url_fopen', $this->php($forbidden, null), $this->php($forbidden, $this->socket, [], $on));
+
+        if (function_exists('pcntl_fork')) {
+            $fork = ['-r', '
+                $get = fn () => json_decode(file_get_contents(getenv("EGRESS_HTTP") . "/headers"), true)["target"] ?? "nothing";
+                $file = fopen(getenv("EGRESS_HTTP") . "/drip", "r");
+                $child = pcntl_fork();
+                if ($child === 0) {
+                    exit($get() === "/headers" ? 7 : 1);
+                }
+                pcntl_waitpid($child, $status);
+                echo $get(), stream_get_contents($file), pcntl_wexitstatus($status);'];
+            $this->check('streams: fork', '/headersxxxxxxxxxx7', $this->php($fork, $this->socket, [], $on));
+        }
+
+        $restart = ['-r', '
+            for ($i = 0; $i < 3; $i++) {
+                $facts = json_decode((string) file_get_contents(getenv("EGRESS_HTTP") . "/headers"), true);
+                echo in_array(["Connection", "close"], $facts["fields"], true) ? "directly " : "broker ";
+                if ($i < 2) {
+                    file_put_contents(getenv("EGRESS_FOLDER") . "/step", (string) ($i + 1));
+                    while (file_exists(getenv("EGRESS_FOLDER") . "/step")) { usleep(20000); clearstatcache(); }
+                }
+            }'];
+        $this->check('streams: the broker goes and comes back', 'broker directly broker ', $this->with_steps($restart, [
+            fn () => $this->stop_broker(),
+            fn () => $this->start_broker(),
+        ], $on));
+    }
+
     /** A script that waits, while the file `step` is there, for what is done between its calls. */
-    private function with_steps(array $arguments, array $steps): string
+    private function with_steps(array $arguments, array $steps, array $settings = []): string
     {
         $script = "{$this->folder}/steps.php";
         file_put_contents($script, '<?php ' . $arguments[1]);
         $process = proc_open(
-            [PHP_BINARY, '-d', "error_log={$this->folder}/php.log", '-d', "extension={$this->extension}", $script],
+            [PHP_BINARY, '-d', "error_log={$this->folder}/php.log", '-d', "extension={$this->extension}", ...$settings, $script],
             [1 => ['pipe', 'w']],
             $pipes,
             null,
@@ -429,12 +491,13 @@ final class Egress
             $curl = curl_init("' . $this->bases[0] . '/headers");
             curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);
             echo json_decode(curl_exec($curl), true)["connection"] ?? curl_error($curl);
+            echo "/", json_decode(file_get_contents("' . $this->bases[0] . '/headers"), true)["connection"], "/";
             echo function_exists("frankenphp_handle_request") ? "!" : "", var_export(hearth_finish_request(), true);');
         file_put_contents("{$this->folder}/fpm.conf", "[global]\nerror_log = {$this->folder}/fpm.log\ndaemonize = no\n"
             . "[www]\nlisten = {$this->folder}/fpm.sock\npm = static\npm.max_children = 2\npm.max_requests = 1\n"
             . "user = root\ngroup = root\n" . ($by_pool ? "env[HEARTH_EGRESS] = {$this->socket}\n" : ''));
         putenv('HEARTH_EGRESS' . ($by_pool ? '' : "={$this->socket}"));
-        $command = [$program, '-y', "{$this->folder}/fpm.conf", '-d', "extension={$this->extension}"];
+        $command = [$program, '-y', "{$this->folder}/fpm.conf", '-d', "extension={$this->extension}", '-d', 'hearth.intercept_streams=1'];
         $this->start(function_exists('posix_geteuid') && posix_geteuid() === 0 ? [...$command, '-R'] : $command, 'php-fpm');
         putenv('HEARTH_EGRESS');
         $this->until(fn () => file_exists("{$this->folder}/fpm.sock"), 'php-fpm');
@@ -446,7 +509,7 @@ final class Egress
         proc_close($this->processes['php-fpm']);
         unset($this->processes['php-fpm']);
         $this->check('connections outlive processes of php-fpm', 1, count(array_unique($answers)));
-        $this->check('php-fpm', 1, preg_match('/^\d+false$/', $answers[0]));
+        $this->check('php-fpm', 1, preg_match('#^\d+/\d+/false$#', $answers[0]));
     }
 
     /** The body of what a script answers (FastCGI 1.0). */
@@ -481,10 +544,12 @@ $hearth = getenv('HEARTH_BIN') ?: __DIR__ . '/../../../target/debug/hearth';
 $folder = getenv('HEARTH_WORKER_DIR') ?: dirname($hearth);
 $egress = new Egress($hearth, sprintf('%s/hearth-%d.%d.so', $folder, PHP_MAJOR_VERSION, PHP_MINOR_VERSION));
 $egress->start_all();
-$egress->table($argv[1] ?? '');
+$egress->table('curl', $argv[1] ?? '');
+$egress->table('streams', $argv[1] ?? '', ['-d', 'hearth.intercept_streams=1']);
 if (!isset($argv[1])) {
     $egress->beyond();
     $egress->faults();
+    $egress->beyond_streams();
     $fpm = sprintf('/usr/sbin/php-fpm%d.%d', PHP_MAJOR_VERSION, PHP_MINOR_VERSION);
     if (is_executable($fpm)) {
         $egress->fpm($fpm, false);

@@ -263,6 +263,13 @@ where
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
+/// A frame that says it.
+pub(super) fn refusal(refusal: &Refusal) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_refusal(&mut frame, refusal);
+    frame
+}
+
 fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     let message: String = refusal.message.chars().take(500).collect();
     let address = refusal.address.map(|address| address.ip().to_string()).unwrap_or_default();

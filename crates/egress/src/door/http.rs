@@ -181,10 +181,13 @@ impl Door {
     async fn turn_away(&self, mut stream: UnixStream) {
         self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
         let told = async {
-            let mut bytes = BytesMut::with_capacity(4096);
-            // One that keeps its connection takes its end for the same.
-            if !matches!(read_head(&mut stream, &mut bytes).await, Ok(Begin::Frames)) {
-                self.refuse(stream, &Refusal::no_descriptor()).await;
+            let asked = read_head(&mut stream, &mut BytesMut::new()).await;
+            let refusal = Refusal::no_descriptor();
+            if matches!(asked, Ok(Begin::Frames)) {
+                self.shared.counters.refused("", &refusal);
+                let _left = stream.write_all(&super::frame::refusal(&refusal)).await.is_err();
+            } else {
+                self.refuse(stream, &refusal).await;
             }
         };
         let _left_or_told = tokio::time::timeout(TURNED_AWAY, told).await.is_ok();

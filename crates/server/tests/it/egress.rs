@@ -566,7 +566,7 @@ fn php_in_every_model_calls_through_the_servers_broker() {
     }
 }
 
-/// Each model with one script, `call.php`, and a broker that believes the tests' authority.
+/// Each model with one script, `call.php`, and a broker that believes the tests' authority; streams go through it as curl's calls do.
 pub(crate) fn in_each_model_with_authority(
     script: &str,
 ) -> impl Iterator<Item = (&'static str, Site, Hearth)> {
@@ -578,6 +578,7 @@ pub(crate) fn in_each_model_with_authority(
             .args(&["--model", model])
             .workers(1)
             .set("HEARTH_EGRESS_CA", authority.to_str().unwrap())
+            .ini("hearth.intercept_streams", "1")
             .start();
         (*model, site, hearth)
     })

@@ -1,4 +1,4 @@
-//! Unchanged PHP code that uses ext-curl: in the worker the `hearth` extension takes its calls to the broker, in every model.
+//! Unchanged PHP code that uses ext-curl or opens URLs as files: in the worker the `hearth` extension takes its calls to the broker, in every model.
 //! What PHP code sees of it is compared with stock PHP by native/tests/egress.
 
 use testkit::{Origin, routes};
@@ -40,6 +40,113 @@ fn what_the_broker_declines_php_finds_out_itself_in_every_model() {
         for (url, errno) in [("http://127.0.0.1:1/", 7), ("http://no-such-name.invalid/", 6)] {
             let answer = hearth.get(&format!("/call.php?url={url}")).json();
             assert_eq!(answer["errno"], errno, "{model}: {answer}");
+        }
+        drop(site);
+    }
+}
+
+/// Opens URLs as files. What it leaves half read, or to a callback that ends the request, is for no other request to see.
+const STREAMS: &str = r"<?php
+$options = ['http' => ['timeout' => 20]];
+if (isset($_GET['post'])) {
+    $options['http'] += ['method' => 'POST', 'header' => 'Content-Type: text/plain', 'content' => $_GET['post']];
+}
+$context = stream_context_create($options);
+if (isset($_GET['end'])) {
+    ini_set('memory_limit', '64M');
+    stream_context_set_params($context, ['notification' => fn () => match ($_GET['end']) {
+        'exit' => exit('ended'),
+        'throw' => throw new RuntimeException('thrown'),
+        'fatal' => str_repeat('x', 1 << 27),
+    }]);
+}
+if (isset($_GET['leave'])) {
+    $left = fopen($_GET['leave'], 'r');
+    fread($left, 1);
+}
+$body = @file_get_contents($_GET['url'], false, $context);
+echo json_encode([
+    'body' => $body,
+    'head' => $http_response_header ?? null,
+    'error' => error_get_last()['message'] ?? null,
+    'open' => count(scandir('/proc/self/fd')),
+]);
+";
+
+#[test]
+fn urls_opened_as_files_go_through_the_broker_in_every_model() {
+    for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
+        let origin = Origin::tls(routes);
+        let url = origin.url("/echo");
+        let mut open = Vec::new();
+        for call in 0..4 {
+            let leave = origin.url("/bytes/3000000");
+            let answer = hearth.get(&format!("/call.php?post=a{call}&url={url}&leave={leave}"));
+            let answer = answer.json();
+            assert_eq!(answer["body"], format!("a{call}"), "{model}: {answer}");
+            assert_eq!(answer["head"][0], "HTTP/1.1 200 OK", "{model}: {answer}");
+            open.push(answer["open"].as_u64().unwrap());
+        }
+        // The broker keeps no connection whose answer was left half read.
+        let calls = origin.requests();
+        let posts = calls.iter().filter(|call| call.method == "POST");
+        assert_eq!(posts.clone().count(), 4, "{model}: {calls:?}");
+        assert!(posts.clone().all(|post| post.version == 1), "{model}: as stock PHP speaks");
+        assert!(
+            posts.clone().all(|post| post.field("connection").is_none()),
+            "{model}: stock PHP would have asked the origin to close: {calls:?}"
+        );
+        assert!(open[3] <= open[1], "{model}: no descriptor is left: {open:?}");
+        drop(site);
+    }
+}
+
+#[test]
+fn streams_that_the_broker_declines_fail_as_stock_php_says_in_every_model() {
+    for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
+        for (url, error) in [
+            ("http://127.0.0.1:1/", "Failed to open stream: Connection refused"),
+            ("http://no-such-name.invalid/", "getaddrinfo for no-such-name.invalid failed"),
+        ] {
+            let answer = hearth.get(&format!("/call.php?url={url}")).json();
+            assert_eq!(answer["body"], false, "{model}: {answer}");
+            assert_eq!(answer["head"], serde_json::Value::Null, "{model}: {answer}");
+            assert!(answer["error"].as_str().unwrap().contains(error), "{model}: {answer}");
+        }
+        drop(site);
+    }
+}
+
+#[test]
+fn a_request_that_ends_inside_a_stream_leaves_nothing_to_the_next_in_every_model() {
+    for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
+        let origin = Origin::tls(routes);
+        for end in ["exit", "throw", "fatal"] {
+            let ended = hearth.get(&format!("/call.php?end={end}&url={}", origin.url("/bytes/5")));
+            assert!(!ended.text().contains("\"body\""), "{model}, {end}: {}", ended.text());
+            let answer =
+                hearth.get(&format!("/call.php?post=x&url={}", origin.url("/echo"))).json();
+            assert_eq!(answer["body"], "x", "{model}, after {end}: {answer}");
+            let last = origin.requests().pop().unwrap();
+            assert_eq!(last.field("connection"), None, "{model}, after {end}: by the broker");
+        }
+        drop(site);
+    }
+}
+
+#[test]
+fn a_post_of_a_stream_whose_answer_never_comes_is_sent_once_in_every_model() {
+    for (model, site, hearth) in in_each_model_with_authority(STREAMS) {
+        let origin = Origin::plain(routes);
+        let posts = || origin.requests().iter().filter(|call| call.method == "POST").count();
+        for (sent, path) in [(1, "/empty"), (2, "/reset"), (3, "/cut")] {
+            let call = format!("/call.php?post=order&url={}", origin.url(path));
+            let answer = hearth.get(&call).json();
+            // What came of a body that is cut off is what stock PHP returns, too.
+            let expected =
+                if path == "/cut" { "half".into() } else { serde_json::Value::from(false) };
+            assert_eq!(answer["body"], expected, "{model}, {path}: {answer}");
+            assert_eq!(posts(), sent, "{model}, {path}: {:?}", origin.requests());
         }
         drop(site);
     }

@@ -1,0 +1,28 @@
+/* One call of PHP's http wrapper, on the stream that the wrapper takes for a connection to the origin.
+ *
+ * Promises
+ * - The wrapper writes its request and reads an answer, as from the origin: never a declined one, never a field of the hop.
+ * - A call that the broker does not make is made directly by the very stream that stock PHP would have used: from then on this one *is* that
+ *   stream, with its insides.
+ * - A call is made directly only when nothing of it has gone to the origin.
+ */
+#ifndef HEARTH_EXT_STREAMS_CALL_H
+#define HEARTH_EXT_STREAMS_CALL_H
+
+#include <php.h>
+#include <stdbool.h>
+#include <zend_smart_str.h>
+
+/* How the last call that went directly after all failed to connect. */
+struct call_failure {
+    bool failed;
+    zend_string *message; /* owned; NULL: stock PHP has none either */
+};
+
+/* Turns `stream`, made by the stock factory and not connected, into one to the broker. False: nobody listens there, nothing is changed.
+ * Taken over: wishes, origin. Borrowed: stream; name (`host:port`), failure, which lives as long as the program. */
+bool call_begin(php_stream *stream, const char *name, size_t name_len,
+    const struct timeval *timeout, php_stream_context *context, zend_string *origin,
+    zend_string *wishes, struct call_failure *failure);
+
+#endif
