@@ -277,37 +277,22 @@ mod tests {
 
     #[test]
     fn every_client_is_in_exactly_one_share() {
-        let target = Target {
+        let target = Arc::new(Target {
             address: "127.0.0.1:1".parse().unwrap(),
             app: crate::sign::App::parse("1:key:secret").unwrap(),
             channels: Vec::new(),
             receive_buffer: None,
             patience: NAP,
             senders: 0,
-        };
+        });
         for threads in 1..=7 {
-            let target = Arc::new(Target {
-                channels: Vec::new(),
-                app: target.app.clone(),
-                ..target_like(&target)
-            });
+            let target = Arc::clone(&target);
             let run = Run { target, server: Server::default(), threads, patience: NAP };
             for n in [1, 6, 7, 1000, 200_000] {
                 let dealt: Vec<u32> =
                     (0..threads).flat_map(|thread| run.share(thread, n)).collect();
                 assert_eq!(dealt, (0..n).collect::<Vec<_>>());
             }
-        }
-    }
-
-    fn target_like(target: &Target) -> Target {
-        Target {
-            address: target.address,
-            app: target.app.clone(),
-            channels: Vec::new(),
-            receive_buffer: target.receive_buffer,
-            patience: target.patience,
-            senders: target.senders,
         }
     }
 
