@@ -82,7 +82,9 @@ about('frame', () => {
         const socket = await client(target);
         const short = frame(TEXT, ping);
         socket.raw(Buffer.concat([Buffer.from([short[0], 0xfe, 0, short[1] & 0x7f]), short.subarray(2)]));
-        const outcome = await Promise.race([socket.next('pusher:pong').then(() => 'pong'), within(socket.closed, 'a close').then(({ code }) => code)]);
+        const outcome = await Promise.race([
+            socket.next('pusher:pong').then(() => 'pong'), within(socket.closed, 'a close').then(({ code }) => code),
+        ]);
         assert.ok(['pong', 1002].includes(outcome), `got ${outcome}`);
     });
     check('a message of no bytes does not hang the connection', async (target) => {

@@ -8,7 +8,8 @@ import { about, assert, check, fresh } from '../lib/suite.mjs';
 
 const events = (message) => (typeof message.data === 'string' ? JSON.parse(message.data) : message.data).events;
 const watched = (name, id) => {
-    const likes = (message) => message.event === 'pusher_internal:watchlist_events' && events(message).some((event) => event.name === name && event.user_ids.includes(id));
+    const tells = (event) => event.name === name && event.user_ids.includes(id);
+    const likes = (message) => message.event === 'pusher_internal:watchlist_events' && events(message).some(tells);
     likes.what = `watchlist event ${name} of ${id}`;
     return likes;
 };
@@ -30,7 +31,9 @@ about('sign-in', () => {
     for (const [name, spoil] of Object.entries({
         'a wrong signature': (socket, target, data) => ({ auth: userAuth({ ...target.app, secret: 'guess' }, socket.id, data), user_data: data }),
         'the signature of another socket': (socket, target, data) => ({ auth: userAuth(target.app, '1.1', data), user_data: data }),
-        'other data than was signed': (socket, target, data) => ({ auth: userAuth(target.app, socket.id, data), user_data: data.replace('user', 'root') }),
+        'other data than was signed': (socket, target, data) => ({
+            auth: userAuth(target.app, socket.id, data), user_data: data.replace('user', 'root'),
+        }),
         'no signature': (socket, target, data) => ({ user_data: data }),
     })) {
         check(`with ${name} is closed with 4009`, async (target) => {
@@ -40,7 +43,8 @@ about('sign-in', () => {
             assert.ok(!socket.left.some(({ event }) => event === 'pusher:signin_success'));
         });
     }
-    for (const [name, data] of Object.entries({ 'no id': {}, 'an empty id': { id: '' }, 'a number for an id': { id: 5 }, 'a list': [], 'no JSON': 'me' })) {
+    const without = { 'no id': {}, 'an empty id': { id: '' }, 'a number for an id': { id: 5 }, 'a list': [], 'no JSON': 'me' };
+    for (const [name, data] of Object.entries(without)) {
         check(`signed with ${name} does not succeed`, async (target) => {
             const socket = await client(target);
             socket.signIn(data);

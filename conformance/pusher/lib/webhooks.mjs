@@ -47,7 +47,8 @@ export class Receiver {
                 return found;
             }
             if (Date.now() >= end) {
-                throw new TimeOut(`waited ${limit} ms for the webhook ${name} of ${channel}; had: ${JSON.stringify(this.events(channel).map((event) => event.name))}`);
+                const had = this.events(channel).map((event) => event.name).join(', ') || 'none';
+                throw new TimeOut(`waited ${limit} ms for the webhook ${name} of ${channel}; had: ${had}`);
             }
             await new Promise((resolve) => {
                 this.#waiting.push(resolve);
