@@ -28,7 +28,7 @@ fmt: ## lay out Rust and C as the style guide says
 fuzz: ## each fuzz target for SECONDS=30 (needs a nightly toolchain)
 	@scripts/fuzz "$(or $(SECONDS),30)"
 
-bench: ## NAME=models or egress: measure against the peers that are installed; QUICK=1 for a short run
+bench: ## NAME=models, egress, realtime, …: measure against the peers that are installed; QUICK=1 for a short run
 	@scripts/bench "$(NAME)"
 
 setup: ## install every Debian package that any of these targets needs

@@ -16,6 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("front-http", &["channels", "pool"]),
     ("server", &["channels", "egress", "front-http", "pool", "wire"]),
     ("testkit", &["wire"]),
+    ("loadgen", &[]),
 ];
 
 /// The same for the folders of `native/`. The tests there may look at everything.

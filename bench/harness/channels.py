@@ -1,0 +1,141 @@
+"""Channel servers under load: one fresh server for each run on its own core, the load generator or k6 on the other."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from peers import Missing
+from peers.channels import APP, ChannelServer
+
+from .closed_loop import target
+from .processes import LOAD_CORES, cpu_seconds
+
+LONGEST = 300
+
+
+def generator() -> Path:
+    """The program of bench/loadgen."""
+    path = Path(os.environ.get("LOADGEN") or target() / "release" / "loadgen")
+    if not path.is_file():
+        raise SystemExit(f"error: no {path} (hint: make bench builds it)")
+    return path
+
+
+def k6() -> str | None:
+    return os.environ.get("K6") or shutil.which("k6")
+
+
+@dataclass
+class Scenario:
+    """One kind of run, with the reports of each server by name."""
+
+    title: str
+    run: Callable[[ChannelServer], dict]
+    runs: dict[str, list[dict]] = field(default_factory=dict)
+
+
+def loaded(*arguments: str) -> Callable[[ChannelServer], dict]:
+    """A run of the load generator with these arguments; its report."""
+
+    def run(server: ChannelServer) -> dict:
+        def load(address: str, pid: int) -> dict:
+            command = [str(generator()), "--to", address, "--app", ":".join(APP), "--pid", str(pid), *arguments]
+            done = _on_the_other_core(command)
+            if done.returncode != 0:
+                raise RuntimeError(done.stderr.strip()[-600:] or f"the generator ended with {done.returncode}")
+            return json.loads(done.stdout)
+
+        return _with(server, load)
+
+    return run
+
+
+def with_k6(script: Path, **settings: object) -> Callable[[ChannelServer], dict]:
+    """A run of k6 with a script; its summary's metrics, and what the server paid."""
+
+    def run(server: ChannelServer) -> dict:
+        def load(address: str, pid: int) -> dict:
+            before = cpu_seconds([pid])
+            with tempfile.NamedTemporaryFile(suffix=".json") as summary:
+                given = {"ADDRESS": address, "APP_KEY": APP[1], "APP_SECRET": APP[2], **settings}
+                pairs = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
+                done = _on_the_other_core([k6(), "run", "--quiet", "--no-usage-report", "--summary-export", summary.name, *pairs, str(script)],
+                                          os.sched_getaffinity(0))
+                written = Path(summary.name).read_text()
+            if not written:
+                raise RuntimeError(done.stderr.strip()[-600:] or f"k6 ended with {done.returncode}")
+            status = Path(f"/proc/{pid}/status").read_text()
+            highest = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+            return {"metrics": json.loads(written)["metrics"], "cpu_s": cpu_seconds([pid]) - before, "highest": highest}
+
+        return _with(server, load)
+
+    return run
+
+
+def _on_the_other_core(command: list[str], cores: object = LOAD_CORES) -> subprocess.CompletedProcess:
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, sorted(cores))), *command]
+    return subprocess.run(pinned, capture_output=True, text=True, check=False, timeout=LONGEST)
+
+
+def _with(server: ChannelServer, load: Callable[[str, int], dict]) -> dict:
+    with tempfile.TemporaryDirectory(prefix="hearth-bench-") as folder:
+        started, address = server.start(Path(folder))
+        try:
+            return load(address, started.main)
+        finally:
+            started.stop()
+
+
+def measure(scenarios: list[Scenario], servers: list[ChannelServer], rounds: int, say: Callable[[str], None],
+            account: Callable[[dict], str]) -> list[Missing]:
+    """Every server in every scenario, in turns; what failed is left out of later rounds and said to be missing."""
+    failed: dict[str, Missing] = {}
+    for turn in range(rounds):
+        for scenario in scenarios:
+            for server in servers[turn % len(servers):] + servers[:turn % len(servers)]:
+                what = f"{scenario.title}: {server.name}"
+                if what in failed:
+                    continue
+                try:
+                    report = scenario.run(server)
+                except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                    failed[what] = Missing(what, f"failed: {error}")
+                    say(f"  {what}: FAILED: {error}")
+                    continue
+                scenario.runs.setdefault(server.name, []).append(report)
+                say(f"  {what:70} round {turn + 1}  {account(report)}")
+                # Sockets of the run before rest for a moment.
+                time.sleep(0.5)
+    return list(failed.values())
+
+
+def value(reports: list[dict] | None, *path: str) -> float | None:
+    """The median over the rounds of a number inside the reports; None where it was not measured."""
+    numbers = []
+    for report in reports or []:
+        found = report
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is not None:
+            numbers.append(found)
+    return median(numbers) if numbers else None
+
+
+def ratio(scenario: Scenario, other: str, *path: str) -> float | None:
+    """How many times as much the first server has as `other`, within rounds."""
+    ours, theirs = scenario.runs.get("Hearth", []), scenario.runs.get(other, [])
+    pairs = [(value([a], *path), value([b], *path)) for a, b in zip(ours, theirs)]
+    ratios = [a / b for a, b in pairs if a is not None and b]
+    return median(ratios) if ratios else None
+
+
+def number(amount: float | None, digits: int = 0, unit: str = "") -> str:
+    return "–" if amount is None else f"{amount:,.{digits}f}{unit}"
