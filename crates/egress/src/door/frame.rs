@@ -28,6 +28,7 @@ use self::link::{Asked, Gone, Link, Out, Upload};
 use super::control::{self, Control};
 use super::prepare::{Counted, Door, HEAD_TIMEOUT, final_answer};
 use super::refusal::Refusal;
+use super::wire::left;
 use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 
 /// So much of an answer is gathered before it is written.
@@ -80,7 +81,15 @@ pub(super) async fn serve(
             () = drain.cancelled() => return,
         };
         let served = match asked {
-            Ok(asked) => caller.serve(asked).await,
+            Ok(asked) => {
+                let uploads = asked.coming == Coming::Asked;
+                tokio::select! {
+                    biased;
+                    served = caller.serve(asked) => served,
+                    // Its body may be read by nobody.
+                    () = left(link.stream()), if uploads => Err(Gone::Left),
+                }
+            }
             Err(gone) => Err(gone),
         };
         if let Err(gone) = served {

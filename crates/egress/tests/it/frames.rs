@@ -389,6 +389,29 @@ async fn whoever_leaves_cancels_the_call() {
 }
 
 #[tokio::test]
+async fn whoever_leaves_in_an_upload_that_nobody_reads_cancels_the_call() {
+    let (door, origin) = (Door::open(), Origin::tls(|_| Turn::Never));
+    let mut caller = door.caller().await;
+    let head = Caller::head("POST", &origin.url("/"), "Content-Length: 99999999\r\n");
+    caller.ask("verify=?0", &head, CallBody::Asked, b"").await;
+    let wanted = caller.frame().await.expect("an answer");
+    assert_eq!(wanted.decoded(), FromBroker::Want);
+    // Until nobody takes any more: not the origin, so not the broker.
+    let mut piece = vec![];
+    wire::send::body(&mut piece, &[b'x'; 10_000], false);
+    let pause = Duration::from_millis(300);
+    let mut taken = 0;
+    while let Ok(written) = tokio::time::timeout(pause, caller.socket.write_all(&piece)).await {
+        written.expect("the door is there");
+        taken += piece.len();
+    }
+    assert!(taken < 90_000_000, "{taken} bytes taken");
+    assert_eq!(door.watch.report().callers, 1);
+    drop(caller);
+    eventually("nobody is there", || door.watch.report().callers == 0).await;
+}
+
+#[tokio::test]
 async fn garbage_ends_the_connection_and_nothing_goes_out() {
     let (door, origin) = (Door::open(), Origin::plain(routes));
     let mut opened = OPENING.to_vec();

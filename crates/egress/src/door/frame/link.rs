@@ -7,10 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio_util::io::poll_read_buf;
 use wire::{CallBody, FromCaller, HEADER_LEN, Header, Kind, Malformed, OPENING, Sender};
 
 /// So much is read at once.
@@ -42,14 +39,13 @@ pub(super) struct Asked {
 /// The connection.
 #[derive(Debug)]
 pub(super) struct Link {
+    stream: UnixStream,
     input: Mutex<Input>,
-    output: Mutex<OwnedWriteHalf>,
     later: Mutex<Later>,
 }
 
 #[derive(Debug)]
 struct Input {
-    half: OwnedReadHalf,
     buffer: BytesMut,
     /// Of the call that is under way; counts calls.
     call: u64,
@@ -83,16 +79,23 @@ struct Later {
 
 impl Input {
     /// Reads more. The end of the stream is an error.
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    fn poll_more(&mut self, stream: &UnixStream, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         // More room than comes, so that a short read tells that no more is there.
         let room = match wire::peek(&self.buffer, Sender::Caller) {
             Ok(Some(header)) => header.frame_len().saturating_sub(self.buffer.len()) + 1,
             _ => 0,
         };
         self.buffer.reserve(room.max(ROOM));
-        match ready!(poll_read_buf(Pin::new(&mut self.half), cx, &mut self.buffer)) {
-            Ok(1..) => Poll::Ready(Ok(())),
-            Ok(0) | Err(_) => Poll::Ready(Err(Gone::Left)),
+        loop {
+            let read = match ready!(stream.poll_read_ready(cx)) {
+                Ok(()) => stream.try_read_buf(&mut self.buffer),
+                Err(error) => Err(error),
+            };
+            return Poll::Ready(match read {
+                Ok(1..) => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Ok(0) | Err(_) => Err(Gone::Left),
+            });
         }
     }
 
@@ -110,12 +113,16 @@ impl Input {
         Ok(Some((header, frame)))
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Header, Bytes), Gone>> {
+    fn poll_frame(
+        &mut self,
+        stream: &UnixStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Header, Bytes), Gone>> {
         loop {
             if let Some(frame) = self.frame()? {
                 return Poll::Ready(Ok(frame));
             }
-            ready!(self.poll_more(cx))?;
+            ready!(self.poll_more(stream, cx))?;
         }
     }
 }
@@ -128,17 +135,27 @@ fn unexpected(header: Header) -> Gone {
 impl Link {
     /// `read`: what was read of the stream.
     pub(super) fn new(stream: UnixStream, read: BytesMut) -> Self {
-        let (half, output) = stream.into_split();
-        let input = Input { half, buffer: read, call: 0, uploading: false, aborted: false };
-        Self { input: Mutex::new(input), output: Mutex::new(output), later: Mutex::default() }
+        let input = Input { buffer: read, call: 0, uploading: false, aborted: false };
+        Self { stream, input: Mutex::new(input), later: Mutex::default() }
     }
 
     fn input(&self) -> MutexGuard<'_, Input> {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn output(&self) -> MutexGuard<'_, OwnedWriteHalf> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    /// For whoever watches it.
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    fn poll_output(&self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.stream.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Later> {
@@ -146,7 +163,7 @@ impl Link {
     }
 
     async fn frame(&self) -> Result<(Header, Bytes), Gone> {
-        std::future::poll_fn(|cx| self.input().poll_frame(cx)).await
+        std::future::poll_fn(|cx| self.input().poll_frame(&self.stream, cx)).await
     }
 
     /// How a caller begins; returns the token.
@@ -154,7 +171,7 @@ impl Link {
         std::future::poll_fn(|cx| {
             let mut input = self.input();
             while input.buffer.len() < OPENING.len() {
-                ready!(input.poll_more(cx))?;
+                ready!(input.poll_more(&self.stream, cx))?;
             }
             Poll::Ready(Ok::<_, Gone>(()))
         })
@@ -246,7 +263,7 @@ impl Link {
                 break;
             }
             // They are small, and nothing else is being written: the socket takes them whole but for a caller that does not read.
-            let written = Pin::new(&mut *self.output()).poll_write(cx, &later.frames);
+            let written = self.poll_output(&later.frames, cx);
             match written {
                 Poll::Ready(Ok(count)) => {
                     later.frames.drain(..count);
@@ -267,7 +284,7 @@ impl Link {
         if input.uploading {
             return Poll::Pending;
         }
-        match ready!(input.poll_frame(cx)) {
+        match ready!(input.poll_frame(&self.stream, cx)) {
             Ok((Header { kind: Kind::Abort, .. }, _)) => {
                 input.aborted = true;
                 Poll::Ready(Gone::Aborted)
@@ -280,7 +297,7 @@ impl Link {
     /// Writes some.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, out: &mut Out) -> Poll<Result<(), Gone>> {
         let left = out.frames.get(out.written..).unwrap_or_default();
-        match ready!(Pin::new(&mut *self.output()).poll_write(cx, left)) {
+        match ready!(self.poll_output(left, cx)) {
             Ok(count) => {
                 out.written += count;
                 if out.written == out.frames.len() {
@@ -335,7 +352,7 @@ impl Upload {
         if input.call != self.call || input.aborted {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        match ready!(input.poll_frame(cx)) {
+        match ready!(input.poll_frame(&self.link.stream, cx)) {
             Ok((Header { kind: Kind::Body, flags, .. }, data)) => {
                 self.came += data.len() as u64;
                 self.ended = flags == Kind::LAST;
