@@ -55,6 +55,7 @@ pub(crate) struct Realtime {
     apps: Arc<FixedApps>,
     /// Nobody else answers on these ports.
     alone: bool,
+    deflates: bool,
     body_limit: u64,
     webhooks: Mutex<Option<Webhooks>>,
     nodes: Mutex<Option<Nodes>>,
@@ -98,6 +99,7 @@ impl Realtime {
             listen: own.listen,
             handover: own.handover,
             sockets: sockets(),
+            deflate: deflate(settings),
             ..hub::Options::default()
         };
         let hub = Hub::start(options, &channels)
@@ -108,6 +110,7 @@ impl Realtime {
             hub,
             apps,
             alone,
+            deflates: settings.realtime.deflate.is_some(),
             body_limit,
             webhooks: Mutex::new(webhooks),
             nodes: Mutex::new(nodes),
@@ -170,6 +173,11 @@ fn event_loops(settings: &Settings, alone: bool) -> NonZeroUsize {
 fn sockets() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit.saturating_sub(OTHER_DESCRIPTORS).max(1)).unwrap_or(usize::MAX)
+}
+
+/// The least message that is compressed, in bytes.
+fn deflate(settings: &Settings) -> Option<u32> {
+    settings.realtime.deflate.map(|from| u32::try_from(from.0).unwrap_or(u32::MAX))
 }
 
 /// A batch whose events are as large as they may be, each byte escaped.
@@ -235,7 +243,7 @@ impl front_http::Realtime for Realtime {
     }
 
     fn deflates(&self) -> bool {
-        false
+        self.deflates
     }
 
     fn adopt(&self, socket: Adopted) {

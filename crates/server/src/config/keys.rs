@@ -295,6 +295,12 @@ settings! {
         webhook_spool: Auto<Option<PathBuf>> = "auto";
         /// Where other nodes with the same applications are met, so that clients of all of them are in the same channels.
         adapter: AdapterUrl = "memory", flag "adapter";
+        /// A PEM file with the certificates of authorities, besides the system's, that vouch for the adapter's servers (`rediss://`, `tls://`).
+        adapter_ca: Option<PathBuf> = "off";
+        /// Messages of at least this size are compressed (permessage-deflate) for clients that offer it, once for all of them. `off`: none.
+        ///
+        /// It saves bytes on the network and costs processor time and some memory for each client: worth it for messages of several kilobytes.
+        deflate: Option<ByteSize> = "off";
         /// Event loops, each a thread with its own listener and sockets. `auto`: one per processor.
         threads: Auto<NonZeroUsize> = "auto";
         /// How long closing all sockets is spread over when the server ends, so that not all clients come back at once.

@@ -29,12 +29,18 @@ impl Nodes {
     ) -> Result<Option<Self>, Failure> {
         let hint = "correct `realtime.adapter` (`--adapter`)";
         let subject = SUBJECT.to_owned();
+        let ca = settings.realtime.adapter_ca.as_deref();
+        let authorities = ca.map(std::fs::read).transpose().map_err(|error| {
+            let hint =
+                "correct `realtime.adapter_ca`, or leave it out: the system's authorities count";
+            Failure::caused_by("cannot read the authorities of the adapter", &error, hint)
+        })?;
         let of_redis = |servers: &[String], sentinel| -> Result<Box<dyn Broker>, Failure> {
             let options = redis::Options {
                 servers: servers.to_vec(),
                 sentinel,
                 subject: subject.clone(),
-                authorities: None,
+                authorities: authorities.clone(),
             };
             let broker =
                 redis::Redis::new(&options).map_err(|error| Failure::caused(&error, hint))?;
@@ -55,7 +61,7 @@ impl Nodes {
                     servers: servers.clone(),
                     subject,
                     token: None,
-                    authorities: None,
+                    authorities: settings.realtime.adapter_ca.clone(),
                 };
                 let broker = nats::Nats::new(&options)
                     .await

@@ -1,5 +1,6 @@
 //! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -271,4 +272,44 @@ fn an_event_stream_hears_what_sockets_hear() {
     // One that may not come in is told so by a status; another's path is the application's.
     assert_ne!(hearth.get("/app/key/sse?channels=private-a").status, 200);
     assert!(hearth.get("/app/other/sse").text().starts_with('['));
+}
+
+#[test]
+fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
+    let config = "[realtime]\ndeflate = \"20B\"\n";
+    let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
+    let compressing = Serve::new(site.path()).args(APP).workers(1).start();
+    let site = Site::empty().with_file("public/index.php", "");
+    let plain = Serve::new(site.path()).args(APP).workers(1).start();
+
+    let offer = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+    for (hearth, offer, first) in [
+        // The first byte of a frame: final, text, and RSV1 for a compressed one (RFC 7692, 6).
+        (&compressing, offer, 0xc1),
+        (&compressing, "", 0x81),
+        (&plain, offer, 0x81),
+    ] {
+        let mut stream = TcpStream::connect(hearth.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let head = format!(
+            "GET /app/key?protocol=7 HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{offer}\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let end = loop {
+            let mut piece = [0; 1024];
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "it ends with {:?}", answer.escape_ascii().to_string());
+            answer.extend_from_slice(&piece[..read]);
+            let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+            if let Some(end) = end.filter(|end| answer.len() > end + 4) {
+                break end + 4;
+            }
+        };
+        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{head}");
+        assert_eq!(head.contains("permessage-deflate"), first == 0xc1, "{head}");
+        assert_eq!(answer[end], first, "{head}");
+    }
 }
