@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { WebSocket } from 'ws';
 import { browser, hearth, until } from './servers.js';
 
 let server, chromium, folder, socket;
