@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
+
+use crate::websocket;
 
 /// One whole text message as a WebSocket frame of a server (RFC 6455, 5.2: final, text, unmasked).
 #[derive(Clone, Debug)]
@@ -23,23 +25,10 @@ const TEXT: u8 = 0x81;
 impl Encoded {
     /// `text` as it goes to clients: JSON.
     pub fn new(text: &str) -> Self {
-        let mut frame = BytesMut::with_capacity(text.len() + 10);
-        frame.put_u8(TEXT);
-        match (u8::try_from(text.len()), u16::try_from(text.len())) {
-            (Ok(length @ 0..126), _) => frame.put_u8(length),
-            (_, Ok(length)) => {
-                frame.put_u8(126);
-                frame.put_u16(length);
-            }
-            _ => {
-                frame.put_u8(127);
-                frame.put_u64(text.len() as u64);
-            }
-        }
-        let header = frame.len();
-        frame.put_slice(text.as_bytes());
+        let frame = websocket::data(TEXT, text.as_bytes());
+        let header = frame.len() - text.len();
         Self(Arc::new(Forms {
-            frame: frame.freeze(),
+            frame,
             header,
             deflated: OnceLock::new(),
             event_stream: OnceLock::new(),

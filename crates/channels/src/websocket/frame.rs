@@ -118,7 +118,7 @@ fn control(first: u8, prefix: &[u8], payload: &[u8]) -> Box<[u8]> {
 }
 
 /// A whole data frame of a server.
-pub(super) fn data(first: u8, payload: &[u8]) -> Bytes {
+pub(crate) fn data(first: u8, payload: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(payload.len() + 10);
     frame.put_u8(first);
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {

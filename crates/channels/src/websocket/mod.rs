@@ -17,6 +17,7 @@ mod upgrade;
 pub use close::{CloseCode, InvalidCloseCode};
 pub use decoder::{Decoder, Message, Rules, Step, Violation};
 pub use deflate::{Deflater, Inflater};
+pub(crate) use frame::data;
 pub use frame::{close_frame, pong_frame};
 pub use upgrade::{BadUpgrade, Upgrade};
 
