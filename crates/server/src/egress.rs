@@ -13,10 +13,10 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Admin, Serving, State};
+use crate::admin::{Serving, State};
 use crate::config::{self, Environment, OriginUrl, Raw, Settings};
 use crate::failure::Failure;
-use crate::process::{self, Ending, Signals};
+use crate::process;
 use crate::{log, notify};
 
 /// The environment variable by which PHP finds the socket.
@@ -175,14 +175,18 @@ pub(crate) fn run(
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    let end = Ending::default();
-    let mut watchers = JoinSet::new();
-    watchers.spawn(Signals::listen()?.watch(end.clone()));
-    let state = State::starting();
-    let mut admin = JoinSet::new();
-    if let Some(bound) = Admin::as_set(settings, &state).await? {
-        admin.spawn(bound.serve(end.at_once.clone()));
-    }
+    process::attend(settings, async |state, drain| {
+        serve_and_drain(settings, environment, state, drain).await
+    })
+    .await
+}
+
+async fn serve_and_drain(
+    settings: &Settings,
+    environment: &Environment,
+    state: &State,
+    drain: &CancellationToken,
+) -> Result<(), Failure> {
     let broker = Broker::bind(settings, Path::new(SOCKET))?;
     let listener = format!("unix:{}", broker.socket().display());
     state.ready(Serving {
@@ -196,16 +200,15 @@ async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Fai
     log::say(&format!("ready on {listener}"));
     notify::notify(environment.notify_socket(), "READY=1");
     let draining = async {
-        end.drain.cancelled().await;
+        drain.cancelled().await;
         state.draining();
         notify::notify(environment.notify_socket(), "STOPPING=1");
         tracing::info!("draining");
         tokio::time::sleep(settings.server.shutdown_patience).await;
     };
     tokio::select! {
-        () = broker.serve(end.drain.clone()) => tracing::info!("drained"),
+        () = broker.serve(drain.clone()) => tracing::info!("drained"),
         () = draining => tracing::warn!("calls were cut: they took longer than `server.shutdown_patience`"),
-        () = end.at_once.cancelled() => tracing::warn!("second signal: ended at once"),
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What every command that runs on has in common: its runtime, its signals, its descriptors.
+//! What every command that runs on has in common: its runtime, its signals, its admin address, its descriptors.
 //!
 //! Invariants
 //! - The first TERM or INT asks for an end in order, the second one ends it at once.
@@ -8,8 +8,10 @@ use std::num::NonZeroUsize;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::{Admin, State};
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::plan::processors;
@@ -24,6 +26,35 @@ pub(crate) fn run(
     let outcome = runtime.block_on(command);
     // What still runs now was cut by a second signal: nothing is waited for.
     runtime.shutdown_background();
+    outcome
+}
+
+/// Runs `serve` with what every command has beside it: the admin address, for as long as it runs, and signals. The first one cancels its
+/// token, the second one cuts it short.
+pub(crate) async fn attend(
+    settings: &Settings,
+    serve: impl AsyncFnOnce(&State, &CancellationToken) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let end = Ending::default();
+    let mut watchers = JoinSet::new();
+    watchers.spawn(Signals::listen()?.watch(end.clone()));
+
+    let state = State::starting();
+    let mut admin = JoinSet::new();
+    let end_admin = CancellationToken::new();
+    if let Some(bound) = Admin::as_set(settings, &state).await? {
+        admin.spawn(bound.serve(end_admin.clone()));
+    }
+
+    let outcome = tokio::select! {
+        outcome = serve(&state, &end.drain) => outcome,
+        () = end.at_once.cancelled() => {
+            tracing::warn!("second signal: ended at once");
+            Ok(())
+        }
+    };
+    end_admin.cancel();
+    while admin.join_next().await.is_some() {}
     outcome
 }
 
@@ -64,23 +95,23 @@ fn raise_descriptor_limit() {
 
 /// How far the end has come.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending {
+struct Ending {
     /// The first TERM or INT: finish what runs.
-    pub(crate) drain: CancellationToken,
+    drain: CancellationToken,
     /// The second: do not.
-    pub(crate) at_once: CancellationToken,
+    at_once: CancellationToken,
 }
 
 /// The signals that ask for an end.
 #[derive(Debug)]
-pub(crate) struct Signals {
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    fn listen() -> Result<Self, Failure> {
         let listen = || -> std::io::Result<Self> {
             Ok(Self {
                 terminate: signal(SignalKind::terminate())?,
@@ -94,7 +125,7 @@ impl Signals {
     }
 
     /// Waits for them, until the second one.
-    pub(crate) async fn watch(mut self, end: Ending) {
+    async fn watch(mut self, end: Ending) {
         while !end.at_once.is_cancelled() {
             tokio::select! {
                 Some(()) = self.terminate.recv() => end.one_more(),

@@ -14,11 +14,10 @@ use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request};
 use pool::{Model, Pool, RequestContext, RequestId, Scheme, Script, StartError};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Admin, Serving, State};
+use crate::admin::{Serving, State};
 use crate::cli::Target;
 use crate::config::{self, Environment, Settings};
 use crate::detect;
@@ -26,7 +25,7 @@ use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
 use crate::front;
 use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
-use crate::process::{self, Ending, Signals};
+use crate::process;
 use crate::realtime::{self, Broadcasting, Php, Publisher, Realtime};
 use crate::run_dir::RunDir;
 use crate::{log, notify, php};
@@ -48,27 +47,10 @@ pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Fa
 }
 
 async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Result<(), Failure> {
-    let end = Ending::default();
-    let mut watchers = JoinSet::new();
-    watchers.spawn(Signals::listen()?.watch(end.clone()));
-
-    let state = State::starting();
-    let mut admin = JoinSet::new();
-    let end_admin = CancellationToken::new();
-    if let Some(bound) = Admin::as_set(settings, &state).await? {
-        admin.spawn(bound.serve(end_admin.clone()));
-    }
-
-    let outcome = tokio::select! {
-        outcome = serve_and_drain(settings, plan, environment, &state, &end.drain) => outcome,
-        () = end.at_once.cancelled() => {
-            tracing::warn!("second signal: ended at once");
-            Ok(())
-        }
-    };
-    end_admin.cancel();
-    while admin.join_next().await.is_some() {}
-    outcome
+    process::attend(settings, async |state, drain| {
+        serve_and_drain(settings, plan, environment, state, drain).await
+    })
+    .await
 }
 
 async fn serve_and_drain(

@@ -10,15 +10,14 @@ use front_http::{Application, Front, RequestBody};
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use pool::DispatchError;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Own, Realtime, apps};
-use crate::admin::{Admin, Serving, State};
+use crate::admin::{Serving, State};
 use crate::config::{self, Address, Environment, Raw, Settings};
 use crate::failure::Failure;
-use crate::process::{self, Ending, Signals};
+use crate::process;
 use crate::{front, log, notify};
 
 /// `hearth channels`: until a signal ends it.
@@ -33,25 +32,10 @@ pub(crate) fn run(
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    let end = Ending::default();
-    let mut watchers = JoinSet::new();
-    watchers.spawn(Signals::listen()?.watch(end.clone()));
-    let state = State::starting();
-    let mut admin = JoinSet::new();
-    let end_admin = CancellationToken::new();
-    if let Some(bound) = Admin::as_set(settings, &state).await? {
-        admin.spawn(bound.serve(end_admin.clone()));
-    }
-    let outcome = tokio::select! {
-        outcome = serve_and_drain(settings, environment, &state, &end.drain) => outcome,
-        () = end.at_once.cancelled() => {
-            tracing::warn!("second signal: ended at once");
-            Ok(())
-        }
-    };
-    end_admin.cancel();
-    while admin.join_next().await.is_some() {}
-    outcome
+    process::attend(settings, async |state, drain| {
+        serve_and_drain(settings, environment, state, drain).await
+    })
+    .await
 }
 
 async fn serve_and_drain(
