@@ -158,7 +158,13 @@ fn a_killed_zygote_is_started_anew_and_every_request_answered() {
             for _ in 0..2 {
                 let (zygote, workers) = (hearth.zygote_pid(), hearth.worker_pids());
                 signal(zygote, Signal::KILL);
-                eventually("a new zygote with workers", LIMIT, || {
+                // First the zygote: where each request has a process of its own, the workers' ids
+                // change without one too.
+                eventually("a new zygote", LIMIT, || {
+                    let now = ProcessFacts::children(hearth.process.pid());
+                    now.len() == 1 && now[0] != zygote
+                });
+                eventually("its workers", LIMIT, || {
                     let now = hearth.worker_pids();
                     now.len() >= 2 && !now.iter().any(|pid| workers.contains(pid))
                 });
