@@ -14,7 +14,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("egress", &["wire"]),
     ("channels", &[]),
     ("front-http", &["channels", "pool"]),
-    ("server", &["channels", "egress", "front-http", "pool", "wire"]),
+    ("front-lambda", &["pool"]),
+    ("capi", &["egress"]),
+    ("server", &["channels", "egress", "front-http", "front-lambda", "pool", "wire"]),
     ("testkit", &["wire"]),
     ("loadgen", &[]),
 ];

@@ -1,0 +1,1 @@
+//! The Runtime API's client and the loop that serves invocations.
