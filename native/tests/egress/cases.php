@@ -55,6 +55,12 @@ function seen(CurlHandle $curl, mixed $result): array
     ];
 }
 
+/** The address of an origin whose TLS is at fault: crates/testkit/src/bin/scripted_origin.rs. */
+function faulty(string $name): string
+{
+    return file_get_contents(getenv('EGRESS_FOLDER') . "/$name.url") . '/headers';
+}
+
 function run(string $url, array $options = []): array
 {
     $curl = handle($url, $options);
@@ -378,6 +384,12 @@ return function (string $http, string $https): array {
         'no such name' => fn () => run('http://no-such-name.invalid/'),
         'empty answer' => fn () => run("$http/empty"),
         'rubbish' => fn () => run("$http/rubbish"),
+        'a chunk without a size' => fn () => run("$http/bad-chunk")['result'],
+        'a certificate that has expired' => fn () => run(faulty('expired')),
+        'a certificate of another host' => fn () => run(faulty('other-host')),
+        'a certificate that signs itself' => fn () => run(faulty('stranger')),
+        'a handshake that stalls' => fn () => run(faulty('stalls'), [CURLOPT_CONNECTTIMEOUT_MS => 300])['errno'],
+        'a handshake that is none' => fn () => run(faulty('no-tls')),
         'early refusal' => fn () => run("$http/early", [CURLOPT_POSTFIELDS => str_repeat('x', 100)])['result'],
         'cookies for https only' => function () use ($https) {
             // not `localhost`, which libcurl takes for as good as https

@@ -1,14 +1,16 @@
 //! The scripted origin as a program, for PHP's tests, benches and hands: `scripted-origin [--listen ADDRESS] [--folder FOLDER]`.
 //!
 //! Prints `http://…` and `https://…` on a line each and serves the paths of `testkit::routes` until it is killed. Into FOLDER it writes
-//! `authority.pem` (for `--cacert`), `client.pem` and `client.key` before it prints.
+//! `authority.pem` (for `--cacert`), `client.pem` and `client.key` before it prints, and the addresses of origins whose TLS is at fault, a file
+//! each: `expired.url`, `other-host.url`, `stranger.url` (certificates), `stalls.url` (never answers the handshake), `no-tls.url` (speaks no TLS).
 
+use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use testkit::{Origin, certificates, routes};
+use testkit::{Greeting, Origin, certificates, routes};
 
 fn main() -> ExitCode {
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -22,14 +24,22 @@ fn main() -> ExitCode {
             }
             ("--folder", Some(value)) => folder = Some(PathBuf::from(value)),
             _ => {
-                complain("scripted-origin [--listen ADDRESS] [--folder FOLDER]");
+                complain("usage: scripted-origin [--listen ADDRESS] [--folder FOLDER]");
                 return ExitCode::from(2);
             }
         }
     }
+    let mut faulty = Vec::new();
     if let Some(folder) = folder {
         certificates().authority.write(&folder, "authority");
         certificates().client.write(&folder, "client");
+        for (name, origin) in faults() {
+            if let Err(error) = fs::write(folder.join(format!("{name}.url")), origin.url("")) {
+                complain(&format!("{}: {error}", folder.display()));
+                return ExitCode::FAILURE;
+            }
+            faulty.push(origin);
+        }
     }
     let plain = Origin::setup().script(routes).listen(address).start();
     let mut secure_address = address;
@@ -48,7 +58,22 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-#[expect(clippy::print_stderr, reason = "a program's usage")]
-fn complain(usage: &str) {
-    eprintln!("usage: {usage}");
+/// Origins whose TLS is at fault, and the names of their files.
+fn faults() -> [(&'static str, Origin); 5] {
+    let shows = |certificate| Origin::setup().tls(certificate).script(routes).start();
+    let greets = |greeting: fn() -> Greeting| {
+        Origin::setup().tls(&certificates().origin).greet(move |_| greeting()).start()
+    };
+    [
+        ("expired", shows(&certificates().expired)),
+        ("other-host", shows(&certificates().other_host)),
+        ("stranger", shows(&certificates().stranger)),
+        ("stalls", greets(|| Greeting::Silence)),
+        ("no-tls", greets(|| Greeting::Rubbish(b"220 not what you think\r\n".to_vec()))),
+    ]
+}
+
+#[expect(clippy::print_stderr, reason = "a program's usage and failures")]
+fn complain(what: &str) {
+    eprintln!("{what}");
 }
