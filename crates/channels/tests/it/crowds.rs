@@ -180,6 +180,8 @@ fn without_a_descriptor_new_clients_are_turned_away_at_once_and_old_ones_served(
     }
     assert!(streams.len() > 30, "{} were served", streams.len());
     assert_eq!(streams.len() + turned_away, 100);
+    // The last one hears of it before it is counted.
+    eventually("all are counted", PATIENCE, || hub.number("refused") >= turned_away as u64);
     assert_eq!(hub.number("refused"), turned_away as u64);
 
     for stream in &mut streams {
