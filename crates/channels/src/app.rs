@@ -27,7 +27,7 @@ impl fmt::Debug for Secret {
 }
 
 /// An application whose clients come here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
     /// In the HTTP API's paths.
     pub id: Arc<str>,
@@ -44,7 +44,7 @@ pub struct App {
 }
 
 /// What an application's clients may do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Connect at all; otherwise 4003.
     pub enabled: bool,
@@ -74,7 +74,7 @@ impl Default for Rights {
 }
 
 /// How much an application's clients may do. Defaults are Pusher's where it has one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Sockets at a time; one more gets 4004.
     pub connections: Option<usize>,
@@ -143,7 +143,7 @@ impl Default for Limits {
 }
 
 /// What is kept for clients that come back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     /// Events of each channel.
     pub events: usize,

@@ -25,8 +25,16 @@ pub enum Found {
     Unknown,
 }
 
+/// Nobody can say at the moment whether there is such an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the application cannot be looked up at the moment")]
+pub struct Unavailable;
+
+/// What comes of asking; none: there is no such application.
+pub type Answered = Result<Option<Arc<App>>, Unavailable>;
+
 /// What is called with the answer, on any thread.
-pub type Answer = Box<dyn FnOnce(Option<Arc<App>>) + Send>;
+pub type Answer = Box<dyn FnOnce(Answered) + Send>;
 
 /// The applications whose clients may come.
 pub trait Apps: fmt::Debug + Send + Sync {
@@ -34,11 +42,12 @@ pub trait Apps: fmt::Debug + Send + Sync {
     fn find(&self, app: AppRef<'_>) -> Found;
 
     /// Asks for what [`Apps::find`] does not know, and answers at once or later; none when there is no such application, or nobody to ask.
+    /// Never waits itself.
     fn ask(&self, app: AppRef<'_>, answer: Answer) {
-        answer(match self.find(app) {
+        answer(Ok(match self.find(app) {
             Found::App(app) => Some(app),
             Found::None | Found::Unknown => None,
-        });
+        }));
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::apps::Apps;
-use crate::delivery::Outlet;
+use crate::delivery::{Delivery, Outlet};
 use crate::moment::Moment;
 use crate::observer::Observer;
 use crate::peers::{News, NodeId, Origin, Peers};
@@ -78,6 +78,14 @@ impl Channels {
         if let Some(peers) = reach.peers {
             peers.tell(app, &News::Terminated { user_id });
         }
+    }
+
+    /// An application is this from now on, or none any more: its sockets go by what it says now, or are closed with 4001 (none, or another key) or 4003.
+    pub fn renew(&self, id: &Arc<str>, app: Option<&Arc<App>>) {
+        self.0
+            .registry
+            .outlets()
+            .put_everywhere(|| Delivery::App { id: Arc::clone(id), app: app.map(Arc::clone) });
     }
 
     /// How many things are remembered.

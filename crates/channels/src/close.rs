@@ -34,6 +34,9 @@ impl Close {
     pub const TERMINATED: Self = Self::new(4009, "terminated by the application");
     /// No room for more sockets on this node.
     pub const OVER_CAPACITY: Self = Self::new(4100, "over capacity");
+    /// Nobody can say whether there is such an application. Not of those up to 4299: all clients would come back at once, and again.
+    pub const LOOK_UP_FAILED: Self =
+        Self::new(4100, "the application cannot be looked up at the moment");
     /// It did not read what was sent: its queue is full.
     pub const TOO_SLOW: Self =
         Self::new(4100, "too slow: messages waiting for this connection exceed the limit");

@@ -1,7 +1,9 @@
 //! What the registry hands to event loops: one delivery per loop, however many subscribers it has.
 
 use std::fmt;
+use std::sync::Arc;
 
+use crate::app::App;
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
@@ -44,6 +46,13 @@ pub enum Delivery {
         seats: Vec<Seat>,
         /// What they get.
         message: Encoded,
+    },
+    /// To all sockets of an application: it is another one now, or none.
+    App {
+        /// Whose sockets.
+        id: Arc<str>,
+        /// As it is from now on; none: there is no such application any more.
+        app: Option<Arc<App>>,
     },
     /// To be closed, after what is queued for it.
     Close {

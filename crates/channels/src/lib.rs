@@ -45,10 +45,11 @@ mod testing;
 
 pub mod adapter;
 pub mod api;
+pub mod lookup;
 pub mod webhook;
 
 pub use app::{App, History, Limits, Rights, Secret};
-pub use apps::{Answer, AppRef, Apps, FixedApps, Found};
+pub use apps::{Answer, Answered, AppRef, Apps, FixedApps, Found, Unavailable};
 pub use cache::CacheReport;
 pub use channels::{Channels, Records};
 pub use close::Close;

@@ -101,6 +101,14 @@ impl Outlets {
         self.all.get(usize::from(number))?.set(outlet).ok().map(|()| number)
     }
 
+    /// Puts a delivery that no inbox refuses into all of them.
+    pub(crate) fn put_everywhere(&self, delivery: impl Fn() -> Delivery) {
+        for outlet in self.all.iter().map_while(OnceLock::get) {
+            let taken = outlet.put(delivery());
+            debug_assert!(taken.is_ok(), "what is not counted has room");
+        }
+    }
+
     /// Puts a delivery into an inbox. One that is full is the event loop's to deal with: it knows that it lost something, and ends the sockets concerned.
     pub(crate) fn put(&self, event_loop: u16, delivery: Delivery, counters: &Counters) {
         let outlet = self.all.get(usize::from(event_loop)).and_then(OnceLock::get);

@@ -135,6 +135,11 @@ impl Session {
         &self.app
     }
 
+    /// Its application is this from now on. What was asked when the client came (origin, TLS, room) is not asked again.
+    pub(crate) fn renew(&mut self, app: Arc<App>) {
+        self.app = app;
+    }
+
     /// The numbers of its application.
     pub fn counters(&self) -> &Counters {
         &self.counters

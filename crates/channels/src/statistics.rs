@@ -91,6 +91,12 @@ impl Statistics {
         Arc::clone(all.entry(Arc::clone(app)).or_default())
     }
 
+    /// Sockets that an application has open. Unlike [`Statistics::of`] it makes no record of one that has had none.
+    pub fn connections(&self, app: &str) -> u64 {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(app).map_or(0, |counters| counters.connections.get())
+    }
+
     /// Those of all, by id.
     pub fn all(&self) -> Vec<(Arc<str>, Arc<Counters>)> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -270,6 +270,8 @@ impl Loop {
                         }
                     }
                 }
+                // Of the hub's sockets alone.
+                Delivery::App { .. } => {}
                 Delivery::Close { seat, code, reason } => {
                     if let Some(socket) = self.sockets.get_mut(&seat.slot) {
                         socket.closed = Some(Close { code, reason });

@@ -17,14 +17,14 @@ mod value;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use apps::{AdapterUrl, NamedApp};
+pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use dotenv::DotEnv;
 pub(crate) use environment::Environment;
 pub(crate) use file::File;
 pub(crate) use keys::{KEYS, Key, SECTIONS, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
-pub(crate) use value::{Address, Auto, LogFormat, OriginUrl, PhpVersion, Raw, Value};
+pub(crate) use value::{Address, Auto, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,6 +240,14 @@ impl Settings {
             return together(
                 "`http.listen` is empty",
                 "name at least one address, such as `127.0.0.1:8080`",
+            );
+        }
+        if let Some(LookupTarget(WebhookTarget::Url(_))) = self.realtime.lookup
+            && self.realtime.lookup_token.0.is_none()
+        {
+            return together(
+                "`realtime.lookup` is a URL, and there is no `realtime.lookup_token`",
+                "set one, and have the other side look at it: the answers hold the secrets of applications",
             );
         }
         match (&self.http.tls_cert, &self.http.tls_key) {

@@ -2,13 +2,15 @@
 //! what people call them meets only here.
 //!
 //! Invariants
-//! - In a server nothing of the application's is hidden: only WebSockets under `/app/` and the HTTP API's paths of applications that are
-//!   known here are taken.
+//! - In a server nothing of the application's is hidden: only WebSockets under `/app/` and the HTTP API's paths of applications that the
+//!   settings name are taken; with a look-up, those of all.
 //! - Sockets end after the front has stopped taking new ones and before PHP ends: what their end brings about is still told.
 
 mod alone;
 mod apps;
+mod caller;
 mod console;
+mod lookup;
 mod nodes;
 mod publisher;
 mod report;
@@ -22,13 +24,18 @@ use bytes::Bytes;
 use channels::adapter;
 use channels::api::{self, Call};
 use channels::hub::{self, Adopted, AdoptedStream, Handover, Hub, Listen};
+use channels::lookup::Lookup;
 use channels::webhook::Intake;
-use channels::{AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, UnixTime};
+use channels::{
+    Answered, App, AppRef, Apps, Channels, FixedApps, Found, NoObserver, Observer, Unavailable,
+    UnixTime,
+};
 use front_http::Answering;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use rustix::process::{Resource, getrlimit};
+use tokio::sync::oneshot;
 
 pub(crate) use console::answer as answer_console;
 
@@ -37,12 +44,15 @@ use crate::failure::Failure;
 use crate::plan::processors;
 
 pub(crate) use alone::run;
-pub(crate) use apps::{Broadcasting, Driver, of_served};
+pub(crate) use apps::{Broadcasting, Driver, explain, no_php, of_served};
+use caller::Caller;
+pub(crate) use caller::Php;
+use lookup::Lookups;
+pub(crate) use lookup::VARIABLE as LOOKUP_VARIABLE;
 use nodes::Nodes;
 pub(crate) use publisher::{Publisher, VARIABLE};
 pub(crate) use report::{Status, describe_metrics, set_metrics};
-pub(crate) use webhooks::Php;
-use webhooks::Webhooks;
+use webhooks::{OfApps, Webhooks};
 
 /// Descriptors that sockets leave to everything else.
 const OTHER_DESCRIPTORS: u64 = 256;
@@ -52,7 +62,15 @@ const OTHER_DESCRIPTORS: u64 = 256;
 pub(crate) struct Realtime {
     channels: Channels,
     hub: Hub,
-    apps: Arc<FixedApps>,
+    /// Those that the settings name.
+    fixed: FixedApps,
+    /// All there are.
+    apps: Arc<dyn Apps>,
+    /// Who knows the others.
+    lookups: Mutex<Option<Lookups>>,
+    /// Of those.
+    lookup: Option<Arc<Lookup>>,
+    caller: Arc<Caller>,
     /// Nobody else answers on these ports.
     alone: bool,
     deflates: bool,
@@ -76,16 +94,27 @@ impl Realtime {
         named: &[NamedApp],
         own: Option<Own>,
     ) -> Result<Arc<Self>, Failure> {
-        let apps = Arc::new(FixedApps::new(named.iter().map(|named| named.app.clone())));
-        let looked_up: Arc<dyn Apps> = Arc::<FixedApps>::clone(&apps);
-        let mut webhooks = Webhooks::new(named, settings);
+        let fixed = FixedApps::new(named.iter().map(|named| named.app.clone()));
+        let caller = Arc::new(Caller::new(settings));
+        let endpoints = Arc::new(OfApps::new(named));
+        let mut lookups = Lookups::new(settings, &fixed, &caller, &endpoints);
+        let lookup = lookups.as_ref().map(|lookups| Arc::clone(&lookups.lookup));
+        let apps: Arc<dyn Apps> = match &lookup {
+            Some(lookup) => Arc::<Lookup>::clone(lookup),
+            None => Arc::new(fixed.clone()),
+        };
+        let wanted = lookups.is_some() || !endpoints.is_empty();
+        let mut webhooks = wanted.then(|| Webhooks::new(endpoints, Arc::clone(&caller)));
         let observer: Arc<dyn Observer> = match &webhooks {
             Some(webhooks) => Arc::<Intake>::clone(&webhooks.intake),
             None => Arc::new(NoObserver),
         };
-        let channels = Channels::new(Arc::clone(&looked_up), observer);
+        let channels = Channels::new(Arc::clone(&apps), observer);
+        if let Some(lookups) = &mut lookups {
+            lookups.start(&channels);
+        }
         if let Some(webhooks) = &mut webhooks {
-            webhooks.start(looked_up, settings)?;
+            webhooks.start(Arc::clone(&apps), settings)?;
         }
         // Before there is anybody whom others could miss.
         let mut nodes = Nodes::join(&channels, settings).await?;
@@ -105,10 +134,17 @@ impl Realtime {
         let hub = Hub::start(options, &channels)
             .map_err(|error| Failure::caused(&error, hint(&error)))?;
         let body_limit = named.iter().map(body_limit).max().unwrap_or_default();
+        // Whoever is looked up has these limits, or says others itself.
+        let of_all = lookup.as_ref().map(|_| settings.realtime.apps.adopted("", "", ""));
+        let body_limit = body_limit.max(of_all.as_ref().map_or(0, self::body_limit));
         Ok(Arc::new(Self {
             channels,
             hub,
+            fixed,
             apps,
+            lookups: Mutex::new(lookups),
+            lookup,
+            caller,
             alone,
             deflates: settings.realtime.deflate.is_some(),
             body_limit,
@@ -128,17 +164,52 @@ impl Realtime {
         self.nodes.lock().expect("no holder panics").as_ref().map(Nodes::report)
     }
 
-    /// What PHP publishes to: the first application.
+    /// What PHP publishes to: the first application of the settings.
     pub(crate) fn publisher(&self) -> Option<Publisher> {
-        let app = self.apps.all().first()?;
+        let app = self.fixed.all().first()?;
         Some(Publisher::new(Arc::clone(app), self.channels.clone()))
     }
 
-    /// Has webhooks go to the application's own workers, where that is wanted.
-    pub(crate) fn php(&self, php: impl FnOnce() -> Php) {
-        if let Some(webhooks) = &*self.webhooks.lock().expect("no holder panics") {
-            webhooks.php(php());
+    /// By which PHP knows that it is asked for an application by this server.
+    pub(crate) fn lookup_token(&self) -> Option<String> {
+        let lookups = self.lookups.lock().expect("no holder panics");
+        lookups.as_ref().map(|lookups| lookups.token().to_owned())
+    }
+
+    /// Has webhooks and look-ups go to the application's own workers, where that is wanted.
+    pub(crate) fn php(&self, php: Php) {
+        self.caller.php(php);
+    }
+
+    /// All applications that are known now, those of the settings first.
+    fn all(&self) -> Vec<Arc<App>> {
+        let mut looked_up = self.lookup.as_ref().map(|lookup| lookup.all()).unwrap_or_default();
+        looked_up.sort_by(|a, b| a.id.cmp(&b.id));
+        self.fixed.all().iter().cloned().chain(looked_up).collect()
+    }
+
+    /// The application that a path of the HTTP API is about.
+    async fn app_of(&self, path: &str) -> Answered {
+        let Some(id) = api::app_id(path) else { return Ok(None) };
+        match self.apps.find(AppRef::Id(&id)) {
+            Found::App(app) => Ok(Some(app)),
+            Found::None => Ok(None),
+            Found::Unknown => {
+                let (sender, receiver) = oneshot::channel();
+                let answer = Box::new(move |answered| {
+                    // The call may have been given up.
+                    drop(sender.send(answered));
+                });
+                self.apps.ask(AppRef::Id(&id), answer);
+                receiver.await.unwrap_or(Err(Unavailable))
+            }
         }
+    }
+
+    /// Whether what has this key or id may be an application's.
+    fn may_be(&self, app: AppRef<'_>) -> bool {
+        // With a look-up the path decides: what it knows of today, it may not know of tomorrow.
+        self.alone || self.lookup.is_some() || !matches!(self.fixed.find(app), Found::None)
     }
 
     /// Closes all sockets, spread over as much of `realtime.drain` as there is patience for, and waits for that.
@@ -146,6 +217,8 @@ impl Realtime {
         self.hub.drain(settings.realtime.drain.min(patience));
         let nodes = self.nodes.lock().expect("no holder panics").take();
         let webhooks = self.webhooks.lock().expect("no holder panics").take();
+        let lookups = self.lookups.lock().expect("no holder panics").take();
+        let caller = Arc::clone(&self.caller);
         let waiting = tokio::task::spawn_blocking(move || self.hub.wait());
         // Clients have a while to answer the close.
         let limit = patience + hub::Options::default().close_timeout;
@@ -158,6 +231,11 @@ impl Realtime {
         if let Some(nodes) = nodes {
             nodes.end().await;
         }
+        // Webhooks and other nodes may ask until their end.
+        if let Some(lookups) = lookups {
+            lookups.end().await;
+        }
+        caller.close().await;
     }
 }
 
@@ -209,11 +287,12 @@ fn unix() -> UnixTime {
 impl front_http::Realtime for Realtime {
     fn takes(&self, path: &str) -> bool {
         let Some(id) = api::app_id(path) else { return self.alone && !self.streams(path) };
-        self.alone || !matches!(self.apps.find(AppRef::Id(&id)), Found::None)
+        self.may_be(AppRef::Id(&id))
     }
 
     fn body_limit(&self) -> u64 {
-        self.body_limit
+        let lookups = self.lookups.lock().expect("no holder panics");
+        self.body_limit.max(lookups.as_ref().map_or(0, Lookups::body_limit))
     }
 
     fn call<'a>(&'a self, head: &'a Parts, body: Bytes) -> Answering<'a> {
@@ -231,7 +310,15 @@ impl front_http::Realtime for Realtime {
                 query: head.uri.query().unwrap_or_default(),
                 body: &body,
             };
-            let answer = api::answer(&self.channels, &call, hub::now(), unix());
+            let Ok(app) = self.app_of(call.path).await else {
+                let why = Bytes::from_static(
+                    br#"{"error":"the application cannot be looked up at the moment"}"#,
+                );
+                let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "application/json", why);
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                return response;
+            };
+            let answer = api::answer_for(app.as_ref(), &self.channels, &call, hub::now(), unix());
             let status =
                 StatusCode::from_u16(answer.status).expect("the API knows HTTP's statuses");
             let mut response = text(status, "application/json", answer.body.into());
@@ -252,8 +339,7 @@ impl front_http::Realtime for Realtime {
 
     fn streams(&self, path: &str) -> bool {
         let key = path.strip_prefix("/app/").and_then(|rest| rest.strip_suffix("/sse"));
-        let known = |key| !matches!(self.apps.find(AppRef::Key(key)), Found::None);
-        key.is_some_and(|key| self.alone || known(key))
+        key.is_some_and(|key| self.may_be(AppRef::Key(key)))
     }
 
     fn adopt_stream(&self, socket: AdoptedStream) {

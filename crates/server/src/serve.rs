@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Serving, State};
 use crate::cli::Target;
-use crate::config::{self, Environment, Settings};
+use crate::config::{self, Environment, LookupTarget, Settings, WebhookTarget};
 use crate::detect;
 use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
@@ -78,12 +78,14 @@ async fn serve_and_drain(
     let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = loop {
         let Some(php) = &plan.php else { break None };
-        let options = pool::Options {
+        let token = realtime.as_ref().and_then(|realtime| realtime.lookup_token());
+        let mut options = pool::Options {
             events: publisher
                 .as_ref()
                 .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
             ..pool_options(php, &plan, settings, own_files.as_ref(), socket, publisher.as_deref())
         };
+        options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
         let started = tokio::select! {
             started = Pool::start(options) => started,
             () = drain.cancelled() => return Ok(()),
@@ -101,7 +103,7 @@ async fn serve_and_drain(
     };
 
     if let (Some(realtime), Some(pool)) = (&realtime, &pool) {
-        realtime.php(|| Php { pool: pool.clone(), context: context_of_ours(&plan, "webhook") });
+        realtime.php(Php { pool: pool.clone(), context: context_of_ours(&plan, "realtime") });
     }
 
     let explanation = plan.explain(pool.as_ref().map(|pool| pool.status().php_version).as_deref());
@@ -150,12 +152,13 @@ async fn start_realtime(
     listeners: &[String],
 ) -> Result<Option<Arc<Realtime>>, Failure> {
     let broadcasting = Broadcasting::read(&plan.application.folder, environment);
-    let named = realtime::of_served(settings, &broadcasting)?;
-    if named.is_empty() {
-        return Ok(None);
+    let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
+    if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup
+        && plan.php.is_none()
+    {
+        return Err(realtime::no_php());
     }
-    let ids: Vec<&str> = named.iter().map(|named| &*named.app.id).collect();
-    log::say(&format!("channels for {}", ids.join(", ")));
+    log::say(&realtime::explain(settings, &named));
     if let Some(elsewhere) = broadcasting.elsewhere(listeners) {
         tracing::warn!(%elsewhere, "PHP publishes to an address where this server does not listen");
     }

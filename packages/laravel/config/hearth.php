@@ -19,6 +19,15 @@ return [
         'direct' => [],
     ],
 
+    // Where Hearth asks for applications of realtime that its settings do not name (`realtime.lookup = "php:/hearth/apps"`). The route is there
+    // where the container has a Hearth\Realtime\Applications.
+    'lookup' => [
+        'path' => '/hearth/apps',
+
+        // `realtime.lookup_token`, where PHP runs elsewhere: Hearth gives its own processes one.
+        'token' => env('HEARTH_REALTIME_LOOKUP_TOKEN'),
+    ],
+
     // The connection `hearth` of broadcasting, where config/broadcasting.php has none of that name: BROADCAST_CONNECTION=hearth (before
     // Laravel 11 BROADCAST_DRIVER). It has the names that Reverb and Pusher have.
     'broadcasting' => [

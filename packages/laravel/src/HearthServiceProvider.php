@@ -1,7 +1,7 @@
 <?php
 
-/** Gives the Http client its handler, and the container the handler and a plain client for everybody else; and broadcasting
- * its driver `hearth`. Wires, and decides nothing. */
+/** Gives the Http client its handler, and the container the handler and a plain client for everybody else; broadcasting
+ * its driver `hearth`; and Hearth its route, where there are Applications to ask for. Wires, and decides nothing. */
 
 declare(strict_types=1);
 
@@ -10,6 +10,8 @@ namespace Hearth\Laravel;
 use GuzzleHttp\Client;
 use Hearth\Egress\Broker;
 use Hearth\Guzzle\Handler;
+use Hearth\Realtime\Applications;
+use Hearth\Realtime\LookUp;
 use Illuminate\Broadcasting\BroadcastManager;
 use Illuminate\Contracts\Foundation\Application;
 use Illuminate\Http\Client\Factory;
@@ -25,6 +27,10 @@ final class HearthServiceProvider extends ServiceProvider
     {
         $this->mergeConfigFrom(__DIR__ . '/../config/hearth.php', 'hearth');
         $this->broadcasting();
+        $this->app->bind(LookUp::class, static function (Application $app): LookUp {
+            $token = $app['config']['hearth.lookup.token'] ?? null;
+            return new LookUp($app[Applications::class], is_string($token) ? $token : null);
+        });
         $this->app->singleton(Handler::class, static function (Application $app): Handler {
             return self::handler((array) $app['config']['hearth.egress']);
         });
@@ -47,6 +53,13 @@ final class HearthServiceProvider extends ServiceProvider
 
     public function boot(): void
     {
+        $this->app->booted(static function (Application $app): void {
+            $path = $app['config']['hearth.lookup.path'] ?? null;
+            // Only where somebody is there to ask: the route is nobody's else.
+            if (is_string($path) && $path !== '' && $app->bound(Applications::class) && !$app->routesAreCached()) {
+                $app['router']->get($path, LookUpController::class)->name('hearth.lookup');
+            }
+        });
         if ($this->app->runningInConsole()) {
             $this->publishes([__DIR__ . '/../config/hearth.php' => $this->app->configPath('hearth.php')], 'hearth-config');
         }

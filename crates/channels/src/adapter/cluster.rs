@@ -20,6 +20,10 @@ pub(super) trait Local {
     fn forget(&mut self, node: NodeId, now: Moment);
     /// Tells everything, into the [`Way`].
     fn tell_all(&mut self, now: Moment);
+    /// Could all of the last packet be heard? Not when nobody can say whether an application exists that it tells of.
+    fn has_heard_all(&self) -> bool {
+        true
+    }
 }
 
 /// A round that another node asks for waits this long after the last one began: it serves all who asked meanwhile.
@@ -73,6 +77,8 @@ struct Node {
     /// The last round all of which was heard, with nothing missing since.
     settled: bool,
     asked: Option<Moment>,
+    /// Something of the round was told of an application that could not be looked up.
+    lacking: bool,
     ready: bool,
     /// All it told was heard once: what it repeats and was not heard was missed, and is not from before this node began.
     known: bool,
@@ -188,6 +194,7 @@ impl Cluster {
             telling: Telling::Nothing,
             settled: false,
             asked: None,
+            lacking: false,
             ready: false,
             known: past.is_some(),
             terminated: past.map_or(0, |past| past.terminated),
@@ -212,6 +219,12 @@ impl Cluster {
         }
         for record in records {
             self.record(id, record, now, local);
+        }
+        if !local.has_heard_all()
+            && let Some(node) = self.nodes.get_mut(&id)
+        {
+            node.lacking = true;
+            node.settled = false;
         }
     }
 
@@ -238,11 +251,12 @@ impl Cluster {
             Record::Begin { round } => {
                 node.round = round;
                 node.telling = Telling::Whole(round);
+                node.lacking = false;
             }
             Record::End { round } => {
                 if node.telling == Telling::Whole(round) {
                     node.telling = Telling::Nothing;
-                    node.settled = true;
+                    node.settled = !node.lacking;
                     node.known = true;
                     node.asked = None;
                     local.settle(Origin { node: id, round }, now);
@@ -340,7 +354,7 @@ impl Cluster {
             return;
         }
         let since = now.since(self.began);
-        let heard_all = since >= self.options.join && self.nodes.values().all(|node| node.settled);
+        let heard_all = since >= self.options.join && self.nodes.values().all(|node| node.known);
         if heard_all || since >= JOIN_AT_LAST {
             self.ready = true;
             self.since = now;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::{Duration, Instant, sleep_until, timeout};
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::cluster::{Cluster, Local, Report};
@@ -77,8 +77,10 @@ const KEPT: usize = 4 * 1024 * 1024;
 /// How long the end of a node waits for its goodbye to go.
 const FINISH: Duration = Duration::from_secs(2);
 
-/// How long an application may be looked up for.
-const LOOK_UP: Duration = Duration::from_secs(5);
+/// How long a packet waits for applications that have to be asked for; less than others take to think this node dead.
+const LOOK_UP: Duration = Duration::from_secs(1);
+/// So long no further packet waits for an application that was not found in time.
+const NOT_AGAIN: Duration = Duration::from_secs(10);
 
 /// Connects these channels with those of other nodes. The future runs until `ending` is over, and then says goodbye; it is for the caller to run it.
 ///
@@ -105,6 +107,7 @@ pub fn start(
         clock,
         waiting: VecDeque::new(),
         connected: false,
+        late: Late::new(),
     };
     (node.run(options, ending), Joined(joined))
 }
@@ -118,7 +121,11 @@ struct Running<C> {
     clock: C,
     waiting: VecDeque<Bytes>,
     connected: bool,
+    late: Late,
 }
+
+/// Applications that nobody could tell of in time, and when.
+type Late = HashMap<String, Instant>;
 
 impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     async fn run(mut self, options: Options, ending: impl Future<Output = ()> + Send) -> Report {
@@ -177,7 +184,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
                     return cluster.malformed();
                 };
                 let mut local = Here::new(&self.channels);
-                local.look_up(&packet).await;
+                local.look_up(&packet, &mut self.late).await;
                 cluster.receive(packet, (self.clock)(), &mut local);
             }
             BrokerEvent::Found => {
@@ -198,31 +205,49 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
 pub(super) struct Here<'a> {
     channels: &'a Channels,
     apps: HashMap<String, Arc<App>>,
+    /// An application could not be looked up.
+    lacks: bool,
 }
 
 impl<'a> Here<'a> {
     pub(super) fn new(channels: &'a Channels) -> Self {
-        Self { channels, apps: HashMap::new() }
+        Self { channels, apps: HashMap::new(), lacks: false }
     }
 
     /// Finds the applications of a packet. One that does not exist here has no clients here.
-    async fn look_up(&mut self, packet: &Packet<'_>) {
+    async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
+        let now = Instant::now();
+        late.retain(|_, since| now < *since + NOT_AGAIN);
+        let mut asked = Vec::new();
         for id in packet.apps() {
-            let app = match self.channels.apps().find(AppRef::Id(id)) {
-                Found::App(app) => Some(app),
-                Found::None => None,
+            match self.channels.apps().find(AppRef::Id(id)) {
+                Found::App(app) => {
+                    self.apps.insert(id.to_owned(), app);
+                }
+                Found::None => {}
                 Found::Unknown => {
                     let (sender, receiver) = oneshot::channel();
-                    let answer = Box::new(move |app| {
+                    let answer = Box::new(move |answered| {
                         // Whoever asked has waited long enough.
-                        let _late: Result<(), _> = sender.send(app);
+                        let _late: Result<(), _> = sender.send(answered);
                     });
                     self.channels.apps().ask(AppRef::Id(id), answer);
-                    timeout(LOOK_UP, receiver).await.ok().and_then(Result::ok).flatten()
+                    asked.push((id, receiver));
                 }
-            };
-            if let Some(app) = app {
-                self.apps.insert(id.to_owned(), app);
+            }
+        }
+        for (id, receiver) in asked {
+            let until = if late.contains_key(id) { now } else { now + LOOK_UP };
+            match timeout_at(until, receiver).await {
+                Ok(Ok(Ok(Some(app)))) => {
+                    self.apps.insert(id.to_owned(), app);
+                }
+                Ok(Ok(Ok(None))) => {}
+                Ok(_) => self.lacks = true,
+                Err(_) => {
+                    self.lacks = true;
+                    late.entry(id.to_owned()).or_insert(now);
+                }
             }
         }
     }
@@ -251,5 +276,9 @@ impl Local for Here<'_> {
 
     fn tell_all(&mut self, now: Moment) {
         self.channels.tell_all(now);
+    }
+
+    fn has_heard_all(&self) -> bool {
+        !self.lacks
     }
 }

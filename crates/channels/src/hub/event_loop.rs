@@ -7,8 +7,10 @@
 mod arrivals;
 mod conversation;
 mod fan_out;
+mod renewal;
 mod streams;
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use crate::delivery::{Delivery, Outlet, Seat};
 use crate::moment::Moment;
 use crate::session::Out;
 use crate::websocket::{Deflater, Inflater};
+use renewal::Renewal;
 
 /// Sockets that one wait tells of.
 const EVENTS: usize = 1024;
@@ -82,6 +85,8 @@ pub(super) struct EventLoop {
     /// Deliveries that were taken from the inbox, the next one last.
     deliveries: Vec<Delivery>,
     errands: Vec<Errand>,
+    /// Applications that are others now, whose sockets have not all been told.
+    renewals: VecDeque<Renewal>,
     drain: Option<Drain>,
     /// When to see whether memory can be given back.
     trim: Moment,
@@ -137,6 +142,7 @@ impl EventLoop {
             again: Vec::new(),
             deliveries: Vec::new(),
             errands: Vec::new(),
+            renewals: VecDeque::new(),
             drain: None,
             trim: now,
             tick: now,
@@ -205,6 +211,7 @@ impl EventLoop {
         }
         self.errands();
         self.give_out();
+        self.renew();
         self.timers();
         if self.drain.is_some() {
             self.drain();
@@ -219,6 +226,7 @@ impl EventLoop {
         let busy = accept
             || !self.dirty.is_empty()
             || !self.again.is_empty()
+            || !self.renewals.is_empty()
             || !self.deliveries.is_empty();
         if busy || !self.inbox.fall_asleep() {
             return Some(Duration::ZERO);

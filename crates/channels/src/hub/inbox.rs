@@ -7,13 +7,13 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mio::Waker;
 
 use super::adopted::{Adopted, AdoptedStream};
-use crate::app::App;
+use crate::apps::Answered;
 use crate::delivery::{ChannelId, Delivery, Full, Outlet, Seat};
 
 /// Deliveries that may wait.
@@ -28,7 +28,7 @@ pub(super) enum Errand {
     /// The same, for an event stream.
     AdoptStream(Box<AdoptedStream>),
     /// The application that a socket's key stands for, if there is one.
-    App { seat: Seat, app: Option<Arc<App>> },
+    App { seat: Seat, app: Answered },
     /// Close all sockets within this time, then end.
     Drain(Duration),
 }
@@ -52,7 +52,7 @@ impl Losses {
                 self.channels.insert(channel);
             }
             Delivery::Seats { seats, .. } => self.seats.extend(seats),
-            Delivery::Close { .. } => {}
+            Delivery::App { .. } | Delivery::Close { .. } => {}
         }
         if self.channels.len() + self.seats.len() > LOSSES {
             *self = Self { everybody: true, ..Self::default() };
@@ -151,13 +151,13 @@ impl Outlet for Inbox {
             Delivery::Channel { message, .. } | Delivery::Seats { message, .. } => {
                 message.frame().len()
             }
-            Delivery::Close { .. } => 0,
+            Delivery::App { .. } | Delivery::Close { .. } => 0,
         };
         let mut contents = self.lock();
         if contents.ended {
             return Ok(());
         }
-        let counted = !matches!(delivery, Delivery::Close { .. });
+        let counted = !matches!(delivery, Delivery::App { .. } | Delivery::Close { .. });
         if counted && (contents.deliveries.len() >= DELIVERIES || contents.weight + weight > WEIGHT)
         {
             contents.losses.add(delivery);

@@ -118,7 +118,7 @@ async fn carry(batch: Batch, apps: Arc<dyn Apps>, carrier: Arc<dyn Carrier>) -> 
         });
         apps.ask(AppRef::Id(&batch.app), answer);
         // An application that nobody knows at the moment may be known again.
-        let Ok(Some(app)) = receiver.await else { return Outcome::Failed };
+        let Ok(Ok(Some(app))) = receiver.await else { return Outcome::Failed };
         let signature = auth::sign(&app.secret, batch.body.as_bytes());
         carrier.carry(Delivery { app, target: batch.target, body: batch.body, signature }).await
     });

@@ -295,7 +295,7 @@ impl Apps for Slowly {
         let known = app == AppRef::Key("key");
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
-            answer(known.then(|| Arc::new(App { ..super::kit::app() })));
+            answer(Ok(known.then(|| Arc::new(App { ..super::kit::app() }))));
         });
     }
 }

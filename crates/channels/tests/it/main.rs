@@ -6,6 +6,7 @@
 )]
 
 mod adoption;
+mod changes;
 mod closing;
 mod conversation;
 mod crowds;

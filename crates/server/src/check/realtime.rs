@@ -1,11 +1,13 @@
 //! Realtime: for which applications there would be channels, whether PHP publishes to them, and whether the system lets enough clients in.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
 use super::{Report, Topic};
-use crate::config::{Address, Auto, Environment, NamedApp, Settings};
+use crate::config::{Address, Auto, Environment, LookupTarget, NamedApp, Settings, WebhookTarget};
+use crate::plan::processors;
 use crate::realtime::{self, Broadcasting, Driver};
 
 /// Sockets that a small site has at its best time: below, the system's limits are told of.
@@ -20,14 +22,12 @@ pub(crate) fn look(
 ) {
     let broadcasting = Broadcasting::read(folder, environment);
     let apps = match realtime::of_served(settings, &broadcasting) {
-        Ok(apps) => apps,
+        Ok(Some(apps)) => apps,
+        Ok(None) => return missed(report, settings, &broadcasting),
         Err(failure) => return report.failure(Topic::Realtime, &failure),
     };
-    if apps.is_empty() {
-        return missed(report, settings, &broadcasting);
-    }
-    let ids: Vec<&str> = apps.iter().map(|named| &*named.app.id).collect();
-    report.fine(Topic::Realtime, format!("channels for {}", ids.join(", ")));
+    report.fine(Topic::Realtime, realtime::explain(settings, &apps));
+    lookup(report, settings);
     dotenv(report, settings, &broadcasting, &apps);
     limits(report);
 }
@@ -50,6 +50,22 @@ fn missed(report: &mut Report, settings: &Settings, broadcasting: &Broadcasting)
             "set REVERB_APP_ID, REVERB_APP_KEY and REVERB_APP_SECRET (or PUSHER_APP_ID and so on), or name an application with `--app`",
         ),
         None => {}
+    }
+}
+
+/// Whether PHP has time to say which applications there are.
+fn lookup(report: &mut Report, settings: &Settings) {
+    let Some(LookupTarget(WebhookTarget::Php(path))) = &settings.realtime.lookup else { return };
+    let workers = settings.php.workers.0.unwrap_or_else(processors);
+    if workers == NonZeroUsize::MIN {
+        report.warning(
+            Topic::Realtime,
+            format!(
+                "one worker answers all, {} too: a request that calls the HTTP API waits for a look-up that waits for it",
+                path.0
+            ),
+            "set `php.workers` to 2 or more",
+        );
     }
 }
 

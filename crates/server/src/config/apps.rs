@@ -88,6 +88,28 @@ impl Value for WebhookTarget {
     }
 }
 
+/// Who is asked for applications that the settings do not name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LookupTarget(pub WebhookTarget);
+
+impl fmt::Display for LookupTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Value for LookupTarget {
+    const PLACEHOLDER: &'static str = WebhookTarget::PLACEHOLDER;
+
+    fn expected() -> String {
+        "`php:/hearth/apps` for a path of the application served here, or a URL such as `https://example.com/apps`".into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        WebhookTarget::parse(raw, base).map(Self)
+    }
+}
+
 /// Who else has subscribers of the same channels.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum AdapterUrl {
@@ -356,6 +378,31 @@ impl Apps {
         app
     }
 
+    /// An application that somebody else told of, in the names of a table of the settings and `id`, with what holds for all.
+    pub(crate) fn looked_up(
+        &self,
+        pairs: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<NamedApp, Wrong> {
+        let mut table = Table { id: String::new(), pairs: Vec::new() };
+        let mut values = Vec::new();
+        for (name, value) in pairs {
+            if name == "id" {
+                table.id = value;
+            } else {
+                values.push((key(&name)?, value));
+            }
+        }
+        if table.id == ALL {
+            table.id.clear();
+        }
+        for (key, value) in values {
+            table.pairs.push((key, checked(&table.id, key, value)?));
+        }
+        let app = self.resolve(&table);
+        check_whole(&app.app)?;
+        Ok(app)
+    }
+
     fn resolve(&self, table: &Table) -> NamedApp {
         let mut app = NamedApp::new(&table.id, "", "");
         self.apply_all(&mut app);
@@ -400,13 +447,7 @@ impl Apps {
     fn check(&self) -> Result<(), Wrong> {
         let apps = self.resolved();
         for (at, NamedApp { app, .. }) in apps.iter().enumerate() {
-            let lacks = |what| Err(Wrong(format!("application `{}` without `{what}`", app.id)));
-            if app.key.is_empty() {
-                return lacks("key");
-            }
-            if app.secret.expose().is_empty() {
-                return lacks("secret");
-            }
+            check_whole(app)?;
             if let Some(twin) = apps.iter().take(at).find(|other| other.app.key == app.key) {
                 return Err(Wrong(format!(
                     "the key of `{}` twice, for `{}` too",
@@ -415,6 +456,29 @@ impl Apps {
             }
         }
         Ok(())
+    }
+}
+
+/// It has an id, a key and a secret.
+fn check_whole(app: &App) -> Result<(), Wrong> {
+    let parts = [("id", &*app.id), ("key", &*app.key), ("secret", app.secret.expose())];
+    match parts.iter().find(|(_, part)| part.is_empty()) {
+        Some((what, _)) => Err(Wrong(format!("application `{}` without `{what}`", app.id))),
+        None => Ok(()),
+    }
+}
+
+/// A value that an application of this id takes.
+fn checked(id: &str, key: &'static AppKey, value: String) -> Result<Raw, Wrong> {
+    let raw = Raw::Text(value);
+    match (key.set)(&mut NamedApp::new(id, "", ""), &raw) {
+        Ok(()) => Ok(raw),
+        Err(wrong) => Err(Wrong(format!(
+            "`{}` of `{id}`: {} where it takes {}",
+            key.name,
+            wrong.0,
+            (key.expected)()
+        ))),
     }
 }
 
@@ -461,15 +525,7 @@ impl Value for Apps {
                         Wrong(format!("`{path}` outside the table of an application"))
                     })?;
                     let key = key(name)?;
-                    let raw = Raw::Text(value.clone());
-                    (key.set)(&mut NamedApp::new(id, "", ""), &raw).map_err(|wrong| {
-                        Wrong(format!(
-                            "`{name}` of `{id}`: {} where it takes {}",
-                            wrong.0,
-                            (key.expected)()
-                        ))
-                    })?;
-                    apps.set(id, key, raw);
+                    apps.set(id, key, checked(id, key, value.clone())?);
                 }
             }
         }

@@ -13,9 +13,9 @@ use egress::Network;
 use front_http::{AccessLogFormat, Cidr};
 use pool::{ByteSize, Model};
 
-use super::apps::{AdapterUrl, Apps, WebhookTarget};
+use super::apps::{AdapterUrl, Apps, LookupTarget, WebhookTarget};
 use super::value::{
-    Account, Address, Auto, Group, LogFormat, OriginUrl, Pairs, PhpVersion, UrlPath, Value,
+    Account, Address, Auto, Group, LogFormat, OriginUrl, Pairs, PhpVersion, Token, UrlPath, Value,
 };
 use super::{ConfigError, Sources};
 
@@ -281,13 +281,27 @@ settings! {
     realtime: Realtime {
         /// Have channels in `hearth serve`. `auto`: where there is an application to have them for.
         ///
-        /// That is one of `realtime.apps`, or the one of a Laravel `.env` whose `BROADCAST_CONNECTION` (or `BROADCAST_DRIVER`) is `reverb`,
+        /// That is one of `realtime.apps`, any that `realtime.lookup` may know, or the one of a Laravel `.env` whose `BROADCAST_CONNECTION` (or `BROADCAST_DRIVER`) is `reverb`,
         /// `hearth`, or `pusher` with a `PUSHER_HOST`: `REVERB_APP_ID`, `_KEY`, `_SECRET`, or `PUSHER_APP_ID` and so on.
         enabled: Auto<bool> = "auto";
         /// Applications: their id, key and secret. `hearth.toml` has them as tables `[realtime.apps.ID]`, with the keys listed below.
         ///
         /// `hearth_publish()` publishes to the first one; with none, the one of `.env`. A table `[realtime.apps."*"]` holds for all.
         apps: Apps = "", flag "app";
+        /// Who is asked for applications that are not named here: `php:/path` for a path of the application served here, or a URL.
+        ///
+        /// It is a GET with `?key=` (a client comes) or `?id=` (a call of the HTTP API) and `Authorization: Bearer` with the token. The answer is
+        /// JSON with `id`, `key`, `secret` and any other key of an application's table, or `null` where there is none (docs/guide/realtime.md).
+        lookup: Option<LookupTarget> = "off", flag "lookup";
+        /// The token that calls to `realtime.lookup` carry. A URL needs one. `auto`: drawn at each start, and given to PHP in its environment.
+        lookup_token: Auto<Token> = "auto";
+        /// How long an answer holds. Applications in use are then asked for in the background, and sockets of those that have changed go by what
+        /// is said now; those of applications that are gone are closed with 4001.
+        lookup_age: Duration = "1m";
+        /// How long it holds that there is no such application.
+        lookup_absence_age: Duration = "10s";
+        /// How long an answer may take. Clients that cannot be told are closed with 4100, which has them come back in a while; calls get 503.
+        lookup_timeout: Duration = "5s";
         /// Where webhooks go that tell of channels and members, for applications that name no other place.
         webhook: Vec<WebhookTarget> = "", flag "webhook";
         /// The folder where webhooks are kept until they are delivered, over a restart too; each server has its own. `off`: in memory only.

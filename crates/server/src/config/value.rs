@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use egress::{Network, Scheme};
 use front_http::{AccessLogFormat, Cidr};
+use http::HeaderValue;
 use http::uri::PathAndQuery;
 use pool::{ByteSize, Model};
 
@@ -593,6 +594,56 @@ impl Value for UrlPath {
         let text = raw.text()?;
         let path = text.starts_with('/').then(|| text.parse().ok()).flatten();
         path.map(Self).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// What one side knows the other by.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(String);
+
+impl Token {
+    /// One that nobody guesses: 128 bits, in digits.
+    pub(crate) fn draw() -> Self {
+        let mut bytes = [0; 16];
+        let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        assert_eq!(drawn, Ok(bytes.len()), "getrandom(2) has no error for so few bytes");
+        Self(format!("{:032x}", u128::from_ne_bytes(bytes)))
+    }
+
+    /// For those who are to know it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// The value of `Authorization` (RFC 6750, 2.1).
+    pub(crate) fn bearer(&self) -> HeaderValue {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0))
+            .expect("it was looked at when it was read");
+        value.set_sensitive(true);
+        value
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Value for Token {
+    const PLACEHOLDER: &'static str = "TOKEN";
+
+    fn expected() -> String {
+        "at least 16 characters that a header field can hold, without spaces".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            // Not quoted back.
+            return Err(Wrong("another text".into()));
+        }
+        Ok(Self(text.to_owned()))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Own, Realtime, apps};
 use crate::admin::{Serving, State};
-use crate::config::{self, Address, Environment, Raw, Settings};
+use crate::config::{self, Address, Environment, LookupTarget, Raw, Settings, WebhookTarget};
 use crate::failure::Failure;
 use crate::process;
 use crate::{front, log, notify};
@@ -46,6 +46,9 @@ async fn serve_and_drain(
 ) -> Result<(), Failure> {
     let broadcasting = apps::Broadcasting::read(&environment.current_dir, environment);
     let named = apps::alone(settings, &broadcasting)?;
+    if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup {
+        return Err(apps::no_php());
+    }
     let tls = settings.http.tls_cert.is_some();
     let mut front = Front::bind(front::options_alone(settings), Nothing)
         .await
@@ -70,8 +73,7 @@ async fn serve_and_drain(
             settings.http.listen.iter().filter(|address| matches!(address, Address::Unix(_)));
         listeners.extend(unix.map(ToString::to_string));
     }
-    let ids: Vec<&str> = named.iter().map(|named| &*named.app.id).collect();
-    let explanation = format!("channels for {}", ids.join(", "));
+    let explanation = apps::explain(settings, &named);
     log::say(&explanation);
     state.ready(Serving {
         pool: None,

@@ -167,21 +167,33 @@ impl Broadcasting {
     }
 }
 
-/// The applications that `hearth serve` has channels for; none: there is no realtime.
+/// The applications that `hearth serve` has channels for, beside those that are looked up; none at all: there is no realtime.
 pub(crate) fn of_served(
     settings: &Settings,
     broadcasting: &Broadcasting,
-) -> Result<Vec<NamedApp>, Failure> {
+) -> Result<Option<Vec<NamedApp>>, Failure> {
     let of_env = match settings.realtime.enabled {
-        Auto(Some(false)) => return Ok(Vec::new()),
+        Auto(Some(false)) => return Ok(None),
         Auto(Some(true)) => broadcasting.apps.first(),
         Auto(None) => broadcasting.wanted(),
     };
     let apps = joined(settings, of_env);
-    if apps.is_empty() && settings.realtime.enabled == Auto(Some(true)) {
+    if apps.is_empty()
+        && settings.realtime.lookup.is_none()
+        && settings.realtime.enabled == Auto(Some(true))
+    {
         return Err(none());
     }
-    Ok(apps)
+    Ok((!apps.is_empty() || settings.realtime.lookup.is_some()).then_some(apps))
+}
+
+/// For which applications there are channels, in words.
+pub(crate) fn explain(settings: &Settings, named: &[NamedApp]) -> String {
+    let mut whose: Vec<String> = named.iter().map(|named| named.app.id.to_string()).collect();
+    if let Some(target) = &settings.realtime.lookup {
+        whose.push(format!("those that {target} knows"));
+    }
+    format!("channels for {}", whose.join(", "))
 }
 
 /// Those of `hearth channels`: at least one.
@@ -190,7 +202,7 @@ pub(crate) fn alone(
     broadcasting: &Broadcasting,
 ) -> Result<Vec<NamedApp>, Failure> {
     let apps = joined(settings, &broadcasting.apps);
-    if apps.is_empty() { Err(none()) } else { Ok(apps) }
+    if apps.is_empty() && settings.realtime.lookup.is_none() { Err(none()) } else { Ok(apps) }
 }
 
 fn joined<'a>(settings: &Settings, of_env: impl IntoIterator<Item = &'a OfEnv>) -> Vec<NamedApp> {
@@ -208,10 +220,18 @@ fn joined<'a>(settings: &Settings, of_env: impl IntoIterator<Item = &'a OfEnv>) 
     apps
 }
 
+/// The settings have PHP asked, and there is none.
+pub(crate) fn no_php() -> Failure {
+    Failure::misused(
+        "`realtime.lookup` is a path of PHP, and no PHP runs here",
+        "name a URL, with a `realtime.lookup_token`; or let `hearth serve` have the channels",
+    )
+}
+
 fn none() -> Failure {
     Failure::misused(
         "there is no application to have channels for",
-        "name one with `--app ID:KEY:SECRET`, in hearth.toml (`[realtime.apps.ID]`), or with REVERB_APP_ID, REVERB_APP_KEY and \
+        "name one with `--app ID:KEY:SECRET`, or who knows them with `--lookup`, in hearth.toml (`[realtime.apps.ID]`), or with REVERB_APP_ID, REVERB_APP_KEY and \
          REVERB_APP_SECRET in .env",
     )
 }

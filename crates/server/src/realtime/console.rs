@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use channels::{
-    App, AppRef, Apps as _, Author, ChannelId, ChannelName, Delivery, Found, Full as InboxFull,
-    Outlet, Publication, Subscription, auth, hub, json,
+    App, AppRef, Author, ChannelId, ChannelName, Delivery, Found, Full as InboxFull, Outlet,
+    Publication, Subscription, auth, hub, json,
 };
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderMap};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -142,6 +142,7 @@ fn send(realtime: &Realtime, wish: &Wish) -> Result<(), String> {
 }
 
 fn app(realtime: &Realtime, id: &str) -> Option<Arc<App>> {
+    // What the page offers is known.
     match realtime.apps.find(AppRef::Id(id)) {
         Found::App(app) => Some(app),
         Found::None | Found::Unknown => None,
@@ -154,7 +155,7 @@ fn events(query: &str, realtime: &Arc<Realtime>) -> Response<AnswerBody> {
         let mut parameters = auth::parameters(query);
         parameters.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
     };
-    let first = || realtime.apps.all().first().map(Arc::clone);
+    let first = || realtime.all().into_iter().next();
     let Some(app) = parameter("app").map_or_else(first, |id| app(realtime, &id)) else {
         return text(StatusCode::NOT_FOUND, "there is no such application\n");
     };
@@ -277,6 +278,16 @@ struct Feed {
 }
 
 impl Feed {
+    /// Ids of all applications, the one that is shown among them, even when it has been forgotten meanwhile.
+    fn apps(&self) -> Vec<String> {
+        let mut apps: Vec<String> =
+            self.realtime.all().iter().map(|app| app.id.to_string()).collect();
+        if !apps.iter().any(|id| **id == *self.app.id) {
+            apps.push(self.app.id.to_string());
+        }
+        apps
+    }
+
     fn state(&self) -> State {
         let registry = self.realtime.channels.registry();
         let mut channels: Vec<Channel> = registry
@@ -295,7 +306,7 @@ impl Feed {
         let members = watched.as_ref().map(|name| registry.members(&self.app, name, hub::now()));
         let counters = self.realtime.channels.statistics().of(&self.app.id);
         State {
-            apps: self.realtime.apps.all().iter().map(|app| app.id.to_string()).collect(),
+            apps: self.apps(),
             app: self.app.id.to_string(),
             connections: counters.connections.get(),
             subscriptions: counters.subscriptions.get(),

@@ -1,6 +1,7 @@
 //! What realtime does, for `/status` and `/metrics`.
 
 use channels::hub::{Figures, Reason};
+use channels::lookup::Lookup;
 use channels::{Counters, Number};
 use serde::Serialize;
 
@@ -13,7 +14,33 @@ pub(crate) struct Status {
     channels: usize,
     /// Other nodes; none without an adapter.
     nodes: Option<u64>,
+    /// Look-ups of applications; none where nobody is asked.
+    lookup: Option<Looked>,
     applications: Vec<Application>,
+}
+
+#[derive(Debug, Serialize)]
+struct Looked {
+    known: usize,
+    waiting: usize,
+    found: u64,
+    absent: u64,
+    failed: u64,
+    changed: u64,
+}
+
+impl Looked {
+    fn at(lookup: &Lookup) -> Self {
+        let figures = lookup.figures();
+        Self {
+            known: lookup.known(),
+            waiting: lookup.waiting(),
+            found: figures.found.get(),
+            absent: figures.absent.get(),
+            failed: figures.failed.get(),
+            changed: figures.changed.get(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -48,6 +75,7 @@ impl Realtime {
             sockets: self.hub.figures().sockets,
             channels: self.channels.registry().len(),
             nodes: self.nodes().map(|report| report.nodes),
+            lookup: self.lookup.as_deref().map(Looked::at),
             applications,
         }
     }
@@ -165,6 +193,22 @@ pub(crate) fn describe_metrics() {
         "hearth_channels_packets_missed_total",
         "Packets of other nodes that were lost on the way"
     );
+    metrics::describe_gauge!(
+        "hearth_channels_lookup_known",
+        "Looked-up applications that are known now"
+    );
+    metrics::describe_gauge!(
+        "hearth_channels_lookup_waiting",
+        "Keys and ids of applications that are being asked for"
+    );
+    metrics::describe_counter!(
+        "hearth_channels_lookups_total",
+        "Applications asked for, by what came of it: `found`, `absent`, `failed`"
+    );
+    metrics::describe_counter!(
+        "hearth_channels_lookup_changes_total",
+        "Looked-up applications that were different, or gone, when they were asked for again"
+    );
     metrics::describe_gauge!("hearth_channels_sockets", "Sockets of realtime there are now");
     metrics::describe_gauge!(
         "hearth_channels",
@@ -196,6 +240,17 @@ pub(crate) fn set_metrics(realtime: &Realtime) {
         metrics::gauge!("hearth_channels_broker_connected")
             .set(f64::from(u8::from(report.connected)));
         metrics::counter!("hearth_channels_packets_missed_total").absolute(report.missed);
+    }
+    if let Some(looked) = realtime.lookup.as_deref().map(Looked::at) {
+        metrics::gauge!("hearth_channels_lookup_known").set(looked.known as f64);
+        metrics::gauge!("hearth_channels_lookup_waiting").set(looked.waiting as f64);
+        let outcomes =
+            [("found", looked.found), ("absent", looked.absent), ("failed", looked.failed)];
+        for (outcome, count) in outcomes {
+            metrics::counter!("hearth_channels_lookups_total", "outcome" => outcome)
+                .absolute(count);
+        }
+        metrics::counter!("hearth_channels_lookup_changes_total").absolute(looked.changed);
     }
     for (name, _, value) in HUB_COUNTERS {
         metrics::counter!(*name).absolute(value(&figures));

@@ -21,6 +21,7 @@ mod intercepted;
 mod isolation;
 mod isolation_effects;
 mod isolation_suite;
+mod lookup;
 mod losses;
 mod models;
 mod operations;

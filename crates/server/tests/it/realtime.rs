@@ -23,11 +23,11 @@ try {
 }";
 
 /// A client of channels.
-struct Client(WebSocket<TcpStream>);
+pub(crate) struct Client(WebSocket<TcpStream>);
 
 impl Client {
     /// Opens a WebSocket. The first message is `connection_established`, or an error.
-    fn open(hearth: &Hearth, key: &str) -> Self {
+    pub(crate) fn open(hearth: &Hearth, key: &str) -> Self {
         let request = format!("ws://{}/app/{key}?protocol=7", hearth.address);
         let stream = TcpStream::connect(hearth.address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -37,12 +37,12 @@ impl Client {
         Self(socket)
     }
 
-    fn send(&mut self, message: &Value) {
+    pub(crate) fn send(&mut self, message: &Value) {
         self.0.send(Message::text(message.to_string())).unwrap();
     }
 
     /// The next message; its data as JSON.
-    fn next(&mut self) -> (String, Value) {
+    pub(crate) fn next(&mut self) -> (String, Value) {
         let Message::Text(text) = self.0.read().unwrap() else { panic!("no text") };
         let message: Value = serde_json::from_str(&text).unwrap();
         let data = match &message["data"] {
@@ -63,7 +63,7 @@ impl Client {
     }
 
     /// The code it is closed with.
-    fn closed(&mut self) -> u16 {
+    pub(crate) fn closed(&mut self) -> u16 {
         loop {
             match self.0.read().unwrap() {
                 Message::Close(Some(frame)) => return frame.code.into(),

@@ -11,7 +11,7 @@ use super::super::inbox::Errand;
 use super::super::queue::{Form, Overflow};
 use super::EventLoop;
 use crate::app::App;
-use crate::apps::{AppRef, Found};
+use crate::apps::{Answered, AppRef, Found, Unavailable};
 use crate::close::Close;
 use crate::delivery::Seat;
 use crate::hello::{Hello, Target};
@@ -114,25 +114,23 @@ impl EventLoop {
     }
 
     /// The application that was asked for.
-    pub(super) fn found(
-        &mut self,
-        seat: Seat,
-        connection: &mut Connection,
-        app: Option<Arc<App>>,
-    ) -> Fate {
+    pub(super) fn found(&mut self, seat: Seat, connection: &mut Connection, app: Answered) -> Fate {
         let Stage::Asking(asking) = &mut connection.stage else { return Fate::Stays };
         let (origin, mut read) = (asking.origin.take(), std::mem::take(&mut asking.read));
+        let app = app
+            .map_err(|Unavailable| Close::LOOK_UP_FAILED)
+            .and_then(|app| app.ok_or(Close::NO_SUCH_APP));
         if let Some((wanted, answered)) = asking.stream.take() {
             let origin = origin.as_deref();
             match app {
-                Some(app) => self.open_stream(seat, connection, app, &wanted, origin, answered),
-                None => self.refuse_stream(connection, Close::NO_SUCH_APP, origin, answered),
+                Ok(app) => self.open_stream(seat, connection, app, &wanted, origin, answered),
+                Err(close) => self.refuse_stream(connection, close, origin, answered),
             }
             return Fate::Stays;
         }
         match app {
-            Some(app) => self.open(seat, connection, app, origin.as_deref()),
-            None => self.refuse(connection, Close::NO_SUCH_APP, Reason::Refused),
+            Ok(app) => self.open(seat, connection, app, origin.as_deref()),
+            Err(close) => self.refuse(connection, close, Reason::Refused),
         }
         self.hear(seat, connection, &mut read)
     }
@@ -325,11 +323,10 @@ impl EventLoop {
             Stage::Request(_) => Fate::Ends(Reason::HandshakeTimeout),
             Stage::Closing { reason, .. } => Fate::Ends(*reason),
             Stage::Asking(asking) => {
+                let close = Close::LOOK_UP_FAILED;
                 match asking.stream.take() {
-                    Some((_, answered)) => {
-                        self.refuse_stream(connection, Close::OVER_CAPACITY, None, answered);
-                    }
-                    None => self.refuse(connection, Close::OVER_CAPACITY, Reason::Refused),
+                    Some((_, answered)) => self.refuse_stream(connection, close, None, answered),
+                    None => self.refuse(connection, close, Reason::Refused),
                 }
                 Fate::Stays
             }

@@ -5,7 +5,7 @@ use super::super::figures::Reason;
 use super::super::inbox::Losses;
 use super::super::queue::{Flushed, Manner, Moved};
 use super::super::transport::Transport;
-use super::{EventLoop, mark, token};
+use super::{EventLoop, Renewal, mark, token};
 use crate::close::Close;
 use crate::delivery::{ChannelId, Delivery, Offset, Seat};
 use crate::encoded::Encoded;
@@ -42,6 +42,10 @@ impl EventLoop {
                     self.give_channel(channel, offset, &message, except)
                 }
                 Delivery::Seats { seats, message } => self.give_seats(&seats, &message),
+                Delivery::App { id, app } => {
+                    self.renewals.push_back(Renewal { id, app, slot: 0 });
+                    1
+                }
                 Delivery::Close { seat, code, reason } => {
                     self.with(seat, |this, _, connection| {
                         if matches!(connection.stage, Stage::Open(_)) {

@@ -1,0 +1,42 @@
+<?php
+
+/** Answers Hearth when it asks for an application (`realtime.lookup`), and nobody else: the answer holds a secret. */
+
+declare(strict_types=1);
+
+namespace Hearth\Realtime;
+
+final class LookUp
+{
+    /** What Hearth gives its own PHP processes, and what the setting is called in the environment. */
+    private const VARIABLE = 'HEARTH_REALTIME_LOOKUP_TOKEN';
+
+    /** @param ?string $token `realtime.lookup_token`; where Hearth runs this process, it has given it its own, and that one counts */
+    public function __construct(private readonly Applications $applications, #[\SensitiveParameter] private readonly ?string $token = null)
+    {
+    }
+
+    /**
+     * The answer: its status, and its body, which is `application/json`.
+     *
+     * @param array<string, mixed> $query of the request, as $_GET
+     * @param string $authorization the request's header field
+     * @return array{int, string}
+     */
+    public function answer(array $query, string $authorization): array
+    {
+        $token = getenv(self::VARIABLE) ?: (string) $this->token;
+        if ($token === '' || !hash_equals("Bearer {$token}", $authorization)) {
+            return [403, '{"error":"only Hearth is told"}'];
+        }
+        [$key, $id] = [$query['key'] ?? null, $query['id'] ?? null];
+        if (is_string($key)) {
+            $application = $this->applications->withKey($key);
+        } elseif (is_string($id)) {
+            $application = $this->applications->withId($id);
+        } else {
+            return [400, '{"error":"say which: ?key= or ?id="}'];
+        }
+        return [200, json_encode($application, JSON_THROW_ON_ERROR)];
+    }
+}
