@@ -18,6 +18,8 @@ from .closed_loop import target
 from .processes import LOAD_CORES, cpu_seconds
 
 LONGEST = 300
+# k6 needs minutes to set its clients up before the first one connects, if there are many.
+LONGEST_OF_K6 = 900
 
 
 def generator() -> Path:
@@ -41,18 +43,19 @@ class Scenario:
     runs: dict[str, list[dict]] = field(default_factory=dict)
 
 
+def generated(*arguments: str) -> dict:
+    """The load generator's report."""
+    done = _on_the_other_core([str(generator()), "--app", ":".join(APP), *arguments])
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip()[-600:] or f"the generator ended with {done.returncode}")
+    return json.loads(done.stdout)
+
+
 def loaded(*arguments: str) -> Callable[[ChannelServer], dict]:
     """A run of the load generator with these arguments; its report."""
 
     def run(server: ChannelServer) -> dict:
-        def load(address: str, pid: int) -> dict:
-            command = [str(generator()), "--to", address, "--app", ":".join(APP), "--pid", str(pid), *arguments]
-            done = _on_the_other_core(command)
-            if done.returncode != 0:
-                raise RuntimeError(done.stderr.strip()[-600:] or f"the generator ended with {done.returncode}")
-            return json.loads(done.stdout)
-
-        return _with(server, load)
+        return _with(server, lambda address, pid: generated("--to", address, "--pid", str(pid), *arguments))
 
     return run
 
@@ -67,12 +70,13 @@ def with_k6(script: Path, **settings: object) -> Callable[[ChannelServer], dict]
                 given = {"ADDRESS": address, "APP_KEY": APP[1], "APP_SECRET": APP[2], **settings}
                 pairs = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
                 done = _on_the_other_core([k6(), "run", "--quiet", "--no-usage-report", "--summary-export", summary.name, *pairs, str(script)],
-                                          os.sched_getaffinity(0))
+                                          os.sched_getaffinity(0), LONGEST_OF_K6)
                 written = Path(summary.name).read_text()
             if not written:
                 raise RuntimeError(done.stderr.strip()[-600:] or f"k6 ended with {done.returncode}")
             status = Path(f"/proc/{pid}/status").read_text()
-            highest = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+            # A process that has ended has none.
+            highest = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
             return {"metrics": json.loads(written)["metrics"], "cpu_s": cpu_seconds([pid]) - before, "highest": highest}
 
         return _with(server, load)
@@ -80,18 +84,22 @@ def with_k6(script: Path, **settings: object) -> Callable[[ChannelServer], dict]
     return run
 
 
-def _on_the_other_core(command: list[str], cores: object = LOAD_CORES) -> subprocess.CompletedProcess:
+def _on_the_other_core(command: list[str], cores: object = LOAD_CORES, longest: float = LONGEST) -> subprocess.CompletedProcess:
     pinned = ["taskset", "--cpu-list", ",".join(map(str, sorted(cores))), *command]
-    return subprocess.run(pinned, capture_output=True, text=True, check=False, timeout=LONGEST)
+    return subprocess.run(pinned, capture_output=True, text=True, check=False, timeout=longest)
 
 
 def _with(server: ChannelServer, load: Callable[[str, int], dict]) -> dict:
     with tempfile.TemporaryDirectory(prefix="hearth-bench-") as folder:
         started, address = server.start(Path(folder))
         try:
-            return load(address, started.main)
+            report = load(address, started.main)
+            ended = started.started[-1].poll()
         finally:
             started.stop()
+        if ended is not None:
+            raise RuntimeError(f"{server.name} ended with {ended} under load: {started.log.read_text(errors='replace')[-600:]}")
+        return report
 
 
 def measure(scenarios: list[Scenario], servers: list[ChannelServer], rounds: int, say: Callable[[str], None],

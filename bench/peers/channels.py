@@ -48,14 +48,15 @@ def find() -> tuple[list[ChannelServer], list[Missing]]:
 def _hearth() -> ChannelServer | Missing:
     if not program().exists():
         return Missing("Hearth", f"{program()} is not built: make build")
-    return ChannelServer("Hearth", _start_hearth, first_line([str(program()), "--version"]))
+    return ChannelServer("Hearth", start_hearth, first_line([str(program()), "--version"]))
 
 
-def _start_hearth(folder: Path) -> tuple[Server, str]:
+def start_hearth(folder: Path, before: list[str] | None = None) -> tuple[Server, str]:
+    """`hearth channels` and its address. `before`: lines of hearth.toml above those of the application."""
     identity, key, secret = APP
     # Ten client events a second for each connection is Pusher's limit; no peer has one, and senders here are few.
     settings = {"key": key, "secret": secret, "client_event_rate": 1_000_000}
-    lines = [f'[realtime.apps."{identity}"]', *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
+    lines = [*(before or []), f'[realtime.apps."{identity}"]', *(f"{name} = {json.dumps(value)}" for name, value in settings.items())]
     (folder / "hearth.toml").write_text("\n".join(lines) + "\n")
     server = Server("Hearth", "", folder / "output.log")
     server.run([str(program()), "channels", "--config", str(folder / "hearth.toml"), "--listen", "127.0.0.1:0", "--log-level", "warn"])
