@@ -39,7 +39,7 @@ enum {
 };
 
 struct connection {
-    int fd; /* -1: free */
+    int fd; /* 0: free */
     bool kept, awaited;
     uint64_t device, inode; /* of the socket: a number alone may be another connection by now */
     uint64_t server;        /* which one, for the guard */
@@ -59,6 +59,7 @@ static struct databases {
     uint64_t sent_at;           /* of the resets under way; nanoseconds */
     uint64_t resets, reset_ns, goodbyes;
     size_t kept;
+    size_t used; /* places of `list` that ever were: the others' pages are not touched */
     uint8_t of_descriptor[TAP_DESCRIPTORS]; /* place in `list`, plus one */
     struct connection list[CONNECTIONS];
 } * db;
@@ -115,20 +116,20 @@ static void forget(struct connection *connection) {
     db->tap.followed[connection->fd] = false;
     db->kept -= connection->kept;
     connection->kept = connection->awaited = false;
-    connection->fd = -1;
+    connection->fd = 0;
 }
 
 static struct connection *free_place(void) {
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
-        if (connection->fd >= 0 && !connection->kept && !is_same(connection)) {
+        if (connection->fd != 0 && !connection->kept && !is_same(connection)) {
             forget(connection); /* closed since */
         }
-        if (connection->fd < 0) {
+        if (connection->fd == 0) {
             return connection;
         }
     }
-    return NULL;
+    return db->used < CONNECTIONS ? &db->list[db->used++] : NULL;
 }
 
 static void connecting(int fd) {
@@ -179,8 +180,8 @@ static void shared(int fd, const char *how) {
 }
 
 static void passed(void) {
-    for (size_t i = 0; i < CONNECTIONS; i++) {
-        if (db->list[i].fd >= 0 && db->list[i].kept) {
+    for (size_t i = 0; i < db->used; i++) {
+        if (db->list[i].fd != 0 && db->list[i].kept) {
             session_spoil(
                 &db->list[i].session, "the request passed descriptors to another process");
         }
@@ -190,8 +191,8 @@ static void passed(void) {
 /* In a child that PHP code has forked: the conversations are its parent's. */
 static void leave_to_parent(void) {
     tap_open(NULL);
-    for (size_t i = 0; i < CONNECTIONS; i++) {
-        if (db->list[i].fd >= 0 && db->list[i].kept) {
+    for (size_t i = 0; i < db->used; i++) {
+        if (db->list[i].fd != 0 && db->list[i].kept) {
             socket_cut(db->list[i].fd);
         }
     }
@@ -212,7 +213,7 @@ static void read_settings(void) {
     db->answer_ms = answer;
 }
 
-void databases_open(void) {
+void databases_open(bool keeps) {
     if (!tap_works()) {
         return;
     }
@@ -222,12 +223,12 @@ void databases_open(void) {
     uintptr_t start = ((uintptr_t)db->list + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
     uintptr_t end = ((uintptr_t)(db->list + CONNECTIONS) + PAGE) & ~(uintptr_t)(PAGE - 1);
     madvise((void *)(start - PAGE), end - start + PAGE, MADV_DONTDUMP);
-    /* pages that requests will use are there before the snapshot: no fault of theirs has to be explained */
-    memset(db->list, 0, 8 * sizeof *db->list);
-    for (size_t i = 0; i < CONNECTIONS; i++) {
-        db->list[i].fd = -1;
+    if (keeps) {
+        /* pages that requests will use are there before the snapshot: no fault of theirs has to be explained */
+        memset(db->list, 0, 8 * sizeof *db->list);
     }
     read_settings();
+    db->serves = !keeps;
     db->tap.connecting = connecting;
     db->tap.sent = sent;
     db->tap.received = received;
@@ -334,10 +335,10 @@ static _Noreturn void retire(struct connection *connection, const char *why) {
 
 /* Those that are kept end with a goodbye. */
 static _Noreturn void leave(const char *why) {
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         uint8_t goodbye[SESSION_GOODBYE];
         struct connection *connection = &db->list[i];
-        if (connection->fd >= 0 && connection->kept && is_same(connection)) {
+        if (connection->fd != 0 && connection->kept && is_same(connection)) {
             size_t len = session_write_goodbye(&connection->session, goodbye);
             write_all(connection->fd, goodbye, len);
         }
@@ -431,9 +432,9 @@ bool databases_keep(void) {
         return false;
     }
     bool all = true;
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
-        if (connection->fd < 0 || !is_same(connection) || !is_of_database(connection)) {
+        if (connection->fd == 0 || !is_same(connection) || !is_of_database(connection)) {
             continue;
         }
         const char *why = settle(connection);
@@ -447,12 +448,12 @@ bool databases_keep(void) {
 }
 
 void databases_settle(bool callbacks_worked) {
-    if (db == NULL) {
+    if (db == NULL || db->serves) {
         return;
     }
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
-        if (connection->fd < 0) {
+        if (connection->fd == 0) {
             continue;
         }
         if (!is_same(connection)) {
@@ -491,9 +492,9 @@ void databases_await(void) {
         return;
     }
     bool any = false;
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
-        if (connection->fd < 0 || !connection->awaited) {
+        if (connection->fd == 0 || !connection->awaited) {
             continue;
         }
         const char *why = finish_reset(connection);
@@ -513,9 +514,9 @@ void databases_await(void) {
 
 /* Asks the servers that have not been heard of for long. */
 static void ask_the_idle(uint64_t now) {
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
-        if (connection->fd < 0 || !connection->kept || now < connection->last_word + db->idle_ms) {
+        if (connection->fd == 0 || !connection->kept || now < connection->last_word + db->idle_ms) {
             continue;
         }
         const char *why = write_reset(connection);
@@ -550,9 +551,9 @@ void databases_wait(void) {
         struct connection *of[1 + KEPT];
         nfds_t count = 1;
         uint64_t due = earlier(db->ends_at, db->retry_at);
-        for (size_t i = 0; i < CONNECTIONS && count <= db->kept; i++) {
+        for (size_t i = 0; i < db->used && count <= db->kept; i++) {
             struct connection *connection = &db->list[i];
-            if (connection->fd >= 0 && connection->kept) {
+            if (connection->fd != 0 && connection->kept) {
                 of[count] = connection;
                 wait[count++] = (struct pollfd){.fd = connection->fd, .events = POLLIN | POLLRDHUP};
                 if (db->idle_ms > 0) {
@@ -592,9 +593,9 @@ void databases_end_request(void) {
     if (db == NULL) {
         return;
     }
-    for (size_t i = 0; i < CONNECTIONS; i++) {
+    for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
-        if (connection->fd < 0) {
+        if (connection->fd == 0) {
             continue;
         }
         if (!connection->kept) {

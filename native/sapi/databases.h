@@ -1,4 +1,4 @@
-/* Model S: connections to databases that stay open while the process is put back after each request.
+/* Connections to databases: kept open while a process is put back after each request (model S), taken leave of where it ends (D).
  *
  * A worker opens them in its callbacks of hearth_on_worker_start(). What their clients say meanwhile is learned. After each request that used
  * one, the server's session is put back as well (sessions/session.h): the reset is written before the memory is put back, its answer is read
@@ -18,8 +18,9 @@
 
 #include <stdbool.h>
 
-/* In a worker, before its start callbacks. Reads HEARTH_DATABASES: see databases.c. */
-void databases_open(void);
+/* In a process that will serve requests, before its start callbacks. Reads HEARTH_DATABASES: see databases.c. `keeps`: it will take a snapshot;
+ * otherwise connections are only taken leave of. */
+void databases_open(bool keeps);
 /* Whether all connections of databases that are open now will be kept. The callbacks run. False in other models. */
 bool databases_keep(void);
 /* The callbacks are over; the snapshot comes next. */

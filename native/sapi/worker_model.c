@@ -186,9 +186,7 @@ static bool end_boot(void) {
 static bool become_worker(void) {
     state = BOOTING;
     fork_workers();
-    if (options->model == MODEL_SNAPSHOT) {
-        databases_open();
-    }
+    databases_open(options->model == MODEL_SNAPSHOT);
     bool worked = run_start_callbacks();
     if (EG(exception) != NULL) {
         return false;
@@ -203,12 +201,19 @@ static bool become_worker(void) {
     return true;
 }
 
+/* D and S: in the throwaway fork. */
+static _Noreturn void end_rehearsal(void) {
+    databases_end_request();
+    rehearsal_end();
+}
+
 /* C, D, S: what the request and the loop's code behind it have left outside the process's memory. */
 static void end_life(void) {
     request_leavings_clear();
     request_release();
     if (options->model == MODEL_FORK || channel_is_left()) {
         if (!channel_is_left()) {
+            databases_end_request();
             prefault_learn();
         }
         fflush(NULL);
@@ -314,6 +319,9 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     if (!is_worker) {
         if (options->rehearse && warm_ups_left > 0 && !rehearses) {
             rehearses = rehearsal_begin();
+            if (rehearses) {
+                databases_open(false);
+            }
             warm_ups_left = rehearses ? warm_ups_left : 0;
             channel_replay(warm_up_frames, warm_up_len);
         }
@@ -321,7 +329,7 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
             return serve_warm_up(fci, fcc);
         }
         if (rehearses) {
-            rehearsal_end();
+            end_rehearsal();
         }
         if (!become_worker()) {
             return false;
@@ -384,7 +392,7 @@ static void run_script(const char *script) {
         end_script_of_fork();
     }
     if (rehearses) {
-        rehearsal_end();
+        end_rehearsal();
     }
     boot_state_release();
     if (request_present()) {
