@@ -11,6 +11,7 @@ enum {
     FIRST_PAUSE_MS = 30 * 1000,
     FIRST_RETRY_MS = 2 * 1000,
     DOUBLINGS = 5,
+    RETRY_DOUBLINGS = 8,
 };
 
 static struct guard {
@@ -27,8 +28,8 @@ void databases_guard_open(void) {
     guard = page == MAP_FAILED ? NULL : page;
 }
 
-static uint64_t doubled(uint64_t first, uint32_t times) {
-    return first << (times < DOUBLINGS ? times : DOUBLINGS);
+static uint64_t doubled(uint64_t first, uint32_t times, uint32_t most) {
+    return first << (times < most ? times : most);
 }
 
 void databases_guard_failed(uint64_t server, uint64_t now) {
@@ -38,7 +39,7 @@ void databases_guard_failed(uint64_t server, uint64_t now) {
     size_t at = server % SERVERS;
     if (atomic_fetch_add(&guard->servers[at].failures, 1) + 1 >= IN_A_ROW) {
         uint32_t pauses = atomic_fetch_add(&guard->servers[at].pauses, 1);
-        atomic_store(&guard->servers[at].until, now + doubled(FIRST_PAUSE_MS, pauses));
+        atomic_store(&guard->servers[at].until, now + doubled(FIRST_PAUSE_MS, pauses, DOUBLINGS));
         /* one more failure after the pause is enough for the next */
         atomic_store(&guard->servers[at].failures, IN_A_ROW - 1);
     }
@@ -59,7 +60,7 @@ uint64_t databases_guard_until(uint64_t server, uint64_t now) {
 
 uint64_t databases_guard_start_failed(uint64_t now) {
     uint32_t failures = guard != NULL ? atomic_fetch_add(&guard->start_failures, 1) : 0;
-    return now + doubled(FIRST_RETRY_MS, failures);
+    return now + doubled(FIRST_RETRY_MS, failures, RETRY_DOUBLINGS);
 }
 
 void databases_guard_started(void) {

@@ -185,8 +185,9 @@ fn own_files(
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
         let script = match ours {
             Some((name, text)) => {
-                let (included, its_text) = INCLUDED_BY_WORKERS;
-                run_dir.write(included, its_text)?;
+                for (included, its_text) in INCLUDED_BY_WORKERS {
+                    run_dir.write(included, its_text)?;
+                }
                 Some(run_dir.write(name, text)?)
             }
             None => None,

@@ -55,6 +55,11 @@ impl Database {
         database
     }
 
+    /// Which it is.
+    pub fn kind(&self) -> DatabaseKind {
+        self.kind
+    }
+
     /// What a client connects to: the socket, of PostgreSQL its folder.
     pub fn address(&self) -> PathBuf {
         match self.kind {

@@ -125,9 +125,12 @@ impl Shop {
     }
 }
 
-/// The databases' extensions may lie in a folder of whoever runs the tests.
 fn serve(site: &Site) -> Serve {
-    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    with_extensions(Serve::new(site.path().join("worker.php"))).args(&["--model", "snapshot"])
+}
+
+/// The databases' extensions may lie in a folder of whoever runs the tests.
+fn with_extensions(serve: Serve) -> Serve {
     match std::env::var("PHP_INI_SCAN_DIR") {
         Ok(folders) => serve.set("PHP_INI_SCAN_DIR", &folders),
         Err(_) => serve,
@@ -342,5 +345,81 @@ fn connections_of_a_request_are_taken_leave_of() {
         let log = format!("{}\n{}", shop.database.log(), shop.hearth.log().text());
         assert!(!log.contains("Aborted connection"), "{log}");
         assert!(!log.contains("unexpected EOF"), "{log}");
+    }
+}
+
+/// Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis; what a page says of the connections it meets.
+fn laravel(site: &Site, database: &Database, redis: &Database) {
+    let address = database.address().display().to_string();
+    let driver = match database.kind() {
+        DatabaseKind::Postgres => {
+            format!("'driver' => 'pgsql', 'host' => '{address}', 'port' => 5432")
+        }
+        _ => format!("'driver' => 'mysql', 'unix_socket' => '{address}'"),
+    };
+    let redis = redis.address().display().to_string();
+    site.write(
+        "config/database.php",
+        &format!(
+            "<?php return ['default' => 'shop', 'connections' => ['shop' => [{driver}, 'database' => 'shop',\n\
+             'username' => 'visitor', 'password' => '{DATABASE_PASSWORD}', 'charset' => 'utf8', 'prefix' => '', 'strict' => true]],\n\
+             'redis' => ['client' => 'phpredis', 'default' =>\n\
+             ['host' => '{redis}', 'port' => 0, 'password' => '{DATABASE_PASSWORD}', 'database' => 3]]];"
+        ),
+    );
+    site.write(
+        "config/session.php",
+        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
+         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
+    );
+    site.write(
+        "config/cache.php",
+        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
+    );
+    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
+    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class,";
+    site.write("config/app.php", &app.replace("'providers' => [", provider));
+    let id = match database.kind() {
+        DatabaseKind::Postgres => "pg_backend_pid()",
+        _ => "connection_id()",
+    };
+    site.write(
+        "routes/web.php",
+        &format!(
+            "<?php use Illuminate\\Support\\Facades\\{{DB, Route}};\n\
+             Route::get('/', fn () => 'home');\n\
+             Route::get('/ids', fn () => response()->json([\n\
+                 'level' => DB::transactionLevel(), 'database' => DB::selectOne('select {id} id')->id,\n\
+                 'redis' => app('redis')->connection()->command('client', ['id']), 'pid' => getmypid()]));\n\
+             Route::get('/leave', function () {{\n\
+                 DB::beginTransaction(); DB::insert('insert into shop.things (id) values (7)');\n\
+                 app('redis')->connection()->select(5); app('redis')->connection()->multi(); return 'left'; }});\n\
+             Route::get('/count', fn () => DB::selectOne('select count(*) n from shop.things')->n);"
+        ),
+    );
+}
+
+#[test]
+fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
+    let redis = Database::start(DatabaseKind::Redis);
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::start(kind);
+        let site = crate::published_leaks::laravel_example();
+        laravel(&site, &database, &redis);
+        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
+        let ids = || {
+            let answer = hearth.get("/ids");
+            let is_json = answer.status == 200 && answer.text().starts_with('{');
+            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+            answer.json()
+        };
+        let first = ids();
+        for _ in 0..3 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(hearth.get("/leave").status, 200);
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        assert_eq!(hearth.get("/count").text(), "0");
+        assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
     }
 }
