@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
@@ -421,5 +421,48 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
         assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
+    }
+}
+
+#[test]
+fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::start(kind);
+        let address = database.address().display().to_string();
+        let (driver, place, id) = match kind {
+            DatabaseKind::Postgres => ("pdo_pgsql", "host", "select pg_backend_pid()"),
+            _ => ("pdo_mysql", "unix_socket", "select connection_id()"),
+        };
+        let connection = json!({
+            "driver": driver, place: address, "dbname": "shop", "user": "visitor",
+            "password": DATABASE_PASSWORD, "charset": "utf8",
+        });
+        let autoload = format!(
+            "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
+             require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
+            crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+        );
+        let site = Site::empty()
+            .with_folder("databases_symfony")
+            .with_file("vendor/autoload.php", &autoload)
+            .with_file("bin/console", "");
+        let serve = Serve::new(site.path())
+            .set("CONNECTION", &connection.to_string())
+            .set("ID", id)
+            .args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(1).start();
+        let ids = || {
+            let answer = hearth.get("/ids");
+            let is_json = answer.status == 200 && answer.text().starts_with('{');
+            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+            answer.json()
+        };
+        let first = ids();
+        for _ in 0..3 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(hearth.get("/leave").status, 200);
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        assert_eq!(hearth.get("/count").text(), "0");
     }
 }

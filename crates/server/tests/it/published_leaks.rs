@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::hearth::{Hearth, Serve, Site, isolating, root};
 
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let folder = root().join("examples").join(name);
     let there = folder.join("vendor/autoload.php").is_file();
     assert!(there, "`scripts/assemble-example {}`", folder.display());
