@@ -189,7 +189,9 @@ PHP_FUNCTION(hearth_keep_connection) {
     ZEND_PARSE_PARAMETERS_END();
 
     (void)connection;
-    RETURN_BOOL(hearth_host != NULL && hearth_host->keeps_state);
+    RETURN_BOOL(hearth_host != NULL &&
+                (hearth_host->keeps_state ||
+                    (hearth_host->keep_connection != NULL && hearth_host->keep_connection())));
 }
 
 PHP_FUNCTION(hearth_remember_statics) {

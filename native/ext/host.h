@@ -37,6 +37,8 @@ struct hearth_host {
     bool (*publish)(const struct hearth_event *event);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */
     bool (*on_worker_start)(zval *callback);
+    /* Whether all connections of databases that are open now will outlive requests. NULL: none do. */
+    bool (*keep_connection)(void);
     /* Whether the script goes on after a handler: what ends a request must not end the script. */
     bool runs_on;
     /* Whether what the script holds outlives a request. */

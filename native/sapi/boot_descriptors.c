@@ -59,7 +59,7 @@ static bool is_conversation(int fd) {
            (type == SOCK_STREAM || type == SOCK_SEQPACKET);
 }
 
-static void name_peer(int fd, char *to, size_t len) {
+void socket_name_peer(int fd, char *to, size_t len) {
     union {
         struct sockaddr any;
         struct sockaddr_in v4;
@@ -89,7 +89,7 @@ static void report(int fd) {
         return;
     }
     char peer[256];
-    name_peer(fd, peer, sizeof peer);
+    socket_name_peer(fd, peer, sizeof peer);
     log_line(LOG_WARNING, LOG_SOURCE_WORKER,
         "the application opened %s while it booted (descriptor %d); workers cannot share it and "
         "find it closed: open it in the request, "
@@ -101,8 +101,7 @@ void boot_descriptors_report(void) {
     each_descriptor(report);
 }
 
-/* Puts a socket whose other end is gone in the place of a connection: reading finds the end, writing fails, and clients connect anew. */
-static void cut(int fd) {
+void socket_cut(int fd) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         close(fd);
@@ -139,7 +138,7 @@ static void isolate(int fd) {
     }
     if (S_ISSOCK(entry.st_mode)) {
         if (is_conversation(fd)) {
-            cut(fd);
+            socket_cut(fd);
         }
     } else if (S_ISREG(entry.st_mode) || S_ISDIR(entry.st_mode)) {
         reopen(fd);

@@ -62,6 +62,14 @@ bool channel_is_quiet(int milliseconds) {
     return c->in_start == c->in_end && poll(&wait, 1, milliseconds) == 0;
 }
 
+bool channel_has_input(void) {
+    return c->in_start != c->in_end;
+}
+
+int channel_descriptor(void) {
+    return c->fd;
+}
+
 void channel_send_log(int level, const char *message, size_t len) {
     uint8_t head[FRAME_HEADER + 8];
     uint8_t no_context[4] = {0};

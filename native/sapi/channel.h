@@ -24,6 +24,9 @@ void channel_replay(const uint8_t *frames, size_t len);
 bool channel_is_left(void);
 /* Waits: does nothing come for so long? */
 bool channel_is_quiet(int milliseconds);
+/* Whether bytes of the server have been read and not been used yet. */
+bool channel_has_input(void);
+int channel_descriptor(void);
 /* A LOG frame without malloc and locks. Borrowed: message. */
 void channel_send_log(int level, const char *message, size_t len);
 

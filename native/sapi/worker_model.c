@@ -12,6 +12,8 @@
 #include "boot_state.h"
 #include "channel.h"
 #include "compat.h"
+#include "databases.h"
+#include "databases_guard.h"
 #include "ext/curl/egress.h"
 #include "ext/host.h"
 #include "log.h"
@@ -64,12 +66,30 @@ static void clean_up(void) {
     script_request_open_idle();
 }
 
-static void run_start_callbacks(void) {
+/* D and S: what a callback throws is logged, and does not end the worker. Returns whether that was needed. */
+static bool forgive(void) {
+    zend_object *thrown = EG(exception);
+    if (!is_worker || !model_boots_ahead(options->model) || thrown == NULL ||
+        zend_is_unwind_exit(thrown)) {
+        return false;
+    }
+    zval unused;
+    zval *message = zend_read_property(thrown->ce, thrown, ZEND_STRL("message"), true, &unused);
+    log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+        "a callback of hearth_on_worker_start() failed: %s: %s", ZSTR_VAL(thrown->ce->name),
+        Z_TYPE_P(message) == IS_STRING ? Z_STRVAL_P(message) : "");
+    zend_clear_exception();
+    return true;
+}
+
+/* Returns whether none failed. */
+static bool run_start_callbacks(void) {
+    bool worked = true;
     zval callbacks;
     ZVAL_COPY_VALUE(&callbacks, &start_callbacks);
     ZVAL_UNDEF(&start_callbacks);
     if (Z_TYPE(callbacks) != IS_ARRAY) {
-        return;
+        return true;
     }
     zval *callback;
     ZEND_HASH_FOREACH_VAL(Z_ARRVAL(callbacks), callback) {
@@ -77,11 +97,13 @@ static void run_start_callbacks(void) {
         ZVAL_UNDEF(&result);
         if (EG(exception) == NULL) {
             call_user_function(NULL, NULL, callback, &result, 0, NULL);
+            worked = !forgive() && worked;
         }
         zval_ptr_dtor(&result);
     }
     ZEND_HASH_FOREACH_END();
     zval_ptr_dtor(&callbacks);
+    return worked;
 }
 
 /* The boot is over: its output is flushed, its session closed, its settings remembered. */
@@ -140,6 +162,7 @@ static void fork_workers(void) {
     if (options->model == MODEL_FORK) {
         prefault_prepare();
     }
+    databases_guard_open();
     zygote_run(SERVER);
     is_worker = true;
     worker_begin();
@@ -163,10 +186,12 @@ static bool end_boot(void) {
 static bool become_worker(void) {
     state = BOOTING;
     fork_workers();
-    run_start_callbacks();
+    databases_open(options->model == MODEL_SNAPSHOT);
+    bool worked = run_start_callbacks();
     if (EG(exception) != NULL) {
         return false;
     }
+    databases_settle(worked);
     script_request_close_body();
     script_request_close();
     module_clear_request_info();
@@ -176,17 +201,25 @@ static bool become_worker(void) {
     return true;
 }
 
+/* D and S: in the throwaway fork. */
+static _Noreturn void end_rehearsal(void) {
+    databases_end_request();
+    rehearsal_end();
+}
+
 /* C, D, S: what the request and the loop's code behind it have left outside the process's memory. */
 static void end_life(void) {
     request_leavings_clear();
     request_release();
     if (options->model == MODEL_FORK || channel_is_left()) {
         if (!channel_is_left()) {
+            databases_end_request();
             prefault_learn();
         }
         fflush(NULL);
         _exit(0);
     }
+    databases_end_request();
     if (response_was_busy()) {
         send_ready();
     }
@@ -240,13 +273,16 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         if (snapshot_model_take()) {
             send_ready();
         }
+        databases_await();
         snapshot_model_wait();
+        databases_wait();
     } else {
         prefault_populate();
         send_ready();
     }
     if (!request_receive()) {
         snapshot_model_say_statistics();
+        databases_say_statistics();
         _exit(0);
     }
     served = true;
@@ -283,6 +319,9 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     if (!is_worker) {
         if (options->rehearse && warm_ups_left > 0 && !rehearses) {
             rehearses = rehearsal_begin();
+            if (rehearses) {
+                databases_open(false);
+            }
             warm_ups_left = rehearses ? warm_ups_left : 0;
             channel_replay(warm_up_frames, warm_up_len);
         }
@@ -290,7 +329,7 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
             return serve_warm_up(fci, fcc);
         }
         if (rehearses) {
-            rehearsal_end();
+            end_rehearsal();
         }
         if (!become_worker()) {
             return false;
@@ -326,6 +365,7 @@ static struct hearth_host host = {
     .log = module_log,
     .publish = publish,
     .on_worker_start = on_worker_start,
+    .keep_connection = databases_keep,
     .runs_on = true,
 };
 
@@ -352,7 +392,7 @@ static void run_script(const char *script) {
         end_script_of_fork();
     }
     if (rehearses) {
-        rehearsal_end();
+        end_rehearsal();
     }
     boot_state_release();
     if (request_present()) {

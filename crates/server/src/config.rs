@@ -21,7 +21,7 @@ pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use dotenv::DotEnv;
 pub(crate) use environment::Environment;
 pub(crate) use file::File;
-pub(crate) use keys::{KEYS, Key, SECTIONS, Settings};
+pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
 pub(crate) use value::{Address, Auto, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value};

@@ -21,9 +21,11 @@ const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
 /// Hearth's worker script for Symfony.
 const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
 
-/// What both of them include: its file name, which has to be beside theirs, and its text.
-pub(crate) const INCLUDED_BY_WORKERS: (&str, &str) =
-    ("application_state.php", include_str!("workers/application_state.php"));
+/// What both of them include: file names, which have to be beside theirs, and texts.
+pub(crate) const INCLUDED_BY_WORKERS: &[(&str, &str)] = &[
+    ("application_state.php", include_str!("workers/application_state.php")),
+    ("databases.php", include_str!("workers/databases.php")),
+];
 
 /// What `hearth serve` does with an application.
 #[derive(Clone, Debug)]

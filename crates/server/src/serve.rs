@@ -9,6 +9,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Serving, State};
 use crate::cli::Target;
-use crate::config::{self, Environment, LookupTarget, Settings, WebhookTarget};
+use crate::config::{self, Databases, Environment, LookupTarget, Settings, WebhookTarget};
 use crate::detect;
 use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
@@ -187,8 +188,9 @@ fn own_files(
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
         let script = match ours {
             Some((name, text)) => {
-                let (included, its_text) = INCLUDED_BY_WORKERS;
-                run_dir.write(included, its_text)?;
+                for (included, its_text) in INCLUDED_BY_WORKERS {
+                    run_dir.write(included, its_text)?;
+                }
                 Some(run_dir.write(name, text)?)
             }
             None => None,
@@ -244,6 +246,9 @@ fn pool_options(
     if let Some(publisher) = publisher.filter(|_| !php.model.is_foreign()) {
         env.push((realtime::VARIABLE.into(), publisher.limits()));
     }
+    if php.model == Model::Snapshot {
+        env.push((DATABASES.into(), databases(&settings.databases)));
+    }
     let mut ini = settings.php.ini.0.clone();
     let mut default = |name: &str, value: &str| {
         if !ini.iter().any(|(set, _)| set == name) {
@@ -287,6 +292,20 @@ fn pool_options(
         memory_limit: settings.php.memory_limit,
         events: None,
     }
+}
+
+/// By which a worker knows what to do with connections of databases: `read_settings()` in native/sapi/databases.c.
+const DATABASES: &str = "HEARTH_DATABASES";
+
+fn databases(settings: &Databases) -> String {
+    let milliseconds = |limit: Option<Duration>| limit.map_or(0, |limit| limit.as_millis().max(1));
+    format!(
+        "{} {} {} {}",
+        u8::from(settings.keep),
+        milliseconds(settings.max_idle),
+        milliseconds(settings.max_lifetime),
+        milliseconds(Some(settings.reset_timeout)),
+    )
 }
 
 /// A restart of OPcache (full, or `opcache_reset()`) waits until nobody reads it, and after this many seconds kills with SIGKILL whoever

@@ -1,6 +1,7 @@
 //! For tests only: peers that behave on cue, the peers Hearth is compared with, distance, and clients that show every byte.
 
 mod certificates;
+mod databases;
 mod delay_proxy;
 mod http1;
 mod origin;
@@ -9,6 +10,7 @@ mod process;
 mod programs;
 
 pub use certificates::{Certificate, Certificates, certificates};
+pub use databases::{DATABASE_PASSWORD, Database, DatabaseKind};
 pub use delay_proxy::{DelayProxy, Distance};
 pub use http1::{Answer, Client, head};
 pub use origin::{

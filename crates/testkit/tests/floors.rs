@@ -25,9 +25,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const NATIVE_MAY_INCLUDE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("snapshot", &[]),
+    ("sessions", &[]),
     ("ext", &["wire"]),
-    ("sapi", &["ext", "snapshot", "wire"]),
-    ("tests", &["ext", "sapi", "snapshot", "wire"]),
+    ("sapi", &["ext", "sessions", "snapshot", "wire"]),
+    ("tests", &["ext", "sapi", "sessions", "snapshot", "wire"]),
 ];
 
 /// The folders of `native/` that know PHP. The others compile without its headers.

@@ -11,6 +11,7 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_APP_DIR", "set by Hearth for its own worker scripts: the application's folder"),
     ("HEARTH_BIN", "the program `hearth` that the project's tests run"),
     ("HEARTH_CONFIG", "the settings file, as `--config`"),
+    ("HEARTH_DATABASES", "set by Hearth for PHP: the settings of `databases`"),
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),

@@ -237,6 +237,23 @@ settings! {
         cli: Auto<PathBuf> = "auto";
     }
 
+    /// Databases in the model `snapshot`: connections that a worker opens when it starts stay open while it is put back after each request
+    /// (docs/guide/databases.md).
+    databases: Databases {
+        /// Keep connections to MySQL, MariaDB, PostgreSQL, Redis and Valkey that are opened in `hearth_on_worker_start()`. Hearth's own scripts open
+        /// the default ones of Laravel and Symfony there.
+        ///
+        /// Encrypted ones cannot be kept. Each worker has its own: as many workers, as many connections on the server.
+        keep: bool = "on";
+        /// How long a kept connection may be idle before its server is asked whether it is still there.
+        max_idle: Option<Duration> = "30s";
+        /// How long a kept connection may live, up to a tenth less at random; then its worker is replaced. Servers that were moved and credentials
+        /// that were changed are noticed after this time at the latest.
+        max_lifetime: Option<Duration> = "1h";
+        /// How long a server may take to put its session back after a request; then the worker is replaced.
+        reset_timeout: Duration = "1s";
+    }
+
     /// The egress broker: outgoing HTTP calls of PHP, over connections that outlive requests and processes (docs/guide/egress.md).
     ///
     /// `hearth serve` has one inside; `hearth egress` is one alone, for php-fpm, cron and the command line.

@@ -15,6 +15,7 @@
 declare(strict_types=1);
 
 use Hearth\Worker\ApplicationState;
+use Hearth\Worker\Databases;
 use Illuminate\Contracts\Http\Kernel;
 use Illuminate\Foundation\Bootstrap\RegisterProviders;
 use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
@@ -226,6 +227,12 @@ use Symfony\Component\HttpFoundation\Response;
     $instances = array_map(static fn (object $object): array => [$object, ApplicationState::properties($object)], $instances);
     $state = new ApplicationState($folder, [$app->bootstrapPath('cache'), $app->storagePath()], []);
     $state->remember([$app, $kernel]);
+
+    // The fork that a request ends would have to log in as well.
+    if (getenv('HEARTH_MODEL') === 'snapshot') {
+        require_once __DIR__ . '/databases.php';
+        hearth_on_worker_start(static fn () => Databases::ofLaravel($app));
+    }
 
     while (hearth_handle_request($handle)) {
         if (!$isWarmUp) {

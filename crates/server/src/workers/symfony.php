@@ -17,6 +17,7 @@
 declare(strict_types=1);
 
 use Hearth\Worker\ApplicationState;
+use Hearth\Worker\Databases;
 use Symfony\Component\DependencyInjection\Container;
 use Symfony\Component\Dotenv\Dotenv;
 use Symfony\Component\ErrorHandler\Debug;
@@ -184,6 +185,12 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     $state = new ApplicationState($folder, $generated, [$kernel, $container]);
     $state->remember([$services(), $entrance]);
     $kernelAtBoot = ApplicationState::properties($kernel);
+
+    // The fork that a request ends would have to log in as well.
+    if (getenv('HEARTH_MODEL') === 'snapshot') {
+        require_once __DIR__ . '/databases.php';
+        hearth_on_worker_start(static fn () => Databases::ofSymfony($container));
+    }
 
     while (hearth_handle_request($handle)) {
         if (!$isWarmUp) {

@@ -9,6 +9,7 @@ mod adversary;
 mod answers;
 mod broker;
 mod clients;
+mod databases;
 mod drain;
 mod egress;
 mod egress_faults;

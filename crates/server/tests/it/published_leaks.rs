@@ -13,14 +13,15 @@ use serde_json::{Map, Value};
 
 use crate::hearth::{Hearth, Serve, Site, isolating, root};
 
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let folder = root().join("examples").join(name);
     let there = folder.join("vendor/autoload.php").is_file();
     assert!(there, "`scripts/assemble-example {}`", folder.display());
     folder
 }
 
-fn laravel() -> Site {
+/// The Laravel example in a folder of its own, with nothing cached.
+pub(crate) fn laravel_example() -> Site {
     let site = Site::empty();
     let example = example("laravel-chat");
     let copied = Command::new("cp").arg("-a").args([&example.join("."), site.path()]).status();
@@ -29,6 +30,11 @@ fn laravel() -> Site {
     for cache in ["config.php", "routes-v7.php"] {
         drop(fs::remove_file(site.path().join("bootstrap/cache").join(cache)));
     }
+    site
+}
+
+fn laravel() -> Site {
+    let site = laravel_example();
     let config = fs::read_to_string(site.path().join("config/app.php")).unwrap();
     let with_auth = config.replace(
         "'providers' => [",

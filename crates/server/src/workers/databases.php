@@ -1,0 +1,114 @@
+<?php
+
+/*
+ * Opens an application's default connections when a worker starts, so that they stay open while it is put back after each request.
+ *
+ * Promises
+ * - A connection that cannot be kept is closed again, in the framework's own way: requests open theirs, as without Hearth.
+ * - What fails is thrown when all has been tried: Hearth logs it, the worker goes on, and another tries again later.
+ */
+
+declare(strict_types=1);
+
+namespace Hearth\Worker;
+
+/** @internal */
+final class Databases
+{
+    private const DRIVERS = ['mysql', 'mariadb', 'pgsql', 'pdo_mysql', 'pdo_pgsql', 'mysqli'];
+
+    /** Laravel: the default connection, and those to Redis that its sessions, cache and queue use. */
+    public static function ofLaravel(\Illuminate\Contracts\Container\Container $app): void
+    {
+        $config = $app->make('config');
+        $attempts = [];
+        $name = $config->get('database.default');
+        $url = parse_url((string) $config->get("database.connections.$name.url"), PHP_URL_SCHEME);
+        $driver = $url ?: $config->get("database.connections.$name.driver");
+        if ($app->bound('db') && in_array($driver, [...self::DRIVERS, 'postgres', 'postgresql'], true)) {
+            $attempts[] = [
+                static function () use ($app): object {
+                    $connection = $app->make('db')->connection();
+                    $connection->getPdo();
+                    $connection->getReadPdo();
+                    return $connection;
+                },
+                static fn () => $app->make('db')->purge($name),
+            ];
+        }
+        foreach ($app->bound('redis') ? self::redisOfLaravel($config) : [] as $redis) {
+            $attempts[] = [
+                static function () use ($app, $redis): object {
+                    $connection = $app->make('redis')->connection($redis);
+                    $connection->ping();
+                    return $connection;
+                },
+                static fn () => $app->make('redis')->purge($redis),
+            ];
+        }
+        self::open($attempts);
+    }
+
+    /** @return list<string> names of connections */
+    private static function redisOfLaravel(object $config): array
+    {
+        $names = [];
+        if ($config->get('session.driver') === 'redis') {
+            $names[] = $config->get('session.connection') ?? 'default';
+        }
+        $cache = $config->get('cache.default');
+        if ($config->get("cache.stores.$cache.driver") === 'redis') {
+            $names[] = $config->get("cache.stores.$cache.connection") ?? 'default';
+        }
+        $queue = $config->get('queue.default');
+        if ($config->get("queue.connections.$queue.driver") === 'redis') {
+            $names[] = $config->get("queue.connections.$queue.connection") ?? 'default';
+        }
+        $configured = static fn (mixed $name): bool => is_string($name) && is_array($config->get("database.redis.$name"));
+        return array_values(array_unique(array_filter($names, $configured)));
+    }
+
+    /** Symfony: Doctrine's connections to databases that can be kept. */
+    public static function ofSymfony(\Symfony\Component\DependencyInjection\ContainerInterface $container): void
+    {
+        $attempts = [];
+        foreach ($container->has('doctrine') ? $container->get('doctrine')->getConnections() : [] as $connection) {
+            if (!in_array($connection->getParams()['driver'] ?? null, [...self::DRIVERS, 'pgsql'], true)) {
+                continue;
+            }
+            $attempts[] = [
+                static function () use ($connection): object {
+                    // connect() is the library's own since DBAL 4
+                    method_exists($connection, 'getNativeConnection') ? $connection->getNativeConnection() : $connection->connect();
+                    return $connection;
+                },
+                static fn () => $connection->close(),
+            ];
+        }
+        self::open($attempts);
+    }
+
+    /** @param list<array{callable(): object, callable(): mixed}> $attempts how to open a connection and how to close it */
+    private static function open(array $attempts): void
+    {
+        if (str_starts_with(getenv('HEARTH_DATABASES') ?: '0', '0')) {
+            return; // `databases.keep = off`
+        }
+        $failure = null;
+        foreach ($attempts as [$open, $close]) {
+            try {
+                if (hearth_keep_connection($open())) {
+                    continue;
+                }
+            } catch (\Throwable $reason) {
+                $failure ??= $reason;
+            }
+            $close();
+            // What only cycles hold is still open.
+            gc_collect_cycles();
+        }
+        if ($failure !== null) {
+            throw $failure;
+        }
+    }
+}

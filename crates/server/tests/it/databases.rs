@@ -1,0 +1,468 @@
+//! Connections of databases that stay open while a snapshot worker is put back: nothing that a request leaves in the server's session is there
+//! in the next request, whatever it was, and nobody notices a server that goes away.
+//!
+//! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `HEARTH_DATABASES_ROUNDS=20000` makes the random runs longer.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
+
+/// A client of PHP's, its server, and what of its `do_*` ends the worker because nobody can say what the server makes of it.
+struct Client {
+    class: &'static str,
+    kind: DatabaseKind,
+    retiring: &'static [&'static str],
+}
+
+const CLIENTS: &[Client] = &[
+    Client {
+        class: "PdoMysql",
+        kind: DatabaseKind::MariaDb,
+        retiring: &["killed", "unread", "close", "reconnect"],
+    },
+    Client {
+        class: "MysqliClient",
+        kind: DatabaseKind::MariaDb,
+        retiring: &[
+            "killed",
+            "close",
+            "reconnect",
+            "async_answered",
+            "async_under_way",
+            "change_user",
+        ],
+    },
+    Client {
+        class: "PdoPgsql",
+        kind: DatabaseKind::Postgres,
+        retiring: &["killed", "close", "reconnect"],
+    },
+    Client {
+        class: "PgsqlClient",
+        kind: DatabaseKind::Postgres,
+        retiring: &[
+            "killed",
+            "close",
+            "reconnect",
+            "copy_in",
+            "copy_out",
+            "sent_and_under_way",
+            "sent_and_answered",
+        ],
+    },
+    Client {
+        class: "RedisStream",
+        kind: DatabaseKind::Redis,
+        retiring: &[
+            "killed",
+            "close",
+            "reconnect",
+            "no_answers",
+            "unread",
+            "under_way",
+            "half_sent",
+            "half_pipeline",
+        ],
+    },
+    Client {
+        class: "PhpRedis",
+        kind: DatabaseKind::Redis,
+        retiring: &["killed", "close", "reconnect"],
+    },
+];
+
+fn client(class: &str) -> &'static Client {
+    CLIENTS.iter().find(|client| client.class == class).unwrap()
+}
+
+struct Shop {
+    hearth: Hearth,
+    database: Database,
+    _site: Site,
+}
+
+impl Shop {
+    fn open(client: &Client, configure: impl FnOnce(Serve) -> Serve) -> Self {
+        Self::with(client, Database::start(client.kind), configure)
+    }
+
+    fn with(client: &Client, database: Database, configure: impl FnOnce(Serve) -> Serve) -> Self {
+        let site = Site::empty().with_folder("databases");
+        let address = database.address();
+        let serve = serve(&site)
+            .set("HEARTH_PHP_ENV", &format!("KIND={};SERVER={}", client.class, address.display()))
+            .workers(1);
+        Self { hearth: configure(serve).start(), database, _site: site }
+    }
+
+    fn get(&self, query: &str) -> Value {
+        let answer = self.hearth.get(&format!("/?{query}"));
+        let text = answer.text();
+        // A fatal error of a `do` ends behind its JSON.
+        let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(value)) => value,
+            _ => panic!("{query}: {} {text}\n{}", answer.status, self.hearth.log().text()),
+        }
+    }
+
+    /// So often that a connection counts as one that lasts.
+    fn use_well(&self) {
+        let mut connection = self.hearth.connect();
+        for _ in 0..20 {
+            connection.get("/?look").unwrap();
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = self.get("names");
+        let names = names["answer"].as_array().unwrap().iter();
+        names.map(|name| name.as_str().unwrap().strip_prefix("do_").unwrap().to_owned()).collect()
+    }
+}
+
+fn serve(site: &Site) -> Serve {
+    with_extensions(Serve::new(site.path().join("worker.php"))).args(&["--model", "snapshot"])
+}
+
+/// The databases' extensions may lie in a folder of whoever runs the tests.
+fn with_extensions(serve: Serve) -> Serve {
+    match std::env::var("PHP_INI_SCAN_DIR") {
+        Ok(folders) => serve.set("PHP_INI_SCAN_DIR", &folders),
+        Err(_) => serve,
+    }
+}
+
+/// Everything of the table "left by the request", for one client.
+fn nothing_is_left_behind(class: &str) {
+    let client = client(class);
+    let shop = Shop::open(client, |serve| serve);
+    let fresh = shop.get("look");
+    assert_eq!(fresh["kept"], true, "{}", shop.hearth.log().text());
+    let names = shop.names();
+    for wanted in client.retiring {
+        assert!(names.iter().any(|name| name == wanted), "{class} has no do_{wanted}");
+    }
+    for name in &names {
+        let before = shop.get("look");
+        let done = shop.get(&format!("do={name}"));
+        assert_eq!(done["id"], before["id"], "{name}: the kept connection is used");
+        let after = shop.get("look");
+        assert_same(&after, &fresh, &format!("{class}: {name} has left something"));
+        let same = after["id"] == before["id"] && after["pid"] == before["pid"];
+        let retires = client.retiring.contains(&name.as_str());
+        assert_eq!(same, !retires, "{class}: {name}: {}", shop.hearth.log().text());
+        if retires {
+            shop.use_well();
+        }
+    }
+    // A session that was put back differs in nothing from one that was never used.
+    assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
+    no_secrets(&shop);
+}
+
+/// What two sessions say of themselves; names what differs.
+fn assert_same(left: &Value, right: &Value, what: &str) {
+    let (left, right) = (left["answer"].as_object(), right["answer"].as_object());
+    let (left, right) = (left.expect(what), right.expect(what));
+    let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+    let differences: Vec<String> = names
+        .into_iter()
+        .filter(|name| left.get(*name) != right.get(*name))
+        .map(|name| format!("{name}: {:?} instead of {:?}", left.get(name), right.get(name)))
+        .collect();
+    assert!(differences.is_empty(), "{what}: {differences:#?}");
+}
+
+fn no_secrets(shop: &Shop) {
+    let status = shop.hearth.admin("/status").text();
+    let metrics = shop.hearth.admin("/metrics").text();
+    for text in [shop.hearth.log().text(), status, metrics] {
+        assert!(!text.contains(DATABASE_PASSWORD), "a password in: {text}");
+    }
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_mariadb_through_pdo() {
+    nothing_is_left_behind("PdoMysql");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_mariadb_through_mysqli() {
+    nothing_is_left_behind("MysqliClient");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_postgresql_through_pdo() {
+    nothing_is_left_behind("PdoPgsql");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_postgresql_through_pgsql() {
+    nothing_is_left_behind("PgsqlClient");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_redis_through_a_stream() {
+    nothing_is_left_behind("RedisStream");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_redis_through_phpredis() {
+    nothing_is_left_behind("PhpRedis");
+}
+
+/// Requests in random order that leave several things at once; after each the session is looked at.
+fn random_requests(class: &str) {
+    let rounds: u32 =
+        std::env::var("HEARTH_DATABASES_ROUNDS").map_or(600, |text| text.parse().unwrap());
+    let client = client(class);
+    let shop = Shop::open(client, |serve| serve);
+    let fresh = shop.get("look");
+    let names: Vec<String> =
+        shop.names().into_iter().filter(|name| !client.retiring.contains(&name.as_str())).collect();
+    let mut state = u64::from(std::process::id()) | 1;
+    println!("seed {state}");
+    let mut draw = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    let mut connection = shop.hearth.connect();
+    let mut ids = BTreeSet::new();
+    for round in 0..rounds {
+        let chosen: Vec<&str> = (0..=draw(3)).map(|_| names[draw(names.len())].as_str()).collect();
+        let chosen = chosen.join(",");
+        connection.get(&format!("/?do={chosen}")).unwrap();
+        let mut look: Value = connection.get("/?look").unwrap().json();
+        for committed in ["rows", "things"] {
+            // Several at once may well commit what one of them has written.
+            if fresh["answer"].get(committed).is_some() {
+                look["answer"][committed] = fresh["answer"][committed].clone();
+            }
+        }
+        assert_same(&look, &fresh, &format!("round {round}: {chosen} has left something"));
+        ids.insert(look["id"].to_string());
+    }
+    // What several leave together may be a doubt, but seldom is.
+    assert!(ids.len() * 4 < rounds as usize, "{} connections for {rounds} requests", ids.len());
+}
+
+#[test]
+fn random_requests_leave_nothing_in_mariadb() {
+    random_requests("PdoMysql");
+}
+
+#[test]
+fn random_requests_leave_nothing_in_postgresql() {
+    random_requests("PdoPgsql");
+}
+
+#[test]
+fn random_requests_leave_nothing_in_redis() {
+    random_requests("PhpRedis");
+}
+
+#[test]
+fn a_server_that_restarts_between_requests_is_noticed_by_nobody() {
+    for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+        let client = client(class);
+        let mut shop = Shop::open(client, |serve| serve);
+        for hard in [false, true] {
+            eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+            let before = shop.get("look");
+            shop.database.stop(hard);
+            shop.database.start_again();
+            let after = shop.get("look");
+            assert_same(&after, &before, class);
+            assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
+        }
+    }
+}
+
+#[test]
+fn a_database_that_is_down_stops_no_worker_and_is_kept_when_it_is_back() {
+    let client = client("PdoMysql");
+    let mut database = Database::start(client.kind);
+    database.stop(false);
+    let mut shop = Shop::with(client, database, |serve| serve);
+    assert_eq!(shop.hearth.get("/?nothing").text(), "nothing");
+    shop.hearth.log_line("a callback of hearth_on_worker_start() failed");
+    shop.database.start_again();
+    eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+}
+
+#[test]
+fn connections_that_never_last_are_not_kept_for_a_while() {
+    let shop = Shop::open(client("PdoMysql"), |serve| serve);
+    for _ in 0..8 {
+        shop.get("do=reconnect");
+    }
+    shop.hearth.log_line("it did not last in the workers before");
+    let look = shop.get("look");
+    assert_eq!(look["kept"], false);
+    let pid = &look["pid"];
+    assert_eq!(&shop.get("do=reconnect")["pid"], pid, "nothing is kept, so nothing retires");
+    assert_eq!(&shop.get("look")["pid"], pid);
+}
+
+#[test]
+fn an_idle_connection_is_asked_for_and_an_old_one_replaced() {
+    let shop = Shop::open(client("RedisStream"), |serve| {
+        serve.set("HEARTH_DATABASES_MAX_IDLE", "50ms").set("HEARTH_DATABASES_MAX_LIFETIME", "3s")
+    });
+    let first = shop.get("look");
+    let began = Instant::now();
+    eventually("its worker is replaced", LIMIT, || {
+        shop.hearth.worker_pids() != [u32::try_from(first["pid"].as_u64().unwrap()).unwrap()]
+    });
+    assert!(began.elapsed().as_secs() >= 1, "not before its time");
+    shop.hearth.log_line("have lived long enough");
+    assert_same(&shop.get("look"), &first, "after the replacement");
+}
+
+#[test]
+fn keeping_can_be_switched_off() {
+    let shop = Shop::open(client("PdoMysql"), |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+    let look = shop.get("look");
+    assert_eq!(look["kept"], false);
+    assert_ne!(shop.get("look")["id"], look["id"], "each request opens its own");
+}
+
+#[test]
+fn connections_of_a_request_are_taken_leave_of() {
+    for class in ["PdoMysql", "PdoPgsql"] {
+        let shop = Shop::open(client(class), |serve| serve);
+        for _ in 0..5 {
+            shop.get("fresh");
+        }
+        shop.get("look");
+        let log = format!("{}\n{}", shop.database.log(), shop.hearth.log().text());
+        assert!(!log.contains("Aborted connection"), "{log}");
+        assert!(!log.contains("unexpected EOF"), "{log}");
+    }
+}
+
+/// Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis; what a page says of the connections it meets.
+fn laravel(site: &Site, database: &Database, redis: &Database) {
+    let address = database.address().display().to_string();
+    let driver = match database.kind() {
+        DatabaseKind::Postgres => {
+            format!("'driver' => 'pgsql', 'host' => '{address}', 'port' => 5432")
+        }
+        _ => format!("'driver' => 'mysql', 'unix_socket' => '{address}'"),
+    };
+    let redis = redis.address().display().to_string();
+    site.write(
+        "config/database.php",
+        &format!(
+            "<?php return ['default' => 'shop', 'connections' => ['shop' => [{driver}, 'database' => 'shop',\n\
+             'username' => 'visitor', 'password' => '{DATABASE_PASSWORD}', 'charset' => 'utf8', 'prefix' => '', 'strict' => true]],\n\
+             'redis' => ['client' => 'phpredis', 'default' =>\n\
+             ['host' => '{redis}', 'port' => 0, 'password' => '{DATABASE_PASSWORD}', 'database' => 3]]];"
+        ),
+    );
+    site.write(
+        "config/session.php",
+        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
+         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
+    );
+    site.write(
+        "config/cache.php",
+        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
+    );
+    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
+    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class,";
+    site.write("config/app.php", &app.replace("'providers' => [", provider));
+    let id = match database.kind() {
+        DatabaseKind::Postgres => "pg_backend_pid()",
+        _ => "connection_id()",
+    };
+    site.write(
+        "routes/web.php",
+        &format!(
+            "<?php use Illuminate\\Support\\Facades\\{{DB, Route}};\n\
+             Route::get('/', fn () => 'home');\n\
+             Route::get('/ids', fn () => response()->json([\n\
+                 'level' => DB::transactionLevel(), 'database' => DB::selectOne('select {id} id')->id,\n\
+                 'redis' => app('redis')->connection()->command('client', ['id']), 'pid' => getmypid()]));\n\
+             Route::get('/leave', function () {{\n\
+                 DB::beginTransaction(); DB::insert('insert into shop.things (id) values (7)');\n\
+                 app('redis')->connection()->select(5); app('redis')->connection()->multi(); return 'left'; }});\n\
+             Route::get('/count', fn () => DB::selectOne('select count(*) n from shop.things')->n);"
+        ),
+    );
+}
+
+#[test]
+fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
+    let redis = Database::start(DatabaseKind::Redis);
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::start(kind);
+        let site = crate::published_leaks::laravel_example();
+        laravel(&site, &database, &redis);
+        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
+        let ids = || {
+            let answer = hearth.get("/ids");
+            let is_json = answer.status == 200 && answer.text().starts_with('{');
+            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+            answer.json()
+        };
+        let first = ids();
+        for _ in 0..3 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(hearth.get("/leave").status, 200);
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        assert_eq!(hearth.get("/count").text(), "0");
+        assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
+    }
+}
+
+#[test]
+fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::start(kind);
+        let address = database.address().display().to_string();
+        let (driver, place, id) = match kind {
+            DatabaseKind::Postgres => ("pdo_pgsql", "host", "select pg_backend_pid()"),
+            _ => ("pdo_mysql", "unix_socket", "select connection_id()"),
+        };
+        let connection = json!({
+            "driver": driver, place: address, "dbname": "shop", "user": "visitor",
+            "password": DATABASE_PASSWORD, "charset": "utf8",
+        });
+        let autoload = format!(
+            "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
+             require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
+            crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+        );
+        let site = Site::empty()
+            .with_folder("databases_symfony")
+            .with_file("vendor/autoload.php", &autoload)
+            .with_file("bin/console", "");
+        let serve = Serve::new(site.path())
+            .set("CONNECTION", &connection.to_string())
+            .set("ID", id)
+            .args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(1).start();
+        let ids = || {
+            let answer = hearth.get("/ids");
+            let is_json = answer.status == 200 && answer.text().starts_with('{');
+            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+            answer.json()
+        };
+        let first = ids();
+        for _ in 0..3 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(hearth.get("/leave").status, 200);
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        assert_eq!(hearth.get("/count").text(), "0");
+    }
+}

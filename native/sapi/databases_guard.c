@@ -1,0 +1,70 @@
+/* See databases_guard.h. */
+#include "databases_guard.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+enum {
+    SERVERS = 16, /* more share a place */
+    IN_A_ROW = 5, /* failures without a good life between them */
+    FIRST_PAUSE_MS = 30 * 1000,
+    FIRST_RETRY_MS = 2 * 1000,
+    DOUBLINGS = 5,
+    RETRY_DOUBLINGS = 8,
+};
+
+static struct guard {
+    _Atomic uint32_t start_failures;
+    struct {
+        _Atomic uint32_t failures, pauses;
+        _Atomic uint64_t until;
+    } servers[SERVERS];
+} * guard;
+
+void databases_guard_open(void) {
+    void *page =
+        mmap(NULL, sizeof *guard, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    guard = page == MAP_FAILED ? NULL : page;
+}
+
+static uint64_t doubled(uint64_t first, uint32_t times, uint32_t most) {
+    return first << (times < most ? times : most);
+}
+
+void databases_guard_failed(uint64_t server, uint64_t now) {
+    if (guard == NULL) {
+        return;
+    }
+    size_t at = server % SERVERS;
+    if (atomic_fetch_add(&guard->servers[at].failures, 1) + 1 >= IN_A_ROW) {
+        uint32_t pauses = atomic_fetch_add(&guard->servers[at].pauses, 1);
+        atomic_store(&guard->servers[at].until, now + doubled(FIRST_PAUSE_MS, pauses, DOUBLINGS));
+        /* one more failure after the pause is enough for the next */
+        atomic_store(&guard->servers[at].failures, IN_A_ROW - 1);
+    }
+}
+
+void databases_guard_lasted(uint64_t server) {
+    if (guard != NULL) {
+        size_t at = server % SERVERS;
+        atomic_store(&guard->servers[at].failures, 0);
+        atomic_store(&guard->servers[at].pauses, 0);
+    }
+}
+
+uint64_t databases_guard_until(uint64_t server, uint64_t now) {
+    uint64_t until = guard != NULL ? atomic_load(&guard->servers[server % SERVERS].until) : 0;
+    return until > now ? until : 0;
+}
+
+uint64_t databases_guard_start_failed(uint64_t now) {
+    uint32_t failures = guard != NULL ? atomic_fetch_add(&guard->start_failures, 1) : 0;
+    return now + doubled(FIRST_RETRY_MS, failures, RETRY_DOUBLINGS);
+}
+
+void databases_guard_started(void) {
+    if (guard != NULL) {
+        atomic_store(&guard->start_failures, 0);
+    }
+}

@@ -1,0 +1,28 @@
+/* What workers know of their predecessors: connections that never last are not kept for a while.
+ *
+ * Promises
+ * - One page, shared by all forks of a zygote; numbers in it may be lost in a race, never torn.
+ * - A worker whose connections served well before they failed counts as nothing.
+ */
+#ifndef HEARTH_SAPI_DATABASES_GUARD_H
+#define HEARTH_SAPI_DATABASES_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* In the zygote, before the first fork. */
+void databases_guard_open(void);
+
+/* A connection to this server and port has ended its worker after so few good resets that keeping it is of no use. `now`: milliseconds of
+ * the monotonic clock. */
+void databases_guard_failed(uint64_t server, uint64_t now);
+/* It has lasted. */
+void databases_guard_lasted(uint64_t server);
+/* When connections to this server may be kept (again), in the clock's milliseconds; 0: now. */
+uint64_t databases_guard_until(uint64_t server, uint64_t now);
+
+/* Callbacks of hearth_on_worker_start() have failed, or have not. Returns when to try again, in the clock's milliseconds. */
+uint64_t databases_guard_start_failed(uint64_t now);
+void databases_guard_started(void);
+
+#endif

@@ -1,0 +1,564 @@
+/* MySQL and MariaDB: the Client/Server Protocol, dev.mysql.com/doc/dev/mysql-server "Command Phase", mariadb.com/kb "clientserver-protocol".
+ *
+ * Invariants
+ * - Each command that has an answer waits in `pending` until its last packet has come; an answer's end is told by its packets, never by
+ *   silence.
+ * - Statement ids belong to the server (they are never said again): a session that holds a prepared statement is not learned.
+ */
+#include <string.h>
+
+#include "sessions/internal.h"
+
+enum { HEADER = 4, MOST = 0xffffff };
+
+/* Capabilities of the client, in its handshake response. */
+enum {
+    CLIENT_WITH_DB = 1 << 3,
+    CLIENT_COMPRESS = 1 << 5,
+    CLIENT_PROTOCOL_41 = 1 << 9,
+    CLIENT_SSL = 1 << 11,
+    CLIENT_SECURE_CONNECTION = 1 << 15,
+    CLIENT_MULTI_STATEMENTS = 1 << 16,
+    CLIENT_LENENC_AUTH = 1 << 21,
+    CLIENT_DEPRECATE_EOF = 1 << 24,
+    CLIENT_ZSTD = 1 << 26,
+};
+
+enum {
+    STATUS_IN_TRANSACTION = 1,
+    STATUS_MORE_RESULTS = 8,
+    STATUS_CURSOR = 0x40,
+};
+
+enum {
+    COM_QUIT = 0x01,
+    COM_INIT_DB = 0x02,
+    COM_QUERY = 0x03,
+    COM_FIELD_LIST = 0x04,
+    COM_STATISTICS = 0x09,
+    COM_PING = 0x0e,
+    COM_CHANGE_USER = 0x11,
+    COM_STMT_PREPARE = 0x16,
+    COM_STMT_EXECUTE = 0x17,
+    COM_STMT_SEND_LONG_DATA = 0x18,
+    COM_STMT_CLOSE = 0x19,
+    COM_STMT_RESET = 0x1a,
+    COM_SET_OPTION = 0x1b,
+    COM_STMT_FETCH = 0x1c,
+    COM_RESET_CONNECTION = 0x1f,
+};
+
+/* What the answer that is awaited first consists of from here on. */
+enum {
+    FIRST,       /* the first packet of an answer */
+    DEFINITIONS, /* `columns` of them */
+    DEFINITIONS_END,
+    ROWS,
+    PARAMETERS, /* of a prepared statement: `columns` of them, `after` definitions follow */
+    PARAMETERS_END,
+};
+
+static uint32_t measure(const uint8_t *header) {
+    return (uint32_t)header[0] | (uint32_t)header[1] << 8 | (uint32_t)header[2] << 16;
+}
+
+static uint16_t two(const uint8_t *bytes) {
+    return (uint16_t)(bytes[0] | bytes[1] << 8);
+}
+
+/* A length-encoded number at *at, which moves behind it. */
+static uint64_t number(const uint8_t **at, const uint8_t *end) {
+    if (*at == end) {
+        return 0;
+    }
+    uint8_t first = *(*at)++;
+    int bytes = first == 0xfc ? 2 : first == 0xfd ? 3 : first == 0xfe ? 8 : 0;
+    if (bytes == 0) {
+        return first;
+    }
+    uint64_t value = 0;
+    for (int i = 0; i < bytes && *at < end; i++) {
+        value |= (uint64_t) * (*at)++ << (8 * i);
+    }
+    return value;
+}
+
+/* --- the client's side ------------------------------------------------------------------------------------------------------------------- */
+
+static void responded(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    if (packet->prefix_len < HEADER) {
+        session_spoil(session, DOUBT_GARBLED);
+        return;
+    }
+    uint32_t capabilities = measure(packet->prefix) | (uint32_t)packet->prefix[3] << 24;
+    my->responded = true;
+    if (capabilities & CLIENT_SSL) {
+        session->protocol = SESSION_TLS;
+    } else if ((capabilities & (CLIENT_COMPRESS | CLIENT_ZSTD)) != 0) {
+        session_spoil(session, "it is compressed");
+    } else if ((capabilities & CLIENT_PROTOCOL_41) == 0) {
+        session_spoil(session, "its protocol is older than MySQL 4.1");
+    }
+    my->short_rows = (capabilities & CLIENT_DEPRECATE_EOF) != 0;
+    my->multi = my->multi_learned = (capabilities & CLIENT_MULTI_STATEMENTS) != 0;
+}
+
+static void await(struct session *session, uint8_t command) {
+    struct session_mysql *my = &session->mysql;
+    if (my->pending_count == SESSION_PENDING) {
+        session_spoil(session, "too many commands are under way");
+        return;
+    }
+    my->pending[(my->pending_first + my->pending_count++) % SESSION_PENDING] = command;
+}
+
+static void command(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    uint8_t what = packet->prefix_len > 0 ? packet->prefix[0] : 0;
+    switch (what) {
+    case COM_QUIT:
+        session_spoil(session, "the client has said goodbye");
+        break;
+    case COM_STMT_CLOSE:
+        my->statements -= my->statements > 0;
+        break;
+    case COM_STMT_SEND_LONG_DATA:
+        break;
+    case COM_SET_OPTION:
+        my->multi = packet->prefix_len >= 3 && two(packet->prefix + 1) == 0;
+        await(session, what);
+        break;
+    case COM_INIT_DB:
+    case COM_QUERY:
+    case COM_FIELD_LIST:
+    case COM_STATISTICS:
+    case COM_PING:
+    case COM_STMT_PREPARE:
+    case COM_STMT_EXECUTE:
+    case COM_STMT_RESET:
+    case COM_STMT_FETCH:
+    case COM_RESET_CONNECTION:
+        await(session, what);
+        break;
+    case COM_CHANGE_USER:
+        session_spoil(session, "the client changed its user");
+        break;
+    default:
+        session_spoil(session, "the client used a command that cannot be undone");
+    }
+}
+
+static void sent(struct session *session, const uint8_t *bytes, size_t len) {
+    struct session_mysql *my = &session->mysql;
+    const uint8_t *end = bytes + len;
+    while (session->doubt == NULL && session->protocol == SESSION_MYSQL &&
+           messages_take(&my->sent, &bytes, end, HEADER, measure)) {
+        if (!my->greeted) {
+            session_spoil(session, DOUBT_GARBLED);
+        } else if (!my->responded) {
+            responded(session, &my->sent);
+        } else if (my->ready && my->sent.header[3] == 0) {
+            command(session, &my->sent);
+        } else if (my->ready && my->pending_count == 0) {
+            /* the rest of a command of 16 MB; anything else has a number of its own */
+            session_spoil(session, "the client sent a packet out of order");
+        }
+    }
+}
+
+/* --- the server's side ------------------------------------------------------------------------------------------------------------------- */
+
+static void done(struct session_mysql *my) {
+    my->state = FIRST;
+    my->pending_first = (my->pending_first + 1) % SESSION_PENDING;
+    my->pending_count--;
+}
+
+/* The end of a result, which another one may follow. */
+static void result_ends(struct session_mysql *my, uint16_t status) {
+    my->status = status;
+    if (status & STATUS_MORE_RESULTS) {
+        my->state = FIRST;
+    } else {
+        done(my);
+    }
+}
+
+static uint16_t ok_status(const struct session_messages *packet) {
+    const uint8_t *at = packet->prefix + 1;
+    const uint8_t *end = packet->prefix + packet->prefix_len;
+    number(&at, end);
+    number(&at, end);
+    return end - at >= 2 ? two(at) : 0;
+}
+
+static uint16_t eof_status(const struct session_messages *packet) {
+    return packet->prefix_len >= 5 ? two(packet->prefix + 3) : 0;
+}
+
+static void failed(struct session *session) {
+    if (session->judging) {
+        session_spoil(session, "the server refused a part of its reset");
+    }
+    done(&session->mysql);
+}
+
+/* The first packet of what a query or an execution answers. */
+static void first_of_result(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    uint8_t kind = packet->prefix[0];
+    if (kind == 0) {
+        result_ends(my, ok_status(packet));
+        return;
+    }
+    if (kind == 0xfb) {
+        session_spoil(session, "the server asked for a file of the client");
+        return;
+    }
+    const uint8_t *at = packet->prefix;
+    my->columns = (uint32_t)number(&at, packet->prefix + packet->prefix_len);
+    my->rows = 0;
+    my->row_is_nonce = false;
+    my->state = my->columns > 0 ? DEFINITIONS : DEFINITIONS_END;
+}
+
+static void first(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    uint8_t what = my->pending[my->pending_first];
+    if (packet->prefix_len == 0) {
+        session_spoil(session, DOUBT_GARBLED);
+        return;
+    }
+    uint8_t kind = packet->prefix[0];
+    if (kind == 0xff) {
+        failed(session);
+        return;
+    }
+    switch (what) {
+    case COM_QUERY:
+    case COM_STMT_EXECUTE:
+        first_of_result(session, packet);
+        return;
+    case COM_STMT_PREPARE:
+        if (kind != 0 || packet->prefix_len < 9) {
+            session_spoil(session, DOUBT_GARBLED);
+            return;
+        }
+        my->statements++;
+        my->after = two(packet->prefix + 5);
+        my->columns = two(packet->prefix + 7);
+        if (my->columns > 0) {
+            my->state = PARAMETERS;
+        } else if (my->after > 0) {
+            my->columns = my->after;
+            my->after = 0;
+            my->state = PARAMETERS;
+        } else {
+            done(my);
+        }
+        return;
+    case COM_STATISTICS: /* a sentence */
+        done(my);
+        return;
+    case COM_FIELD_LIST:
+    case COM_STMT_FETCH:
+        my->state = ROWS;
+        return;
+    case COM_SET_OPTION:
+        if (kind != 0xfe && kind != 0) {
+            session_spoil(session, DOUBT_GARBLED);
+        }
+        done(my);
+        return;
+    default:
+        if (kind != 0) {
+            session_spoil(session, DOUBT_GARBLED);
+            return;
+        }
+        my->status = ok_status(packet);
+        done(my);
+    }
+}
+
+static bool is_nonce(const struct session *session, const struct session_messages *packet) {
+    return packet->len == 1 + SESSION_NONCE && packet->prefix[0] == SESSION_NONCE &&
+           memcmp(packet->prefix + 1, session->nonce, SESSION_NONCE) == 0;
+}
+
+static void row(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    uint8_t kind = packet->prefix_len > 0 ? packet->prefix[0] : 0;
+    if (kind == 0xff) {
+        failed(session);
+    } else if (kind == 0xfe && my->short_rows && packet->len < MOST && packet->len >= 5) {
+        result_ends(my, ok_status(packet));
+    } else if (kind == 0xfe && packet->len < 9) {
+        result_ends(my, eof_status(packet));
+    } else {
+        my->rows += my->rows < 2;
+        my->row_is_nonce = session->judging && is_nonce(session, packet);
+    }
+}
+
+static void definitions_end(struct session_mysql *my, const struct session_messages *packet) {
+    bool executes = my->pending[my->pending_first] == COM_STMT_EXECUTE;
+    my->status = eof_status(packet);
+    if (executes && (my->status & STATUS_CURSOR)) {
+        done(my); /* rows come by COM_STMT_FETCH */
+    } else {
+        my->state = ROWS;
+    }
+}
+
+static void parameters_end(struct session_mysql *my) {
+    if (my->after > 0) {
+        my->columns = my->after;
+        my->after = 0;
+        my->state = PARAMETERS;
+    } else {
+        done(my);
+    }
+}
+
+static void answer(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    switch (my->state) {
+    case FIRST:
+        first(session, packet);
+        if (my->state == ROWS) {
+            row(session, packet);
+        }
+        break;
+    case DEFINITIONS:
+        if (--my->columns == 0) {
+            my->state = my->short_rows ? ROWS : DEFINITIONS_END;
+        }
+        break;
+    case DEFINITIONS_END:
+        definitions_end(my, packet);
+        break;
+    case ROWS:
+        row(session, packet);
+        break;
+    case PARAMETERS:
+        if (--my->columns == 0) {
+            if (my->short_rows) {
+                parameters_end(my);
+            } else {
+                my->state = PARAMETERS_END;
+            }
+        }
+        break;
+    case PARAMETERS_END:
+        parameters_end(my);
+        break;
+    }
+}
+
+/* Until the server's OK: the greeting, then what the login needs. */
+static void login(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    uint8_t kind = packet->prefix_len > 0 ? packet->prefix[0] : 0xff;
+    if (!my->greeted) {
+        my->greeted = true;
+    } else if (kind == 0xff) {
+        session_spoil(session, "the server refused the login");
+    } else if (my->responded && kind == 0) {
+        my->status = ok_status(packet);
+        my->ready = true;
+    }
+}
+
+static void received(struct session *session, const uint8_t *bytes, size_t len) {
+    struct session_mysql *my = &session->mysql;
+    const uint8_t *end = bytes + len;
+    while (session->doubt == NULL && session->protocol == SESSION_MYSQL &&
+           messages_take(&my->received, &bytes, end, HEADER, measure)) {
+        bool goes_on = my->split;
+        my->split = my->received.len == MOST;
+        if (goes_on) {
+            continue; /* of a row that is larger than a packet */
+        }
+        if (!my->ready) {
+            login(session, &my->received);
+        } else if (my->pending_count == 0) {
+            session_spoil(session, DOUBT_UNASKED);
+        } else {
+            answer(session, &my->received);
+        }
+    }
+}
+
+/* --- decisions --------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *busy(const struct session *session) {
+    const struct session_mysql *my = &session->mysql;
+    if (!my->ready) {
+        return "its login is not complete";
+    }
+    if (!messages_rest(&my->sent)) {
+        return DOUBT_HALF_SENT;
+    }
+    if (my->pending_count > 0 || !messages_rest(&my->received) || my->split) {
+        return DOUBT_HALF_READ;
+    }
+    return NULL;
+}
+
+/* The current database, from the handshake response: HandshakeResponse41. */
+static void learn_database(struct session_mysql *my, const uint8_t *at, size_t len) {
+    enum { FIXED = 32 };
+    const uint8_t *end = at + len;
+    if (len <= FIXED) {
+        return;
+    }
+    uint32_t capabilities = measure(at) | (uint32_t)at[3] << 24;
+    at += FIXED;
+    at = memchr(at, 0, (size_t)(end - at));
+    if (at == NULL || (capabilities & CLIENT_WITH_DB) == 0) {
+        return;
+    }
+    at++;
+    uint64_t auth;
+    if (capabilities & CLIENT_LENENC_AUTH) {
+        auth = number(&at, end);
+    } else if (capabilities & CLIENT_SECURE_CONNECTION) {
+        auth = at < end ? *at++ : 0;
+    } else {
+        const uint8_t *nul = memchr(at, 0, (size_t)(end - at));
+        auth = nul != NULL ? (uint64_t)(nul - at) + 1 : (uint64_t)(end - at);
+    }
+    if (auth > (uint64_t)(end - at)) {
+        return;
+    }
+    at += auth;
+    const uint8_t *nul = memchr(at, 0, (size_t)(end - at));
+    size_t name = nul != NULL ? (size_t)(nul - at) : (size_t)(end - at);
+    if (name < sizeof my->database) {
+        memcpy(my->database, at, name);
+        my->database_len = (uint32_t)name;
+    }
+}
+
+static void add_command(
+    struct growing *to, uint8_t what, const uint8_t *argument, size_t argument_len) {
+    size_t len = 1 + argument_len;
+    uint8_t head[HEADER + 1] = {(uint8_t)len, (uint8_t)(len >> 8), (uint8_t)(len >> 16), 0, what};
+    growing_add(to, head, sizeof head);
+    growing_add(to, argument, argument_len);
+}
+
+/* One command of the initialisation. NULL: it is in `init`, or need not be. */
+static const char *learn_command(
+    struct session_mysql *my, struct growing *init, const uint8_t *packet, size_t len) {
+    switch (len > 0 ? packet[0] : 0) {
+    case COM_QUERY:
+    case COM_STMT_PREPARE:
+        if (!statement_may_be_repeated(packet + 1, len - 1)) {
+            return "its initialisation does more than settings";
+        }
+        if (packet[0] == COM_STMT_PREPARE && memchr(packet, '?', len) != NULL) {
+            return "its initialisation uses a prepared statement with parameters";
+        }
+        add_command(init, COM_QUERY, packet + 1, len - 1);
+        return NULL;
+    case COM_INIT_DB:
+        if (len - 1 < sizeof my->database) {
+            memcpy(my->database, packet + 1, len - 1);
+            my->database_len = (uint32_t)(len - 1);
+        }
+        add_command(init, COM_INIT_DB, packet + 1, len - 1);
+        return NULL;
+    case COM_RESET_CONNECTION:
+        init->len = 0;
+        return NULL;
+    case COM_PING:
+    case COM_STATISTICS:
+    case COM_SET_OPTION:
+    case COM_STMT_EXECUTE:
+    case COM_STMT_CLOSE:
+    case COM_STMT_RESET:
+    case COM_FIELD_LIST:
+        return NULL;
+    default:
+        return "its initialisation has a command that cannot be repeated";
+    }
+}
+
+static const char *learn(struct session *session, struct growing *init) {
+    struct session_mysql *my = &session->mysql;
+    const uint8_t *at = session->record;
+    const uint8_t *end = at + session->record_len;
+    bool first_time = !session->learned && init->len == 0;
+    while (end - at >= HEADER) {
+        size_t len = measure(at);
+        uint8_t sequence = at[3];
+        at += HEADER;
+        if (len > (size_t)(end - at)) {
+            return DOUBT_HALF_SENT;
+        }
+        if (sequence == 0) {
+            const char *why = learn_command(my, init, at, len);
+            if (why != NULL) {
+                return why;
+            }
+        } else if (sequence == 1 && first_time) {
+            learn_database(my, at, len);
+        }
+        first_time = false;
+        at += len;
+    }
+    if (my->statements > 0) {
+        return "it holds a prepared statement";
+    }
+    if (my->status & STATUS_IN_TRANSACTION) {
+        return "it is in a transaction";
+    }
+    my->multi_learned = my->multi;
+    return NULL;
+}
+
+static void reset(struct session *session, struct growing *to) {
+    static const uint8_t option[2][2] = {{1, 0}, {0, 0}}; /* off, on */
+    struct session_mysql *my = &session->mysql;
+    add_command(to, COM_RESET_CONNECTION, NULL, 0);
+    if (my->multi != my->multi_learned) {
+        add_command(to, COM_SET_OPTION, option[my->multi_learned], sizeof option[0]);
+    }
+    /* COM_RESET_CONNECTION leaves the current database as it is */
+    if (my->database_len > 0) {
+        add_command(to, COM_INIT_DB, my->database, my->database_len);
+    }
+    growing_add(to, session->init, session->init_len);
+    uint8_t query[] = "SELECT '0123456789abcdef'";
+    memcpy(query + 8, session->nonce, SESSION_NONCE);
+    add_command(to, COM_QUERY, query, sizeof query - 1);
+    my->rows = 0;
+    my->row_is_nonce = false;
+    my->statements = 0;
+}
+
+static bool proven(const struct session *session) {
+    const struct session_mysql *my = &session->mysql;
+    return my->row_is_nonce && my->rows == 1 && (my->status & STATUS_IN_TRANSACTION) == 0;
+}
+
+static size_t goodbye(const struct session *session, uint8_t *to) {
+    static const uint8_t quit[] = {1, 0, 0, 0, COM_QUIT};
+    if (!session->mysql.ready || !messages_rest(&session->mysql.sent)) {
+        return 0;
+    }
+    memcpy(to, quit, sizeof quit);
+    return sizeof quit;
+}
+
+const struct dialect dialect_mysql = {
+    .sent = sent,
+    .received = received,
+    .busy = busy,
+    .learn = learn,
+    .reset = reset,
+    .proven = proven,
+    .goodbye = goodbye,
+};

@@ -1,0 +1,267 @@
+/* PostgreSQL: the Frontend/Backend Protocol 3.0, postgresql.org/docs/current/protocol-flow.html and protocol-message-formats.html.
+ *
+ * Invariants
+ * - Each Query, Sync and FunctionCall is answered by one ReadyForQuery; nothing is at rest before the last of them.
+ * - What the initialisation said is repeated byte for byte, prepared statements included: DISCARD ALL has made their names free again.
+ */
+#include <string.h>
+
+#include "sessions/internal.h"
+
+enum { UNTYPED_HEADER = 4, HEADER = 5, LENGTH = 4 };
+
+static uint32_t big_endian(const uint8_t *bytes) {
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* A length counts itself. */
+static uint32_t payload(uint32_t length) {
+    return length >= LENGTH ? length - LENGTH : 0;
+}
+
+static uint32_t measure_untyped(const uint8_t *header) {
+    return payload(big_endian(header));
+}
+
+static uint32_t measure(const uint8_t *header) {
+    return payload(big_endian(header + 1));
+}
+
+/* Not strchr() alone: it finds the end of the set, too. */
+static bool is_in(uint8_t type, const char *set) {
+    return type != 0 && strchr(set, type) != NULL;
+}
+
+/* --- the client's side ------------------------------------------------------------------------------------------------------------------- */
+
+static void started(struct session *session, const struct session_messages *message) {
+    struct session_postgres *pg = &session->postgres;
+    uint32_t code = message->prefix_len >= 4 ? big_endian(message->prefix) : 0;
+    if (code >> 16 == 3) {
+        pg->typed = true;
+        pg->pending = 1; /* ReadyForQuery ends the login, too */
+    } else if (code == 80877103 || code == 80877104) {
+        pg->asked = true;
+    } else {
+        session_spoil(session, DOUBT_GARBLED);
+    }
+}
+
+static void said(struct session *session, uint8_t type) {
+    struct session_postgres *pg = &session->postgres;
+    switch (type) {
+    case 'Q':
+    case 'F':
+    case 'S':
+        pg->pending++;
+        pg->unsynced = false;
+        break;
+    case 'P':
+    case 'B':
+    case 'D':
+    case 'E':
+    case 'C':
+    case 'H':
+        pg->unsynced = true;
+        break;
+    case 'X':
+        session_spoil(session, "the client has said goodbye");
+        break;
+    case 'p': /* password */
+    case 'c': /* COPY is done, failed, or goes on */
+    case 'f':
+    case 'd':
+        break;
+    default:
+        session_spoil(session, DOUBT_GARBLED);
+    }
+}
+
+static void sent(struct session *session, const uint8_t *bytes, size_t len) {
+    struct session_postgres *pg = &session->postgres;
+    const uint8_t *end = bytes + len;
+    while (session->doubt == NULL && session->protocol == SESSION_POSTGRES) {
+        if (pg->asked && bytes < end) {
+            /* nobody speaks before the server has answered */
+            session_spoil(session, DOUBT_GARBLED);
+        } else if (!messages_take(&pg->sent, &bytes, end, pg->typed ? HEADER : UNTYPED_HEADER,
+                       pg->typed ? measure : measure_untyped)) {
+            break;
+        } else if (!pg->typed) {
+            started(session, &pg->sent);
+        } else {
+            said(session, pg->sent.header[0]);
+        }
+    }
+}
+
+/* --- the server's side ------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_nonce(const struct session *session, const struct session_messages *row) {
+    static const uint8_t one_of_sixteen[] = {0, 1, 0, 0, 0, SESSION_NONCE};
+    return row->len == sizeof one_of_sixteen + SESSION_NONCE &&
+           memcmp(row->prefix, one_of_sixteen, sizeof one_of_sixteen) == 0 &&
+           memcmp(row->prefix + sizeof one_of_sixteen, session->nonce, SESSION_NONCE) == 0;
+}
+
+static void heard(struct session *session, const struct session_messages *message) {
+    struct session_postgres *pg = &session->postgres;
+    uint8_t type = message->header[0];
+    if (session->judging) {
+        if (type == 'E') {
+            session_spoil(session, "the server refused a part of its reset");
+        } else if (pg->pending == 0) {
+            session_spoil(session, DOUBT_UNASKED);
+        } else if (!is_in(type, "ZCTDNSA123ntsI")) {
+            session_spoil(session, DOUBT_GARBLED);
+        } else if (type == 'D') {
+            pg->row_is_nonce = pg->pending == 1 && is_nonce(session, message);
+        }
+    }
+    if (type != 'Z') {
+        /* notices, settings and notifications may come at any time; all else belongs to a command */
+        if (pg->pending == 0 && !pg->unsynced && !is_in(type, "NSA")) {
+            session_spoil(session, DOUBT_UNASKED);
+        }
+        return;
+    }
+    if (pg->pending == 0 || message->prefix_len != 1) {
+        session_spoil(session, DOUBT_GARBLED);
+        return;
+    }
+    pg->pending--;
+    pg->transaction = message->prefix[0];
+    pg->ready = true;
+}
+
+static void received(struct session *session, const uint8_t *bytes, size_t len) {
+    struct session_postgres *pg = &session->postgres;
+    const uint8_t *end = bytes + len;
+    if (pg->asked && bytes < end) {
+        uint8_t answer = *bytes++;
+        pg->asked = false;
+        if (answer != 'N') {
+            session->protocol = SESSION_TLS; /* or GSS */
+        }
+    }
+    while (session->doubt == NULL && session->protocol == SESSION_POSTGRES &&
+           messages_take(&pg->received, &bytes, end, HEADER, measure)) {
+        heard(session, &pg->received);
+    }
+}
+
+/* --- decisions --------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *busy(const struct session *session) {
+    const struct session_postgres *pg = &session->postgres;
+    if (!pg->ready) {
+        return "its login is not complete";
+    }
+    if (!messages_rest(&pg->sent) || pg->unsynced) {
+        return DOUBT_HALF_SENT;
+    }
+    if (pg->pending > 0 || !messages_rest(&pg->received)) {
+        return DOUBT_HALF_READ;
+    }
+    return NULL;
+}
+
+/* The SQL in a Query or Parse; NULL: the message is damaged. */
+static const uint8_t *statement(
+    uint8_t type, const uint8_t *at, size_t len, size_t *statement_len) {
+    const uint8_t *end = at + len;
+    if (type == 'P') {
+        const uint8_t *nul = memchr(at, 0, len);
+        if (nul == NULL) {
+            return NULL;
+        }
+        at = nul + 1;
+    }
+    const uint8_t *nul = memchr(at, 0, (size_t)(end - at));
+    *statement_len = nul != NULL ? (size_t)(nul - at) : 0;
+    return nul != NULL ? at : NULL;
+}
+
+static const char *learn(struct session *session, struct growing *init) {
+    struct session_postgres *pg = &session->postgres;
+    const uint8_t *at = session->record;
+    const uint8_t *end = at + session->record_len;
+    /* the start: messages without a type, whose length begins with a zero */
+    while (end - at >= UNTYPED_HEADER && at[0] == 0) {
+        uint32_t len = big_endian(at);
+        if (len < LENGTH || len > (size_t)(end - at)) {
+            return DOUBT_HALF_SENT;
+        }
+        at += len;
+    }
+    while (end - at >= HEADER) {
+        uint8_t type = at[0];
+        size_t len = measure(at);
+        if (len > (size_t)(end - at) - HEADER) {
+            return DOUBT_HALF_SENT;
+        }
+        if (type == 'Q' || type == 'P') {
+            size_t text_len;
+            const uint8_t *text = statement(type, at + HEADER, len, &text_len);
+            if (text == NULL || !statement_may_be_repeated(text, text_len)) {
+                return "its initialisation does more than settings";
+            }
+        }
+        if (is_in(type, "QPBDECHS")) {
+            growing_add(init, at, HEADER + len);
+        } else if (type != 'p') {
+            return "its initialisation has a command that cannot be repeated";
+        }
+        at += HEADER + len;
+    }
+    if (pg->transaction != 'I') {
+        return "it is in a transaction";
+    }
+    return NULL;
+}
+
+static void add_query(struct growing *to, const char *text) {
+    size_t len = strlen(text) + 1;
+    uint32_t length = (uint32_t)len + LENGTH;
+    uint8_t head[HEADER] = {'Q', (uint8_t)(length >> 24), (uint8_t)(length >> 16),
+        (uint8_t)(length >> 8), (uint8_t)length};
+    growing_add(to, head, sizeof head);
+    growing_add(to, text, len);
+}
+
+static void reset(struct session *session, struct growing *to) {
+    struct session_postgres *pg = &session->postgres;
+    if (pg->transaction != 'I') {
+        add_query(
+            to, "ROLLBACK"); /* outside a transaction it would be a warning in the server's log */
+    }
+    add_query(to, "DISCARD ALL"); /* alone: it cannot stand in a list of statements */
+    growing_add(to, session->init, session->init_len);
+    char query[] = "SELECT '0123456789abcdef'";
+    memcpy(query + 8, session->nonce, SESSION_NONCE);
+    add_query(to, query);
+    pg->row_is_nonce = false;
+}
+
+static bool proven(const struct session *session) {
+    return session->postgres.row_is_nonce && session->postgres.transaction == 'I';
+}
+
+static size_t goodbye(const struct session *session, uint8_t *to) {
+    static const uint8_t terminate[] = {'X', 0, 0, 0, 4};
+    if (!session->postgres.ready || !messages_rest(&session->postgres.sent)) {
+        return 0;
+    }
+    memcpy(to, terminate, sizeof terminate);
+    return sizeof terminate;
+}
+
+const struct dialect dialect_postgres = {
+    .sent = sent,
+    .received = received,
+    .busy = busy,
+    .learn = learn,
+    .reset = reset,
+    .proven = proven,
+    .goodbye = goodbye,
+};

@@ -1,0 +1,149 @@
+/* One conversation with a database server, followed byte by byte: MySQL and MariaDB, PostgreSQL, Redis and Valkey.
+ *
+ * The client at this end may be put back to an earlier state while the server goes on. What is here decides, from the bytes alone, whether the
+ * server's session can follow, what must be written for that, and whether the server's answer proves that it has.
+ *
+ * Promises
+ * - No descriptor, no clock, no memory of its own: the caller moves bytes and gives the memory, so every decision can be tested on a transcript.
+ * - Bytes of a peer never lead outside that memory. What is not understood is a doubt, and a doubt is never taken back.
+ * - A session is CLEAN only if the server answered all that was asked before, each command of the reset without an error, and last the number
+ *   that nobody could know, with nothing behind it.
+ * - What the initialisation said in confidence (AUTH) is kept for the replay and nowhere else; passwords of MySQL and PostgreSQL are not kept.
+ *
+ * docs/internals/sessions.md; the protocols: dev.mysql.com/doc/dev/mysql-server (Client/Server Protocol), postgresql.org/docs (Frontend/Backend
+ * Protocol), redis.io (RESP2, RESP3).
+ */
+#ifndef HEARTH_SESSIONS_SESSION_H
+#define HEARTH_SESSIONS_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SESSION_NONCE = 16,                 /* characters; letters and digits */
+    SESSION_RECORD = 8192,              /* bytes of an initialisation; a longer one is not kept */
+    SESSION_RESET = 2 * SESSION_RECORD, /* bytes that a reset may have */
+    SESSION_GOODBYE = 8,
+    SESSION_DATABASE = 256, /* bytes of MySQL's current database */
+    SESSION_PENDING = 256,  /* commands under way at once; more is a doubt */
+};
+
+enum session_protocol {
+    SESSION_UNKNOWN, /* nothing has been said yet */
+    SESSION_MYSQL,
+    SESSION_POSTGRES,
+    SESSION_REDIS,
+    SESSION_TLS,     /* encrypted: nobody else can take part */
+    SESSION_FOREIGN, /* none of these */
+};
+/* `MySQL`, `PostgreSQL`, `Redis`, `TLS`, `unknown`. Static. */
+const char *session_protocol_name(enum session_protocol protocol);
+
+enum session_verdict {
+    SESSION_WAIT,  /* more of the answer must come */
+    SESSION_CLEAN, /* the server's session is what it was when it was learned */
+    SESSION_WRONG, /* session_doubt() says why */
+};
+
+/* --- what the protocols keep; for sessions/ only --------------------------------------------------------------------------------------- */
+
+/* A stream of messages with a header of fixed size: MySQL and PostgreSQL. */
+struct session_messages {
+    uint8_t header[5], header_len;
+    bool inside; /* the header is complete, the payload is not */
+    uint32_t len, left;
+    uint8_t prefix[40], prefix_len; /* of the payload */
+};
+
+struct session_mysql {
+    struct session_messages sent, received;
+    uint8_t state; /* of the answer that is awaited first */
+    bool greeted, responded, ready, short_rows, split, multi, multi_learned, row_is_nonce;
+    uint16_t status;  /* of the last OK or EOF */
+    uint32_t columns; /* definitions still to come */
+    uint32_t rows, after;
+    uint32_t statements; /* prepared and not closed; of the initialisation */
+    uint8_t pending[SESSION_PENDING];
+    uint32_t pending_first, pending_count;
+    uint32_t database_len;
+    uint8_t database[SESSION_DATABASE];
+};
+
+struct session_postgres {
+    struct session_messages sent, received;
+    bool typed; /* the untyped messages of the start are over */
+    bool asked; /* for encryption: one byte will be the answer */
+    bool ready; /* was, once */
+    bool unsynced, row_is_nonce;
+    uint8_t transaction; /* of the last ReadyForQuery: I, T or E */
+    uint32_t pending;    /* ReadyForQuery still to come */
+};
+
+struct session_values {
+    uint8_t line[40],
+        line_len; /* of the line that is being read; the rest of a longer one is dropped */
+    bool long_line;
+    uint64_t skip;                         /* bytes of a string, with its end */
+    int64_t text_total;                    /* bytes of the last string; -1: none */
+    uint8_t text[SESSION_NONCE], text_len; /* its beginning */
+    uint8_t top;                           /* type of the outermost value */
+    uint8_t depth;
+    uint64_t left[8];
+};
+
+struct session_redis {
+    struct session_values sent, received;
+    uint64_t commands, answers;
+    uint64_t reset_at; /* answers before the reset's own */
+};
+
+/* --- the session ------------------------------------------------------------------------------------------------------------------------- */
+
+/* To be treated as opaque. No pointers but to static text: it may be copied. */
+struct session {
+    uint8_t protocol; /* enum session_protocol */
+    bool used, recording, overflow, judging, learned, greeted_first;
+    const char *doubt;
+    uint8_t head[8], head_len;
+    uint8_t nonce[SESSION_NONCE];
+    union {
+        struct session_mysql mysql;
+        struct session_postgres postgres;
+        struct session_redis redis;
+    };
+    uint32_t record_len, init_len;
+    uint8_t record[SESSION_RECORD]; /* what the client has sent, while recording */
+    uint8_t init[SESSION_RECORD];   /* what a reset says again */
+};
+
+/* A new connection. `recording`: it may be learned later. */
+void session_begin(struct session *session, bool recording);
+
+/* Bytes that the client has sent or received, in order. Borrowed. */
+void session_sent(struct session *session, const void *bytes, size_t len);
+void session_received(struct session *session, const void *bytes, size_t len);
+/* The client or somebody else did something that cannot be followed. Static: why. */
+void session_spoil(struct session *session, const char *why);
+
+enum session_protocol session_protocol(const struct session *session);
+/* Whether the client has said anything since the session was learned or reset. */
+bool session_is_used(const struct session *session);
+/* NULL: everything that was asked is answered, to the last byte. Otherwise what is not. Static. */
+const char *session_doubt(const struct session *session);
+
+/* Makes what was said so far the initialisation. May be called again when more has been said. Returns NULL, or why this session cannot be
+ * kept. Static. */
+const char *session_learn(struct session *session);
+
+/* What brings the server's session back; session_judge() awaits its answer from now on. `nonce` must be unpredictable. Returns the bytes
+ * written to `to`, which has room for SESSION_RESET; 0 when there is a doubt. Borrowed: nonce. */
+size_t session_write_reset(
+    struct session *session, const uint8_t nonce[SESSION_NONCE], uint8_t *to);
+/* Bytes that came after the reset was written. Borrowed. */
+enum session_verdict session_judge(struct session *session, const void *bytes, size_t len);
+
+/* What the protocol says before hanging up, at most SESSION_GOODBYE bytes; 0 when nothing can be said now. */
+size_t session_write_goodbye(const struct session *session, uint8_t *to);
+
+#endif

@@ -1,0 +1,641 @@
+/* sessions/ on transcripts: constructed conversations with MySQL, PostgreSQL and Redis, whole, cut and damaged. Knows no server; what real ones
+ * say is tested end to end. usage: sessions */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sessions/internal.h"
+
+enum { ROOM = 65536, ROUNDS = 20000 };
+
+static int failures, checked;
+static const char *test_name;
+
+static void check(bool holds, const char *what) {
+    if (!holds) {
+        printf("FAIL  %s: %s\n", test_name, what);
+        failures++;
+    }
+}
+
+static void check_text(const char *got, const char *expected) {
+    if (got != expected && (got == NULL || expected == NULL || strcmp(got, expected) != 0)) {
+        printf("FAIL  %s: \"%s\" instead of \"%s\"\n", test_name, got != NULL ? got : "(nothing)",
+            expected != NULL ? expected : "(nothing)");
+        failures++;
+    }
+}
+
+/* --- writing transcripts ------------------------------------------------------------------------------------------------------------------ */
+
+struct bytes {
+    size_t len;
+    uint8_t at[ROOM];
+};
+
+static void add(struct bytes *to, const void *bytes, size_t len) {
+    if (to->len + len > sizeof to->at) {
+        abort();
+    }
+    memcpy(to->at + to->len, bytes, len);
+    to->len += len;
+}
+
+static void add_text(struct bytes *to, const char *text) {
+    add(to, text, strlen(text));
+}
+
+/* A packet of MySQL. */
+static void my(struct bytes *to, uint8_t sequence, const void *payload, size_t len) {
+    uint8_t header[4] = {(uint8_t)len, (uint8_t)(len >> 8), (uint8_t)(len >> 16), sequence};
+    add(to, header, sizeof header);
+    add(to, payload, len);
+}
+
+static void my_command(struct bytes *to, uint8_t command, const char *text) {
+    uint8_t payload[1024] = {command};
+    memcpy(payload + 1, text, strlen(text));
+    my(to, 0, payload, 1 + strlen(text));
+}
+
+static void my_ok(struct bytes *to, uint16_t status) {
+    uint8_t ok[7] = {0, 0, 0, (uint8_t)status, (uint8_t)(status >> 8)};
+    my(to, 1, ok, sizeof ok);
+}
+
+static void my_eof(struct bytes *to, uint8_t sequence, uint16_t status) {
+    uint8_t eof[5] = {0xfe, 0, 0, (uint8_t)status, (uint8_t)(status >> 8)};
+    my(to, sequence, eof, sizeof eof);
+}
+
+/* One column, `count` rows of `text`. */
+static void my_rows(struct bytes *to, const char *text, unsigned count, uint16_t status) {
+    uint8_t row[256] = {(uint8_t)strlen(text)};
+    memcpy(row + 1, text, strlen(text));
+    my(to, 1, "\1", 1);
+    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    my_eof(to, 3, status);
+    for (unsigned i = 0; i < count; i++) {
+        my(to, (uint8_t)(4 + i), row, 1 + strlen(text));
+    }
+    my_eof(to, (uint8_t)(4 + count), status);
+}
+
+/* A message of PostgreSQL; type 0: none. */
+static void pg(struct bytes *to, char type, const void *payload, size_t len) {
+    uint32_t length = (uint32_t)len + 4;
+    uint8_t header[5] = {(uint8_t)type, (uint8_t)(length >> 24), (uint8_t)(length >> 16),
+        (uint8_t)(length >> 8), (uint8_t)length};
+    add(to, header + (type == 0), sizeof header - (type == 0));
+    add(to, payload, len);
+}
+
+static void pg_query(struct bytes *to, const char *text) {
+    pg(to, 'Q', text, strlen(text) + 1);
+}
+
+static void pg_done(struct bytes *to, const char *tag, char status) {
+    pg(to, 'C', tag, strlen(tag) + 1);
+    pg(to, 'Z', &status, 1);
+}
+
+static void pg_row(struct bytes *to, const char *text) {
+    uint8_t row[64] = {0, 1, 0, 0, 0, (uint8_t)strlen(text)};
+    memcpy(row + 6, text, strlen(text));
+    pg(to, 'T', "\0\1a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0", 22);
+    pg(to, 'D', row, 6 + strlen(text));
+}
+
+/* --- the three servers as far as they matter here --------------------------------------------------------------------------------------- */
+
+static const uint8_t nonce[] = "00112233445566ff";
+
+struct server {
+    const char *name;
+    void (*login)(struct session *session);
+    /* Says settings; then a request that leaves much behind, and its answers. */
+    void (*initialise)(struct session *session);
+    void (*request)(struct bytes *asked, struct bytes *answered);
+    /* The right answer to the reset. */
+    void (*answer)(struct bytes *to, const char *number);
+    const char *reset; /* what it must contain, in this order, separated by | */
+};
+
+static void say(struct session *session, const struct bytes *asked, const struct bytes *answered) {
+    session_sent(session, asked->at, asked->len);
+    session_received(session, answered->at, answered->len);
+}
+
+static void my_login_with(struct session *session, uint32_t capabilities) {
+    static struct bytes greeting, response, ok;
+    greeting.len = response.len = ok.len = 0;
+    uint8_t hello[60] = {10, '1', '0', '.', '1', '1', 0};
+    my(&greeting, 0, hello, sizeof hello);
+    uint8_t body[128] = {(uint8_t)capabilities, (uint8_t)(capabilities >> 8),
+        (uint8_t)(capabilities >> 16), (uint8_t)(capabilities >> 24)};
+    memcpy(body + 32, "root\0\3abcshop\0mysql_native_password", 36);
+    my(&response, 1, body, 32 + 36);
+    my_ok(&ok, 2);
+    session_received(session, greeting.at, 4); /* mysqlnd reads header and packet by themselves */
+    session_received(session, greeting.at + 4, greeting.len - 4);
+    say(session, &response, &ok);
+}
+
+static void my_login(struct session *session) {
+    my_login_with(session, 0x0008 | 0x0200 | 0x8000 | 1 << 16);
+}
+
+static void my_initialise(struct session *session) {
+    static struct bytes asked, answered;
+    asked.len = answered.len = 0;
+    my_command(&asked, 3, "set names 'utf8mb4'");
+    my_ok(&answered, 2);
+    say(session, &asked, &answered);
+    asked.len = answered.len = 0;
+    my_command(&asked, 0x16, "set session sql_mode='STRICT_ALL_TABLES'");
+    my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
+    say(session, &asked, &answered);
+    asked.len = answered.len = 0;
+    my(&asked, 0, "\x17\1\0\0\0\0\1\0\0\0", 10);
+    my_ok(&answered, 2);
+    say(session, &asked, &answered);
+    asked.len = 0;
+    my(&asked, 0, "\x19\1\0\0\0", 5);
+    session_sent(session, asked.at, asked.len);
+}
+
+static void my_request(struct bytes *asked, struct bytes *answered) {
+    my_command(asked, 3, "begin");
+    my_ok(answered, 3);
+    my_command(asked, 3, "select a from t; select b from t");
+    my_rows(answered, "row", 3, 2 | 8);
+    my_rows(answered, "other", 0, 3);
+    my_command(asked, 0x16, "select ? from t");
+    my(answered, 1, "\0\5\0\0\0\1\0\1\0\0\0\0", 12);
+    my(answered, 2, "\3def\0\0\0\1?", 9);
+    my_eof(answered, 3, 2);
+    my(answered, 4, "\3def\0\0\0\1?", 9);
+    my_eof(answered, 5, 2);
+    my_command(asked, 3, "selct");
+    my(answered, 1, "\xff\x28\4#42000no", 11);
+}
+
+static void my_answer(struct bytes *to, const char *number) {
+    for (int i = 0; i < 4; i++) {
+        my_ok(to, 2); /* reset, database, names, sql_mode */
+    }
+    my_rows(to, number, 1, 2);
+}
+
+static void pg_login(struct session *session) {
+    static struct bytes asked, answered;
+    asked.len = answered.len = 0;
+    pg(&asked, 0, "\4\xd2\x16\x2f", 4); /* SSLRequest */
+    session_sent(session, asked.at, asked.len);
+    session_received(session, "N", 1);
+    asked.len = 0;
+    pg(&asked, 0, "\0\3\0\0user\0me\0\0", 13);
+    pg(&answered, 'R', "\0\0\0\3", 4);
+    say(session, &asked, &answered);
+    asked.len = answered.len = 0;
+    pg(&asked, 'p', "sehr geheim", 12);
+    pg(&answered, 'R', "\0\0\0\0", 4);
+    pg(&answered, 'S', "TimeZone\0UTC", 13);
+    pg(&answered, 'K', "\0\0\0\1\0\0\0\2", 8);
+    pg(&answered, 'Z', "I", 1);
+    say(session, &asked, &answered);
+}
+
+static void pg_initialise(struct session *session) {
+    static struct bytes asked, answered;
+    asked.len = answered.len = 0;
+    pg(&asked, 'P', "s1\0set search_path to shop\0\0\0", 29);
+    pg(&asked, 'S', "", 0);
+    pg(&answered, '1', "", 0);
+    pg(&answered, 'Z', "I", 1);
+    pg(&asked, 'B', "\0s1\0\0\0\0\0\0\0", 10);
+    pg(&asked, 'E', "\0\0\0\0\0", 5);
+    pg(&asked, 'S', "", 0);
+    pg(&answered, '2', "", 0);
+    pg_done(&answered, "SET", 'I');
+    pg_query(&asked, "DEALLOCATE s1");
+    pg_done(&answered, "DEALLOCATE", 'I');
+    say(session, &asked, &answered);
+}
+
+static void pg_request(struct bytes *asked, struct bytes *answered) {
+    pg_query(asked, "begin");
+    pg_done(answered, "BEGIN", 'T');
+    pg_query(asked, "select a from t");
+    pg_row(answered, "row");
+    pg_done(answered, "SELECT 1", 'T');
+    pg_query(asked, "selct");
+    pg(answered, 'E', "SERROR\0\0", 8);
+    pg(answered, 'Z', "E", 1);
+    pg(answered, 'A', "\0\0\0\1ch\0\0", 8);
+}
+
+static void pg_answer(struct bytes *to, const char *number) {
+    pg_done(to, "ROLLBACK", 'I');
+    pg(to, 'S', "TimeZone\0UTC", 13);
+    pg_done(to, "DISCARD ALL", 'I');
+    pg(to, '1', "", 0);
+    pg(to, 'Z', "I", 1);
+    pg(to, '2', "", 0);
+    pg_done(to, "SET", 'I');
+    pg_done(to, "DEALLOCATE", 'I');
+    pg_row(to, number);
+    pg_done(to, "SELECT 1", 'I');
+}
+
+static void redis_login(struct session *session) {
+    static const char auth[] = "*2\r\n$4\r\nAUTH\r\n$6\r\ngeheim\r\n";
+    session_sent(session, auth, sizeof auth - 1);
+    session_received(session, "+OK\r\n", 5);
+}
+
+static void redis_initialise(struct session *session) {
+    static const char select[] = "*2\r\n$6\r\nselect\r\n$1\r\n2\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n";
+    session_sent(session, select, sizeof select - 1);
+    session_received(session, "+OK\r\n$-1\r\n", 10);
+}
+
+static void redis_request(struct bytes *asked, struct bytes *answered) {
+    add_text(asked, "*1\r\n$5\r\nMULTI\r\n");
+    add_text(answered, "+OK\r\n");
+    add_text(asked, "*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$3\r\n\r\nb\r\n");
+    add_text(answered, "*3\r\n$3\r\n\r\nx\r\n:12\r\n*2\r\n$-1\r\n*0\r\n");
+    add_text(asked, "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n");
+    add_text(answered,
+        "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n1\r\n");
+    add_text(asked, "*1\r\n$3\r\nBAD\r\n");
+    add_text(answered, "-ERR unknown command that is described in more than forty characters\r\n");
+}
+
+static void redis_answer(struct bytes *to, const char *number) {
+    add_text(to, "+RESET\r\n+OK\r\n+OK\r\n$16\r\n");
+    add_text(to, number);
+    add_text(to, "\r\n");
+}
+
+static const struct server servers[] = {
+    {"MySQL", my_login, my_initialise, my_request, my_answer,
+        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff'"},
+    {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
+        "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'"},
+    {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
+        "RESET|AUTH|geheim|select|ECHO|00112233445566ff"},
+};
+enum { SERVERS = sizeof servers / sizeof *servers };
+
+/* --- helpers ----------------------------------------------------------------------------------------------------------------------------- */
+
+static struct session session, twin;
+static struct bytes asked, answered;
+static uint8_t reset[SESSION_RESET];
+
+static void learned(const struct server *server) {
+    session_begin(&session, true);
+    server->login(&session);
+    server->initialise(&session);
+    check_text(session_learn(&session), NULL);
+    check_text(session_protocol_name(session_protocol(&session)), server->name);
+}
+
+static void requested(const struct server *server) {
+    asked.len = answered.len = 0;
+    server->request(&asked, &answered);
+    say(&session, &asked, &answered);
+}
+
+static size_t write_reset(void) {
+    return session_write_reset(&session, nonce, reset);
+}
+
+static bool contains_in_order(const uint8_t *bytes, size_t len, const char *parts) {
+    const uint8_t *end = bytes + len;
+    while (*parts != 0) {
+        size_t part = strcspn(parts, "|");
+        const uint8_t *found = memmem(bytes, (size_t)(end - bytes), parts, part);
+        if (found == NULL) {
+            return false;
+        }
+        bytes = found + part;
+        parts += part + (parts[part] == '|');
+    }
+    return true;
+}
+
+static unsigned seed = 1;
+static unsigned draw(unsigned below) {
+    seed = seed * 1103515245 + 12345;
+    return (seed >> 16 & 0x7fff) % below;
+}
+
+/* --- tests ------------------------------------------------------------------------------------------------------------------------------- */
+
+static void a_used_session_is_put_back_and_proves_it(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        learned(&servers[i]);
+        check(!session_is_used(&session), "learning uses nothing");
+        for (int turn = 0; turn < 3; turn++) {
+            requested(&servers[i]);
+            check(session_is_used(&session), "the request used it");
+            check_text(session_doubt(&session), NULL);
+            size_t len = write_reset();
+            check(contains_in_order(reset, len, servers[i].reset), "the reset says what it must");
+            check(!session_is_used(&session), "a reset is no use");
+            answered.len = 0;
+            servers[i].answer(&answered, (const char *)nonce);
+            check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "clean");
+        }
+    }
+}
+
+static void pieces_of_any_size_mean_the_same(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        learned(&servers[i]);
+        asked.len = answered.len = 0;
+        servers[i].request(&asked, &answered);
+        for (size_t at = 0; at < asked.len; at++) {
+            session_sent(&session, asked.at + at, 1);
+        }
+        for (size_t at = 0; at < answered.len; at++) {
+            session_received(&session, answered.at + at, 1);
+        }
+        check_text(session_doubt(&session), NULL);
+        write_reset();
+        answered.len = 0;
+        servers[i].answer(&answered, (const char *)nonce);
+        for (size_t at = 0; at + 1 < answered.len; at++) {
+            check(session_judge(&session, answered.at + at, 1) == SESSION_WAIT, "not yet");
+        }
+        check(session_judge(&session, answered.at + answered.len - 1, 1) == SESSION_CLEAN, "clean");
+    }
+}
+
+static void what_is_half_said_or_half_read_is_a_doubt(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        asked.len = answered.len = 0;
+        servers[i].request(&asked, &answered);
+        learned(&servers[i]);
+        session_sent(&session, asked.at, asked.len - 1);
+        check_text(session_doubt(&session), DOUBT_HALF_SENT);
+        check(write_reset() == 0, "no reset behind half a command");
+        learned(&servers[i]);
+        session_sent(&session, asked.at, asked.len);
+        session_received(&session, answered.at, answered.len - 1);
+        check_text(session_doubt(&session), DOUBT_HALF_READ);
+        learned(&servers[i]);
+        session_sent(&session, asked.at, asked.len);
+        check_text(session_doubt(&session), DOUBT_HALF_READ);
+    }
+}
+
+static void an_answer_of_before_is_not_taken_for_the_resets(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        learned(&servers[i]);
+        requested(&servers[i]);
+        write_reset();
+        answered.len = 0;
+        asked.len = 0;
+        servers[i].request(&asked, &answered); /* answers that were still under way */
+        servers[i].answer(&answered, (const char *)nonce);
+        check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "wrong");
+    }
+}
+
+static void another_number_more_or_less_is_never_clean(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        learned(&servers[i]);
+        requested(&servers[i]);
+        write_reset();
+        twin = session;
+        answered.len = 0;
+        servers[i].answer(&answered, "00112233445566fe");
+        check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "number");
+        answered.len = 0;
+        servers[i].answer(&answered, "00112233445566ff0");
+        session = twin;
+        check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "longer");
+        answered.len = 0;
+        servers[i].answer(&answered, (const char *)nonce);
+        for (size_t len = 0; len < answered.len; len++) {
+            session = twin;
+            check(session_judge(&session, answered.at, len) == SESSION_WAIT, "less");
+        }
+        session = twin;
+        answered.at[answered.len] = answered.at[0];
+        check(session_judge(&session, answered.at, answered.len + 1) != SESSION_CLEAN, "more");
+    }
+}
+
+static void errors_in_the_answer_are_wrong(void) {
+    learned(&servers[0]);
+    write_reset();
+    answered.len = 0;
+    my_ok(&answered, 2);
+    my(&answered, 1, "\xff\x28\4#42000no", 11);
+    check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "MySQL");
+    learned(&servers[1]);
+    write_reset();
+    answered.len = 0;
+    pg(&answered, 'E', "SERROR\0\0", 8);
+    check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "PostgreSQL");
+    learned(&servers[2]);
+    write_reset();
+    static const char redis[] = "-ERR unknown command 'RESET'\r\n";
+    check(session_judge(&session, redis, sizeof redis - 1) == SESSION_WRONG, "Redis");
+}
+
+/* Anybody may change a byte: the answer is never clean unless the number is in it and all before it is answered. */
+static void damaged_transcripts_do_no_harm(void) {
+    for (int round = 0; round < ROUNDS; round++) {
+        const struct server *server = &servers[round % SERVERS];
+        learned(server);
+        asked.len = answered.len = 0;
+        server->request(&asked, &answered);
+        struct bytes *damaged = draw(2) ? &asked : &answered;
+        for (unsigned n = draw(4); n > 0; n--) {
+            damaged->at[draw((unsigned)damaged->len)] = (uint8_t)draw(256);
+        }
+        damaged->len -= draw(2) ? draw((unsigned)damaged->len) : 0;
+        session_sent(&session, asked.at, asked.len);
+        session_received(&session, answered.at, answered.len);
+        if (write_reset() == 0) {
+            check(session_doubt(&session) != NULL, "it says why");
+            continue;
+        }
+        answered.len = 0;
+        server->answer(&answered, (const char *)nonce);
+        size_t at = draw((unsigned)answered.len);
+        uint8_t was = answered.at[at];
+        answered.at[at] = (uint8_t)draw(256);
+        bool has_nonce = memmem(answered.at, answered.len, nonce, SESSION_NONCE) != NULL;
+        enum session_verdict verdict = session_judge(&session, answered.at, answered.len);
+        check(verdict != SESSION_CLEAN || has_nonce, "clean without the number");
+        check(verdict != SESSION_CLEAN || answered.at[at] == was || session_doubt(&session) == NULL,
+            "clean and in doubt");
+    }
+}
+
+static void noise_is_no_database(void) {
+    for (int round = 0; round < ROUNDS; round++) {
+        uint8_t noise[256];
+        for (size_t i = 0; i < sizeof noise; i++) {
+            noise[i] = (uint8_t)draw(256);
+        }
+        static const uint8_t starts[][6] = {
+            {60, 0, 0, 0, 10, '5'}, {0, 0, 0, 8, 4, 0xd2}, {'*', '1', '\r', '\n', '$', '1'}};
+        memcpy(noise, starts[round % 3], 6);
+        session_begin(&session, true);
+        for (int turn = 0; turn < 8; turn++) {
+            size_t from = draw(128);
+            if ((turn + (round % 3 != 0)) % 2) {
+                session_sent(&session, noise + (turn ? from : 0), 1 + draw(100));
+            } else {
+                session_received(&session, noise + (turn ? from : 0), 1 + draw(100));
+            }
+        }
+        if (session_learn(&session) == NULL) {
+            check(session_protocol(&session) == SESSION_REDIS, "only Redis has no login");
+        }
+        session_write_goodbye(&session, reset);
+    }
+}
+
+static void what_cannot_be_kept_says_why(void) {
+    static const struct {
+        const char *sql, *why;
+    } statements[] = {
+        {"select 1", NULL},
+        {"SELECT VERSION(), @@sql_mode", NULL},
+        {"set time_zone = '+01:00'; set names utf8", NULL},
+        {"insert into t values (1)", "its initialisation does more than settings"},
+        {"set a = 1; delete from t", "its initialisation does more than settings"},
+        {"select get_lock('a', 1)", "its initialisation does more than settings"},
+        {"select nextval ('s')", "its initialisation does more than settings"},
+        {"set global max_connections = 1", "its initialisation does more than settings"},
+        {"select 1 into outfile 'x'", "its initialisation does more than settings"},
+        {"/*! set global x = 1 */", "its initialisation does more than settings"},
+        {"(select 1)", "its initialisation does more than settings"},
+    };
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
+        session_begin(&session, true);
+        my_login(&session);
+        asked.len = answered.len = 0;
+        my_command(&asked, 3, statements[i].sql);
+        my_ok(&answered, 2);
+        say(&session, &asked, &answered);
+        check_text(session_learn(&session), statements[i].why);
+        session_begin(&session, true);
+        pg_login(&session);
+        asked.len = answered.len = 0;
+        pg_query(&asked, statements[i].sql);
+        pg_done(&answered, "x", 'I');
+        say(&session, &asked, &answered);
+        check_text(session_learn(&session), statements[i].why);
+    }
+    session_begin(&session, true);
+    my_login(&session);
+    asked.len = answered.len = 0;
+    my_command(&asked, 0x16, "select 1");
+    my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "it holds a prepared statement");
+    session_begin(&session, true);
+    my_login(&session);
+    asked.len = answered.len = 0;
+    my_command(&asked, 3, "set autocommit=0");
+    my_ok(&answered, 1);
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "it is in a transaction");
+    session_begin(&session, true);
+    my_login_with(&session, 0x200 | 0x20);
+    check_text(session_learn(&session), "it is compressed");
+    session_begin(&session, true);
+    redis_login(&session);
+    session_sent(&session, "*1\r\n$5\r\nMULTI\r\n", 15);
+    session_received(&session, "+OK\r\n", 5);
+    check_text(session_learn(&session), "its initialisation has a command that cannot be repeated");
+    session_begin(&session, false);
+    redis_login(&session);
+    check_text(session_learn(&session), "its beginning was not seen");
+}
+
+static void encryption_is_seen_wherever_it_begins(void) {
+    session_begin(&session, true);
+    session_sent(&session, "\x16\3\1\2\0\1", 6);
+    check(session_protocol(&session) == SESSION_TLS, "at once");
+    session_begin(&session, true);
+    my_login_with(&session, 0x200 | 0x800);
+    check(session_protocol(&session) == SESSION_TLS, "MySQL");
+    session_begin(&session, true);
+    session_sent(&session, "\0\0\0\x08\4\xd2\x16\x2f", 8);
+    session_received(&session, "S", 1);
+    check(session_protocol(&session) == SESSION_TLS, "PostgreSQL");
+    check_text(session_learn(&session), "it is encrypted");
+    session_begin(&session, true);
+    session_sent(&session, "GET / HTTP/1.1\r\n", 16);
+    check(session_protocol(&session) == SESSION_FOREIGN, "HTTP");
+    session_begin(&session, true);
+    session_received(&session, "220 mail ESMTP\r\n", 16);
+    check(session_protocol(&session) == SESSION_FOREIGN, "SMTP");
+}
+
+static void passwords_are_not_kept(void) {
+    learned(&servers[1]);
+    check(memmem(&session, sizeof session, "sehr geheim", 11) == NULL, "PostgreSQL's");
+    learned(&servers[2]);
+    check(memmem(session.record, sizeof session.record, "geheim", 6) == NULL, "Redis's record");
+}
+
+static void a_goodbye_is_said_between_commands_only(void) {
+    static const char *const words[SERVERS] = {"\1\0\0\0\1", "X\0\0\0\4", ""};
+    static const size_t lens[SERVERS] = {5, 5, 0};
+    for (int i = 0; i < SERVERS; i++) {
+        session_begin(&session, false);
+        check(session_write_goodbye(&session, reset) == 0, "to nobody");
+        servers[i].login(&session);
+        size_t len = session_write_goodbye(&session, reset);
+        check(len == lens[i] && memcmp(reset, words[i], len) == 0, servers[i].name);
+        session_sent(&session, "\x20", 1);
+        check(session_write_goodbye(&session, reset) == 0, "in a command");
+    }
+}
+
+static void options_that_a_reset_leaves_are_put_back(void) {
+    learned(&servers[0]);
+    asked.len = answered.len = 0;
+    my(&asked, 0, "\x1b\1\0", 3);
+    my_eof(&answered, 1, 2);
+    say(&session, &asked, &answered);
+    size_t len = write_reset();
+    check(memmem(reset, len, "\3\0\0\0\x1b\0\0", 7) != NULL, "statements by the many, again");
+}
+
+static void run(const char *name, void (*test)(void)) {
+    test_name = name;
+    checked++;
+    test();
+}
+#define RUN(test) run(#test, test)
+
+int main(void) {
+    RUN(a_used_session_is_put_back_and_proves_it);
+    RUN(pieces_of_any_size_mean_the_same);
+    RUN(what_is_half_said_or_half_read_is_a_doubt);
+    RUN(an_answer_of_before_is_not_taken_for_the_resets);
+    RUN(another_number_more_or_less_is_never_clean);
+    RUN(errors_in_the_answer_are_wrong);
+    RUN(damaged_transcripts_do_no_harm);
+    RUN(noise_is_no_database);
+    RUN(what_cannot_be_kept_says_why);
+    RUN(encryption_is_seen_wherever_it_begins);
+    RUN(passwords_are_not_kept);
+    RUN(a_goodbye_is_said_between_commands_only);
+    RUN(options_that_a_reset_leaves_are_put_back);
+    printf("sessions: %d tests, %d failed\n", checked, failures);
+    return failures > 0;
+}

@@ -1,0 +1,62 @@
+<?php
+// One connection of a database, kept by the worker: ?look describes the server's session, ?do=NAME leaves something behind in it, ?fresh
+// describes a session of a new connection, ?names lists what can be left. KIND and SERVER say which database and where.
+
+declare(strict_types=1);
+
+require __DIR__ . '/sessions.php';
+
+final class Application
+{
+    public static Session $session;
+    public static bool $kept = false;
+}
+
+$class = getenv('KIND') ?: '';
+Application::$session = new $class(getenv('SERVER') ?: '');
+
+hearth_on_worker_start(static function (): void {
+    Application::$session->open();
+    Application::$kept = hearth_keep_connection(Application::$session);
+    if (!Application::$kept) {
+        Application::$session->close();
+    }
+});
+
+while (hearth_handle_request(static function (): void {
+    header('Content-Type: application/json');
+    $session = Application::$session;
+    $say = static function (mixed $answer) use ($session): void {
+        $id = $session->isOpen() ? $session->id() : null;
+        echo json_encode(['pid' => getmypid(), 'kept' => Application::$kept, 'id' => $id, 'answer' => $answer], JSON_THROW_ON_ERROR);
+    };
+    if (isset($_GET['names'])) {
+        $say(array_values(array_filter(get_class_methods($session), static fn (string $name): bool => str_starts_with($name, 'do_'))));
+        return;
+    }
+    if (isset($_GET['nothing'])) {
+        echo 'nothing';
+        return;
+    }
+    if (!$session->isOpen()) {
+        $session->open();
+    }
+    if (isset($_GET['fresh'])) {
+        $fresh = new $session(getenv('SERVER') ?: '');
+        $fresh->open();
+        $say($fresh->look());
+        // It stays open in an object that nobody destroys before the end of the request.
+        $GLOBALS['fresh'] = $fresh;
+        return;
+    }
+    if (isset($_GET['do'])) {
+        $id = $session->id();
+        echo json_encode(['pid' => getmypid(), 'id' => $id]);
+        foreach (explode(',', $_GET['do']) as $name) {
+            $session->{'do_' . $name}();
+        }
+        return;
+    }
+    $say($session->look());
+})) {
+}
