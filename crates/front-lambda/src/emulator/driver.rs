@@ -39,6 +39,8 @@ use super::{FunctionError, Options, extensions_api, invocations, runtime_api, we
 const CONNECTIONS: usize = 1024;
 /// How long what runs may go on after the drain began: as long as AWS gives an environment with external extensions.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Lines of the log that wait to be written; when there are more, they are written by whoever has them.
+const LINES: usize = 256;
 /// Chunks of a streamed answer that wait for a slow caller; then the runtime waits.
 pub(super) const CHUNKS: usize = 16;
 
@@ -48,6 +50,7 @@ pub struct Emulator {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
+    lines: mpsc::Receiver<Afterwards>,
 }
 
 /// Tells a running emulator what it cannot see over the Runtime API.
@@ -58,6 +61,14 @@ impl Handle {
     /// The runtime has ended: what it had been given fails with this error, and what waits waits for another runtime.
     pub fn exited(&self, error: &FunctionError) {
         self.0.act(|environment, now| environment.exited(now, error));
+    }
+
+    /// Waits until the runtime has asked for its first event.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn ready(&self) {
+        self.0.ready.cancelled().await;
     }
 }
 
@@ -81,6 +92,7 @@ impl Emulator {
             init: Init::Running,
             timer_idles: false,
         };
+        let (log, lines) = mpsc::channel(LINES);
         let shared = Arc::new(Shared {
             options,
             address,
@@ -88,8 +100,10 @@ impl Emulator {
             timer: Notify::new(),
             ids: Ids::new(),
             background: TaskTracker::new(),
+            ready: CancellationToken::new(),
+            log,
         });
-        Ok(Self { listener, address, shared })
+        Ok(Self { listener, address, shared, lines })
     }
 
     /// Where it listens, its port known.
@@ -104,8 +118,20 @@ impl Emulator {
 
     /// Serves until `drain` is cancelled; then what runs may end, and extensions are told.
     pub async fn serve(self, drain: CancellationToken) {
-        let Self { listener, shared, .. } = self;
+        let Self { listener, shared, mut lines, .. } = self;
         let mut tasks = JoinSet::new();
+        let mut writer = JoinSet::new();
+        {
+            let shared = Arc::clone(&shared);
+            writer.spawn(async move {
+                while let Some(action) = lines.recv().await {
+                    if let Afterwards::Over = action {
+                        break;
+                    }
+                    shared.afterwards(action);
+                }
+            });
+        }
         {
             let shared = Arc::clone(&shared);
             tasks.spawn(async move { shared.keep_time().await });
@@ -143,6 +169,10 @@ impl Emulator {
             environment.exited(now, &error);
         });
         tasks.shutdown().await;
+        // What was written last goes out too; a writer that is behind is not waited for.
+        if shared.log.try_send(Afterwards::Over).is_ok() {
+            while writer.join_next().await.is_some() {}
+        }
     }
 }
 
@@ -274,10 +304,16 @@ pub(super) struct Shared {
     ids: Ids,
     /// Invocations that nobody waits for.
     pub(super) background: TaskTracker,
+    /// Cancelled when the runtime is: by its first `next`.
+    ready: CancellationToken,
+    /// To the task that writes the log.
+    log: mpsc::Sender<Afterwards>,
 }
 
-/// What is done once the lock is free.
+/// What is done once the event is on its way, by a task of its own.
+#[derive(Debug)]
 enum Afterwards {
+    Over,
     Line(String),
     Report { id: InvocationId, ending: Ending, facts: Facts, ended: Option<oneshot::Sender<Ended>> },
 }
@@ -313,7 +349,9 @@ impl Shared {
         }
         drop(state);
         for action in afterwards {
-            self.afterwards(action);
+            if let Err(full) = self.log.try_send(action) {
+                self.afterwards(full.into_inner());
+            }
         }
     }
 
@@ -384,6 +422,7 @@ impl Shared {
 
     fn afterwards(&self, action: Afterwards) {
         match action {
+            Afterwards::Over => {}
             Afterwards::Line(line) => self.say(&line),
             Afterwards::Report { id, ending, facts, ended } => {
                 let facts = Facts { memory_used: (self.options.memory_used)(), ..facts };
@@ -443,6 +482,7 @@ impl Shared {
             }
             if matches!(state.init, Init::Running) && state.environment.is_ready() {
                 state.init = Init::Took(now.duration_since(self.options.began));
+                self.ready.cancel();
             }
             self.follow(state, now);
             ticket
