@@ -149,7 +149,9 @@ fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
     let read = stream.read_to_end(&mut received);
     drop(stream.shutdown(Shutdown::Both));
     Answer::parse(&received).ok_or_else(|| {
-        read.err().or(written.err()).unwrap_or_else(|| io::Error::other("the answer is no HTTP, or not whole"))
+        read.err()
+            .or(written.err())
+            .unwrap_or_else(|| io::Error::other("the answer is no HTTP, or not whole"))
     })
 }
 
@@ -159,8 +161,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_taken_whole_or_not_at_all() {
-        let answer = Answer::parse(b"HTTP/1.0 200 OK\r\nX-A: b\r\ncontent-length: 2\r\n\r\n{}").unwrap();
-        assert_eq!((answer.status, answer.field("x-a"), &*answer.body), (200, Some("b"), &b"{}"[..]));
+        let answer =
+            Answer::parse(b"HTTP/1.0 200 OK\r\nX-A: b\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+        assert_eq!(
+            (answer.status, answer.field("x-a"), &*answer.body),
+            (200, Some("b"), &b"{}"[..])
+        );
         assert!(Answer::parse(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\n{}").is_none());
         assert!(Answer::parse(b"HTTP/1.0 200 OK\r\n").is_none());
         assert_eq!(Answer::parse(b"HTTP/1.0 200 OK\r\n\r\nabc").unwrap().body, b"abc");

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -39,6 +40,8 @@ use super::{FunctionError, Options, extensions_api, invocations, runtime_api, we
 const CONNECTIONS: usize = 1024;
 /// How long what runs may go on after the drain began: as long as AWS gives an environment with external extensions.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long connections may take to close after that.
+const GRACE: Duration = Duration::from_millis(500);
 /// Lines of the log that wait to be written; when there are more, they are written by whoever has them.
 const LINES: usize = 256;
 /// Chunks of a streamed answer that wait for a slow caller; then the runtime waits.
@@ -101,6 +104,7 @@ impl Emulator {
             ids: Ids::new(),
             background: TaskTracker::new(),
             ready: CancellationToken::new(),
+            closing: CancellationToken::new(),
             log,
         });
         Ok(Self { listener, address, shared, lines })
@@ -134,7 +138,12 @@ impl Emulator {
         }
         {
             let shared = Arc::clone(&shared);
-            tasks.spawn(async move { shared.keep_time().await });
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = shared.keep_time() => {}
+                    () = shared.closing.cancelled() => {}
+                }
+            });
         }
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
@@ -168,6 +177,11 @@ impl Emulator {
             let error = FunctionError::new("Sandbox.Shutdown", "the emulator is shutting down");
             environment.exited(now, &error);
         });
+        // Who still waits is let go; what is being answered goes out.
+        shared.state().calls.clear();
+        shared.closing.cancel();
+        let closed = async { while tasks.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(GRACE, closed).await);
         tasks.shutdown().await;
         // What was written last goes out too; a writer that is behind is not waited for.
         if shared.log.try_send(Afterwards::Over).is_ok() {
@@ -217,9 +231,34 @@ pub(super) enum Answer {
     /// Posted in one piece.
     Whole { body: Bytes },
     /// Comes as it is made; an error says that it broke off.
-    Stream { media_type: Option<HeaderValue>, chunks: mpsc::Receiver<Result<Bytes, FunctionError>> },
+    Stream { media_type: Option<HeaderValue>, chunks: Chunks },
     /// There is none.
     Failed(FunctionError),
+}
+
+/// A streamed answer, chunk by chunk.
+#[derive(Debug)]
+pub(super) struct Chunks(pub(super) mpsc::Receiver<Chunk>);
+
+/// A part of a streamed answer.
+#[derive(Debug)]
+pub(super) enum Chunk {
+    Data(Bytes),
+    Failed(FunctionError),
+    /// All of it has come: without this it broke off.
+    End,
+}
+
+impl Chunks {
+    /// The next part; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Result<Bytes, FunctionError>> {
+        match self.0.recv().await {
+            Some(Chunk::Data(data)) => Some(Ok(data)),
+            Some(Chunk::Failed(error)) => Some(Err(error)),
+            Some(Chunk::End) => None,
+            None => Some(Err(FunctionError::truncated())),
+        }
+    }
 }
 
 /// How an invocation ended, with its part of the log.
@@ -306,6 +345,8 @@ pub(super) struct Shared {
     pub(super) background: TaskTracker,
     /// Cancelled when the runtime is: by its first `next`.
     ready: CancellationToken,
+    /// Cancelled when connections are to close.
+    closing: CancellationToken,
     /// To the task that writes the log.
     log: mpsc::Sender<Afterwards>,
 }
@@ -539,7 +580,15 @@ impl Shared {
         let mut builder = http1::Builder::new();
         // Who closes its sending side is gone: a waiting `next` of it must get nothing.
         builder.half_close(false).header_read_timeout(None);
-        if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+        let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let outcome = tokio::select! {
+            outcome = &mut served => outcome,
+            () = self.closing.cancelled() => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        };
+        if let Err(error) = outcome {
             tracing::debug!(%error, "connection broke off");
         }
     }

@@ -68,6 +68,12 @@ impl FunctionError {
         Self { kind: kind.into(), body }
     }
 
+    /// The runtime's connection went before its response was whole.
+    pub(super) fn truncated() -> Self {
+        let message = "the runtime closed the connection before its response was whole";
+        Self::new("Runtime.TruncatedResponse", message)
+    }
+
     fn timed_out(id: &str, timeout: Duration) -> Self {
         let seconds = timeout.as_secs_f64();
         let message = format!("RequestId: {id} Error: Task timed out after {seconds:.2} seconds");

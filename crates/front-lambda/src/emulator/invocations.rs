@@ -12,10 +12,9 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use super::FunctionError;
-use super::driver::{Answer, Body, BrokenOff, Event, Shared, Started, answer};
+use super::driver::{Answer, Body, BrokenOff, Chunks, Event, Shared, Started, answer};
 use super::runtime_api::{PAYLOAD, not_found};
 
 /// The largest event that somebody waits for, in bytes.
@@ -158,12 +157,10 @@ async fn finish(started: Started) -> Option<(Result<Bytes, FunctionError>, Vec<u
 }
 
 /// A streamed answer, for who takes it whole.
-pub(super) async fn collect(
-    chunks: &mut mpsc::Receiver<Result<Bytes, FunctionError>>,
-) -> Result<Bytes, FunctionError> {
+pub(super) async fn collect(chunks: &mut Chunks) -> Result<Bytes, FunctionError> {
     let mut whole = BytesMut::new();
     let mut too_large = false;
-    while let Some(chunk) = chunks.recv().await {
+    while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
         too_large |= whole.len() + chunk.len() > PAYLOAD;
         if !too_large {

@@ -10,13 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::FunctionError;
-use super::driver::{Answer, Body, BrokenOff, CHUNKS, Cut, Shared, Told, answer};
+use super::driver::{Answer, Body, BrokenOff, CHUNKS, Chunk, Chunks, Cut, Shared, Told, answer};
 use super::environment::{Refusal, Status};
 
 /// What all paths begin with.
@@ -25,6 +25,8 @@ pub(super) const BASE: &str = "/2018-06-01";
 pub(super) const PAYLOAD: usize = 6 * 1024 * 1024 + 100;
 /// The most of an answer that is too large which is still read.
 const SWALLOWED: usize = 64 << 20;
+/// The most of a body which is read although its call is refused; behind more the connection is closed.
+const UNWANTED: usize = 256 << 10;
 /// The largest body of an error.
 const ERROR: usize = 1 << 20;
 
@@ -113,95 +115,140 @@ async fn restore_next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff>
     }
 }
 
+/// An answer that is coming in. Dropped before it is whole (the runtime's connection is gone), it ends as truncated.
+struct Answering {
+    shared: Arc<Shared>,
+    id: String,
+    caller: Option<oneshot::Sender<Answer>>,
+    cut: Arc<Cut>,
+    finished: bool,
+}
+
+impl Answering {
+    /// Begins it, if the environment is in a state for it.
+    fn begin(shared: &Arc<Shared>, id: &str, to: &'static str) -> Result<Self, Refusal> {
+        shared.act(|environment, _now| environment.begin_answer(id, to))?;
+        let (caller, cut) = shared.take_caller(id).ok_or(Refusal::UnknownInvocation)?;
+        let shared = Arc::clone(shared);
+        Ok(Self { shared, id: id.into(), caller: Some(caller), cut, finished: false })
+    }
+
+    /// Something for the caller, who may be gone: the runtime need not know.
+    fn give(&mut self, answer: Answer) {
+        if let Some(caller) = self.caller.take() {
+            drop(caller.send(answer));
+        }
+    }
+
+    fn finish(mut self, status: Status) {
+        self.end(status);
+    }
+
+    fn succeed(mut self, body: Bytes) {
+        self.give(Answer::Whole { body });
+        self.finish(Status::Success);
+    }
+
+    fn fail(mut self, error: FunctionError) {
+        let status = Status::Error(error.kind.clone());
+        self.give(Answer::Failed(error));
+        self.finish(status);
+    }
+
+    fn end(&mut self, status: Status) {
+        self.finished = true;
+        self.shared.act(|environment, now| environment.finish_answer(now, &self.id, status));
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if !self.finished {
+            let error = FunctionError::truncated();
+            let status = Status::Error(error.kind.clone());
+            self.give(Answer::Failed(error));
+            self.end(status);
+        }
+    }
+}
+
 /// `POST …/response`.
 async fn response(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Response<Body> {
-    let to = "InvocationResponse";
-    if let Err(refusal) = shared.act(|environment, _now| environment.begin_answer(id, to)) {
-        return refused(&refusal);
-    }
-    let Some((caller, cut)) = shared.take_caller(id) else {
-        return refused(&Refusal::UnknownInvocation);
-    };
-    let mode = request.headers().get(MODE).map(HeaderValue::as_bytes);
-    let finish =
-        |status: Status| shared.act(|environment, now| environment.finish_answer(now, id, status));
-    let fail = |error: FunctionError| {
-        let status = Status::Error(error.kind.clone());
-        (Answer::Failed(error), status)
-    };
-    let (response, given, status) = match mode {
-        None | Some(b"") => {
-            let (response, (given, status)) = match read(request, PAYLOAD, &cut).await {
-                Read::Whole(body) => (accepted(), (Answer::Whole { body }, Status::Success)),
-                Read::TooLarge => {
-                    let message = format!(
-                        "Response payload size exceeded maximum allowed payload size ({PAYLOAD} bytes)."
-                    );
-                    let error = FunctionError::new("Function.ResponseSizeTooLarge", &message);
-                    (too_large(), fail(error))
-                }
-                Read::Truncated => {
-                    let error = FunctionError::new(
-                        "Runtime.TruncatedResponse",
-                        "the runtime closed the connection before its response was whole",
-                    );
-                    (truncated(), fail(error))
-                }
-                Read::Cut => {
-                    let error = cut.why.get().cloned().unwrap_or_else(gone);
-                    (refused(&Refusal::TimedOut), fail(error))
-                }
-            };
-            (response, Some(given), status)
+    let mut answering = match Answering::begin(shared, id, "InvocationResponse") {
+        Ok(answering) => answering,
+        Err(refusal) => {
+            swallow(request).await;
+            return refused(&refusal);
         }
+    };
+    match request.headers().get(MODE).map(HeaderValue::as_bytes) {
+        None | Some(b"") => match read(request, PAYLOAD, &answering.cut).await {
+            Read::Whole(body) => {
+                answering.succeed(body);
+                accepted()
+            }
+            Read::TooLarge => {
+                let message = format!(
+                    "Response payload size exceeded maximum allowed payload size ({PAYLOAD} bytes)."
+                );
+                answering.fail(FunctionError::new("Function.ResponseSizeTooLarge", &message));
+                too_large()
+            }
+            Read::Truncated => {
+                answering.fail(FunctionError::truncated());
+                truncated()
+            }
+            Read::Cut => {
+                let why = answering.cut.why.get().cloned();
+                answering.fail(why.unwrap_or_else(gone));
+                refused(&Refusal::TimedOut)
+            }
+        },
         Some(b"streaming") => {
             let media_type = request.headers().get(CONTENT_TYPE).cloned();
             let (send, chunks) = mpsc::channel(CHUNKS);
-            // The caller may be gone: the runtime need not know.
-            drop(caller.send(Answer::Stream { media_type, chunks }));
-            let (response, status) = stream(request, &send, &cut).await;
-            finish(status);
-            return response;
+            answering.give(Answer::Stream { media_type, chunks: Chunks(chunks) });
+            let (response, status) = stream(request, &send, &answering.cut).await;
+            answering.finish(status);
+            response
         }
         Some(_) => {
-            let error = FunctionError::new(
+            swallow(request).await;
+            answering.fail(FunctionError::new(
                 "Runtime.InvalidResponseModeHeader",
                 "the header Lambda-Runtime-Function-Response-Mode has another value than `streaming`",
-            );
-            let (given, status) = fail(error);
+            ));
             let words = ("InvalidFunctionResponseMode", "Invalid function response mode");
-            (told(StatusCode::BAD_REQUEST, words), Some(given), status)
+            told(StatusCode::BAD_REQUEST, words)
         }
-    };
-    if let Some(given) = given {
-        drop(caller.send(given));
     }
-    finish(status);
-    response
 }
 
 /// `POST …/error`.
 async fn error(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Response<Body> {
-    let to = "InvocationErrorResponse";
-    if let Err(refusal) = shared.act(|environment, _now| environment.begin_answer(id, to)) {
-        return refused(&refusal);
-    }
-    let Some((caller, _cut)) = shared.take_caller(id) else {
-        return refused(&Refusal::UnknownInvocation);
+    let answering = match Answering::begin(shared, id, "InvocationErrorResponse") {
+        Ok(answering) => answering,
+        Err(refusal) => {
+            swallow(request).await;
+            return refused(&refusal);
+        }
     };
-    let error = posted_error(request).await.unwrap_or_else(|BrokenOff| {
-        FunctionError::new("Runtime.TruncatedResponse", "the error that was posted broke off")
-    });
-    let status = Status::Error(error.kind.clone());
-    drop(caller.send(Answer::Failed(error)));
-    shared.act(|environment, now| environment.finish_answer(now, id, status));
-    accepted()
+    match posted_error(request).await {
+        Ok(error) => {
+            answering.fail(error);
+            accepted()
+        }
+        Err(BrokenOff) => {
+            answering.fail(FunctionError::truncated());
+            truncated()
+        }
+    }
 }
 
 /// An error as it is posted: the type in a header, the body for the caller. With the media type of error causes the body has both.
 async fn posted_error(request: Request<Incoming>) -> Result<FunctionError, BrokenOff> {
     let (head, body) = request.into_parts();
-    let body = http_body_util::Limited::new(body, ERROR).collect().await;
+    let body = Limited::new(body, ERROR).collect().await;
     let body = body.map_err(|_broken| BrokenOff)?.to_bytes();
     let kind = header(&head.headers, ERROR_TYPE);
     let caused = header(&head.headers, "content-type")
@@ -222,6 +269,12 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 
 fn gone() -> FunctionError {
     FunctionError::new("Sandbox.Failure", "the invocation has ended meanwhile")
+}
+
+/// Reads a body that nobody wants, so that the connection can be used again.
+async fn swallow(request: Request<Incoming>) {
+    let mut body = Limited::new(request.into_body(), UNWANTED);
+    while let Some(Ok(_frame)) = body.frame().await {}
 }
 
 enum Read {
@@ -260,50 +313,51 @@ async fn read(request: Request<Incoming>, limit: usize, cut: &Cut) -> Read {
 /// Passes a streamed response on. A caller that is gone does not stop the function.
 async fn stream(
     request: Request<Incoming>,
-    send: &mpsc::Sender<Result<Bytes, FunctionError>>,
+    send: &mpsc::Sender<Chunk>,
     cut: &Cut,
 ) -> (Response<Body>, Status) {
     let mut body = request.into_body();
-    let broken = |error: FunctionError| async move {
-        let status = Status::Error(error.kind.clone());
-        drop(send.send(Err(error)).await);
-        status
-    };
+    let failed = |error: &FunctionError| Status::Error(error.kind.clone());
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
             () = cut.now.cancelled() => {
-                let status = broken(cut.why.get().cloned().unwrap_or_else(gone)).await;
+                let error = cut.why.get().cloned().unwrap_or_else(gone);
+                let status = failed(&error);
+                // A caller that is slow sees it break off instead.
+                drop(send.try_send(Chunk::Failed(error)));
                 return (refused(&Refusal::TimedOut), status);
             }
         };
-        match frame {
-            None => return (accepted(), Status::Success),
+        let (chunk, last) = match frame {
+            None => (Chunk::End, Some((accepted(), Status::Success))),
             Some(Err(_broken)) => {
-                let error = FunctionError::new(
-                    "Runtime.TruncatedResponse",
-                    "the runtime closed the connection before its response was whole",
-                );
-                return (truncated(), broken(error).await);
+                let error = FunctionError::truncated();
+                let status = failed(&error);
+                (Chunk::Failed(error), Some((truncated(), status)))
             }
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => {
-                    tokio::select! {
-                        // The caller may be gone.
-                        sent = send.send(Ok(data)) => drop(sent),
-                        () = cut.now.cancelled() => {}
-                    }
-                }
+                Ok(data) => (Chunk::Data(data), None),
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
                     let kind = header(&trailers, ERROR_TYPE);
-                    if !kind.is_empty() {
-                        let body = STANDARD.decode(header(&trailers, ERROR_BODY));
-                        let error = FunctionError::posted(kind, body.unwrap_or_default().into());
-                        return (accepted(), broken(error).await);
+                    if kind.is_empty() {
+                        continue;
                     }
+                    let body = STANDARD.decode(header(&trailers, ERROR_BODY));
+                    let error = FunctionError::posted(kind, body.unwrap_or_default().into());
+                    let status = failed(&error);
+                    (Chunk::Failed(error), Some((accepted(), status)))
                 }
             },
+        };
+        tokio::select! {
+            // The caller may be gone.
+            sent = send.send(chunk) => drop(sent),
+            () = cut.now.cancelled() => continue,
+        }
+        if let Some(last) = last {
+            return last;
         }
     }
 }

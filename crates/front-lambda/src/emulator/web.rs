@@ -11,9 +11,8 @@ use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::body::Incoming;
-use tokio::sync::mpsc;
 
-use super::driver::{Answer, Body, BrokenOff, Event, Shared, whole};
+use super::driver::{Answer, Body, BrokenOff, Chunks, Event, Shared, whole};
 use super::integration::{self, Context};
 use super::prelude::{self, Prelude};
 use super::reply::{self, BadReply, Head, Refused};
@@ -116,10 +115,7 @@ fn reply_of(shared: &Shared, body: &[u8]) -> Result<Response<Body>, Refused> {
 }
 
 /// An integration that takes answers whole gets a streamed one with its prelude in the body, and makes of it what it can.
-async fn buffered(
-    shared: &Shared,
-    mut chunks: mpsc::Receiver<Result<Bytes, FunctionError>>,
-) -> Result<Response<Body>, Refused> {
+async fn buffered(shared: &Shared, mut chunks: Chunks) -> Result<Response<Body>, Refused> {
     match invocations::collect(&mut chunks).await {
         Ok(body) => reply_of(shared, &body),
         Err(error) => Err(failed(&error)),
@@ -129,7 +125,7 @@ async fn buffered(
 /// An answer that goes out as it comes.
 async fn streamed(
     media_type: Option<HeaderValue>,
-    mut chunks: mpsc::Receiver<Result<Bytes, FunctionError>>,
+    mut chunks: Chunks,
 ) -> Result<Response<Body>, Refused> {
     let with_prelude = media_type
         .as_ref()
@@ -138,7 +134,7 @@ async fn streamed(
     let head = if with_prelude {
         let mut prelude = Prelude::default();
         loop {
-            let chunk = match chunks.recv().await {
+            let chunk = match chunks.next().await {
                 Some(Ok(chunk)) => chunk,
                 Some(Err(error)) => return Err(failed(&error)),
                 None => {
@@ -162,7 +158,7 @@ async fn streamed(
         if let Some(first) = first.filter(|first| !first.is_empty()) {
             return Some((Ok(Frame::data(first)), (None, chunks)));
         }
-        let item = match chunks.recv().await? {
+        let item = match chunks.next().await? {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(error) => {
                 tracing::warn!(error_type = error.kind, "a streamed answer broke off");
