@@ -312,3 +312,6 @@ fn host(authority: &str) -> (&str, Option<u16>) {
 fn other(event: &[u8]) -> String {
     serde_json::from_slice::<Other<'_>>(event).unwrap_or_default().name()
 }
+
+#[cfg(test)]
+mod tests;
