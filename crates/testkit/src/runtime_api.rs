@@ -2,6 +2,7 @@
 //! closes or stalls when it is told to.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -32,7 +33,7 @@ pub struct LambdaEvent {
 impl LambdaEvent {
     /// An event that may take ten minutes.
     pub fn new(body: impl Into<Vec<u8>>) -> Self {
-        Self { body: body.into(), time: Duration::from_secs(600), fields: Vec::new() }
+        Self { body: body.into(), time: Duration::from_mins(10), fields: Vec::new() }
     }
 
     /// How long its invocation may take.
@@ -418,7 +419,7 @@ fn read_body(
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let size = usize::from_str_radix(line.trim_end(), 16);
-        let size = size.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let size = size.map_err(|_invalid| io::Error::from(io::ErrorKind::InvalidData))?;
         if size == 0 {
             return read_fields(reader);
         }
@@ -436,7 +437,7 @@ fn respond(
 ) -> io::Result<()> {
     let mut head = format!("HTTP/1.1 {status} As told\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in fields {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        write!(head, "{name}: {value}\r\n").expect("a String takes all");
     }
     head.push_str("\r\n");
     stream.write_all(&[head.as_bytes(), body].concat())
