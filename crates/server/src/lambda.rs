@@ -28,6 +28,9 @@ use crate::{log, php};
 
 /// How the environment came to be: `on-demand`, `provisioned-concurrency`, `snap-start` or [`MANAGED_INSTANCES`].
 const INITIALIZATION: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";
+const LEVEL: &str = "AWS_LAMBDA_LOG_LEVEL";
+const FORMAT: &str = "AWS_LAMBDA_LOG_FORMAT";
+const CONCURRENCY: &str = "AWS_LAMBDA_MAX_CONCURRENCY";
 const MANAGED_INSTANCES: &str = "lambda-managed-instances";
 
 /// Serves events until a signal ends it.
@@ -94,7 +97,7 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     let root = environment.variable("LAMBDA_TASK_ROOT").map(PathBuf::from);
     let root = root.unwrap_or_else(|| environment.current_dir.clone());
     let handler = environment.variable("_HANDLER").filter(|handler| !handler.is_empty());
-    let Some(wanted) = named.or(handler.map(Path::new)) else { return Ok(root) };
+    let Some(wanted) = named.or_else(|| handler.map(Path::new)) else { return Ok(root) };
     let mut places = vec![root.join(wanted)];
     if named.is_some() {
         places.insert(0, environment.current_dir.join(wanted));
@@ -115,7 +118,6 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
         // An invocation has its own deadline, and a crowd of its own to wait in.
         ("php.request_timeout", "AWS_LAMBDA_RUNTIME_API", Raw::Text("off".into())),
     ];
-    const LEVEL: &str = "AWS_LAMBDA_LOG_LEVEL";
     if let Some(level) = environment.variable(LEVEL) {
         let level = match level.to_ascii_lowercase().as_str() {
             "fatal" => "error".to_owned(),
@@ -123,12 +125,10 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
         };
         platform.push(("log.level", LEVEL, Raw::Text(level)));
     }
-    const FORMAT: &str = "AWS_LAMBDA_LOG_FORMAT";
     if let Some(format) = environment.variable(FORMAT) {
         platform.push(("log.format", FORMAT, Raw::Text(format.to_ascii_lowercase())));
     }
     platform.extend(emulate::platform(environment));
-    const CONCURRENCY: &str = "AWS_LAMBDA_MAX_CONCURRENCY";
     let concurrency = environment.variable(CONCURRENCY).unwrap_or("1");
     if concurrency == "1" {
         // One invocation, one thing to do.

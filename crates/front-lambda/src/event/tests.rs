@@ -347,7 +347,7 @@ proptest! {
 
     #[test]
     fn whatever_a_path_or_a_query_holds_arrives_in_php(path in "\\PC{0,30}", name in "\\PC{1,10}", value in "\\PC{0,20}") {
-        let query = json!({ name.clone(): [value.clone()] });
+        let query = json!({ name.as_str(): [value.as_str()] });
         let event = version_1(&json!({"path": format!("/{path}"), "multiValueQueryStringParameters": query}));
         let decoded = decoded(&event).unwrap();
         let sent = decoded.parts.uri.query().unwrap_or_default();

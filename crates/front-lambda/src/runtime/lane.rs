@@ -34,6 +34,7 @@ const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
 const WITH_PRELUDE: &str = "application/vnd.awslambda.http-integration-response";
 
 /// What an invocation comes to.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and taken apart at once")]
 #[derive(Debug)]
 enum Outcome {
     /// Its response, whole.
@@ -233,7 +234,7 @@ impl Lane {
     fn deadline(&self, invocation: &Invocation) -> Instant {
         let left = invocation.left();
         let margin = self.options.deadline_margin.min(left / 2);
-        Instant::now() + (left - margin)
+        Instant::now() + left.saturating_sub(margin)
     }
 
     async fn report(
@@ -256,31 +257,7 @@ impl Lane {
         let patience = Some(self.options.api_timeout);
         let call = Call { name, head, body: Some(body), patience };
         let sent = self.client.send(call).await;
-        self.taken(invocation, sent.and_then(|answer| accepted(name, answer)))
-    }
-
-    /// What an answer that was not taken means for those to come.
-    fn taken<T>(&self, invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Failed> {
-        match sent {
-            Ok(_) => Ok(()),
-            // The platform has ended the invocation, or had its answer over a connection that was lost behind it.
-            Err(refused @ ApiError::Refused { .. }) => {
-                error!(request.id = &*invocation.id, error = %refused, "answer not taken");
-                Ok(())
-            }
-            // The invocation is lost, the next one may do.
-            Err(ApiError::Stalled { api, call, patience }) => {
-                error!(
-                    request.id = &*invocation.id,
-                    api = &*api,
-                    call,
-                    ?patience,
-                    "answer not taken in time"
-                );
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
+        taken(invocation, sent.and_then(|answer| accepted(name, answer)))
     }
 
     /// Sends an answer as it comes: no faster than the API takes it, and PHP writes no faster than that.
@@ -344,9 +321,33 @@ impl Lane {
             sent => {
                 let sent = sent.and_then(|answer| accepted("response", answer));
                 self.client.disconnect();
-                self.taken(invocation, sent)
+                taken(invocation, sent)
             }
         }
+    }
+}
+
+/// What an answer that was not taken means for those to come.
+fn taken<T>(invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Failed> {
+    match sent {
+        Ok(_) => Ok(()),
+        // The platform has ended the invocation, or had its answer over a connection that was lost behind it.
+        Err(refused @ ApiError::Refused { .. }) => {
+            error!(request.id = &*invocation.id, error = %refused, "answer not taken");
+            Ok(())
+        }
+        // The invocation is lost, the next one may do.
+        Err(ApiError::Stalled { api, call, patience }) => {
+            error!(
+                request.id = &*invocation.id,
+                api = &*api,
+                call,
+                ?patience,
+                "answer not taken in time"
+            );
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
