@@ -10,3 +10,9 @@ mod event;
 mod runtime;
 
 pub mod emulator;
+
+pub use event::Shape;
+pub use runtime::{
+    Failed, Options, Report, Runtime, Target, report_init_error, report_restore_error,
+    wait_for_restore,
+};

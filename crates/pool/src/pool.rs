@@ -115,9 +115,19 @@ impl Pool {
             }
         };
         let mut refused_since = None;
+        // How long it may take in all; without a deadline nobody looks at the clock.
+        let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
-            let mut lease = shared.lease().await?;
+            let mut lease = match context.deadline {
+                None => shared.lease().await?,
+                Some(deadline) => {
+                    tokio::time::timeout_at(deadline, shared.lease()).await.map_err(
+                        |_elapsed| DispatchError::TimedOut { limit: allowed.unwrap_or_default() },
+                    )??
+                }
+            };
             lease.info.set_request(context.id.clone());
+            lease.info.deadline.store(shared.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
                 .map_err(|_too_large| DispatchError::HeadTooLarge)?;
@@ -139,7 +149,8 @@ impl Pool {
                 Err(Failure::TooLarge) => return Err(DispatchError::HeadTooLarge),
                 Err(Failure::RequestBody(cause)) => return Err(DispatchError::RequestBody(cause)),
                 Err(Failure::TimedOut) => {
-                    let limit = shared.options.request_timeout.unwrap_or_default();
+                    let limit = shared.options.request_timeout;
+                    let limit = limit.into_iter().chain(allowed).min().unwrap_or_default();
                     return Err(DispatchError::TimedOut { limit });
                 }
                 Err(Failure::Died { pid, how }) => {
@@ -169,6 +180,34 @@ impl Pool {
             timeouts: shared.timeouts.load(Ordering::Relaxed),
             workers,
         }
+    }
+
+    /// Waits until no request runs or waits, and no worker does anything behind its answer. Cancel safe.
+    pub async fn quiet(&self) {
+        match &self.backend {
+            Backend::Frames(shared) => shared.is_quiet().await,
+            Backend::Foreign(foreign) => foreign.is_quiet().await,
+        }
+    }
+
+    /// Replaces every worker by a new process, and returns when the last one is gone. In models that boot in the zygote it is forked
+    /// from that; in the others it boots. False where PHP runs in programs of its own: start another pool there.
+    pub async fn renew(&self) -> bool {
+        const LOOK: Duration = Duration::from_millis(2);
+        let Backend::Frames(shared) = &self.backend else { return false };
+        let old: Vec<_> =
+            shared.infos.lock().expect("no holder panics").values().cloned().collect();
+        for info in &old {
+            if !info.replacing.swap(true, Ordering::Relaxed) {
+                shared.command(Command::Replace { slot: info.slot, why: "renewed" });
+            }
+        }
+        let gone = |info: &Arc<crate::info::WorkerInfo>| info.exit().is_some();
+        let deadline = Instant::now() + shared.options.boot_timeout;
+        while !old.iter().all(gone) && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+        true
     }
 
     /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still

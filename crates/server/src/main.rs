@@ -11,9 +11,12 @@ mod composer;
 mod config;
 mod detect;
 mod egress;
+mod emulate;
 mod failure;
 mod fallback;
 mod front;
+mod invoke;
+mod lambda;
 mod log;
 mod notify;
 mod php;
@@ -65,6 +68,14 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Channels { config, flags } => {
             realtime::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Lambda { target, emulate } => {
+            lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Invoke(invoke) => {
+            let text = invoke::run(&invoke, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
         }
         Invocation::Php(arguments) => {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;

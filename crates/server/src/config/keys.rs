@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use egress::Network;
 use front_http::{AccessLogFormat, Cidr};
+use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
 use super::apps::{AdapterUrl, Apps, LookupTarget, WebhookTarget};
 use super::value::{
-    Account, Address, Auto, Group, LogFormat, OriginUrl, Pairs, PhpVersion, Token, UrlPath, Value,
+    Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
+    UrlPath, Value,
 };
 use super::{ConfigError, Sources};
 
@@ -336,6 +338,47 @@ settings! {
         threads: Auto<NonZeroUsize> = "auto";
         /// How long closing all sockets is spread over when the server ends, so that not all clients come back at once.
         drain: Duration = "5s";
+    }
+
+    /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).
+    lambda: Lambda {
+        /// What answers events: `http`, the application, to whom events are requests that a gateway took; `function`, a handler that gets every event as it is.
+        ///
+        /// `auto`: a script that returns something at its top level, other than Symfony's front controllers do, is a function; all else is an
+        /// HTTP application.
+        handler: Auto<Handler> = "auto", flag "handler";
+        /// How many invocations run at once, each with a worker of its own. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
+        concurrency: Auto<NonZeroUsize> = "auto";
+        /// Send answers as PHP writes them (response streaming). For Function URLs with `RESPONSE_STREAM` and whoever invokes with it.
+        ///
+        /// Nobody tells a function how it was invoked: switched on for an invoker that waits for the whole answer, its head arrives in the body.
+        streaming: bool = "off", flag "streaming";
+        /// How long before its deadline an invocation's worker is stopped, so that there is time to say so.
+        deadline_margin: Duration = "500ms";
+        /// The application sees the stage of an API Gateway at the beginning of its paths (`/prod/users`, `SCRIPT_NAME` `/prod/index.php`).
+        ///
+        /// `off`: it sees `/users`, and `X-Forwarded-Prefix` says `/prod`.
+        stage_prefix: bool = "off";
+        /// Register as an extension without events: then Lambda sends TERM before it ends an environment. `auto`: not on Managed Instances,
+        /// which send it anyway.
+        extension: Auto<bool> = "auto";
+        /// How long the Runtime API may take to accept an answer, or a piece of one; then the invocation is given up.
+        api_timeout: Duration = "30s";
+    }
+
+    /// The emulator of AWS Lambda: `hearth lambda --emulate ADDR`. None of it is read on AWS.
+    emulator: Emulator {
+        /// As what HTTP requests to the emulator reach the application: events of a Function URL, of API Gateway (REST API: `apigw-v1`, HTTP API:
+        /// `apigw-v2`), or of an Application Load Balancer, with single or multi-value headers.
+        integration: Integration = "function-url", flag "as";
+        /// How long one invocation may take. `AWS_LAMBDA_FUNCTION_TIMEOUT` (seconds) sets it, too.
+        timeout: Duration = "300s", flag "timeout";
+        /// The memory that the function is said to have, in MB. `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` sets it, too.
+        memory_size: NonZeroUsize = "3008", flag "memory";
+        /// How many invocations may wait while others run; AWS would start another environment for them. A further one is throttled (429).
+        backlog: usize = "100";
+        /// Names of extensions that run beside the function as programs of their own: those may ask for SHUTDOWN.
+        external_extensions: Vec<String> = "";
     }
 
     /// Logging, on stderr.

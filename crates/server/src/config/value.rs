@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use egress::{Network, Scheme};
 use front_http::{AccessLogFormat, Cidr};
+use front_lambda::emulator::Integration;
 use http::HeaderValue;
 use http::uri::PathAndQuery;
 use pool::{ByteSize, Model};
@@ -673,6 +674,51 @@ impl Value for LogFormat {
             "text" => Ok(Self::Text),
             other => Err(Wrong::quoted(other)),
         }
+    }
+}
+
+/// What answers the events of AWS Lambda.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handler {
+    /// An HTTP application.
+    Http,
+    /// A function.
+    Function,
+}
+
+impl Value for Handler {
+    const PLACEHOLDER: &'static str = "KIND";
+
+    fn expected() -> String {
+        "`http` or `function`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["http", "function"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "http" => Ok(Self::Http),
+            "function" => Ok(Self::Function),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
+impl Value for Integration {
+    const PLACEHOLDER: &'static str = "KIND";
+
+    fn expected() -> String {
+        "`function-url`, `apigw-v1`, `apigw-v2`, `alb` or `alb-multi`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["function-url", "apigw-v1", "apigw-v2", "alb", "alb-multi"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        parsed(raw)
     }
 }
 

@@ -22,6 +22,8 @@ mod intercepted;
 mod isolation;
 mod isolation_effects;
 mod isolation_suite;
+mod lambda;
+mod lambda_faults;
 mod lookup;
 mod losses;
 mod models;

@@ -72,7 +72,8 @@ pub fn routes(seen: &Seen) -> Turn {
             return Turn::Steps(vec![Step::ReadBody, Step::send(head), Step::Close]);
         }
         "bad-chunk" => {
-            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nno size\r\n";
+            let head =
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nno size\r\n";
             return Turn::Steps(vec![Step::ReadBody, Step::send(head), Step::Close]);
         }
         "empty" => return Turn::Steps(vec![Step::ReadBody, Step::Close]),
