@@ -301,6 +301,8 @@ impl<A: Application> Exchange<'_, A> {
             remote_user: None,
             id: self.id.clone(),
             hints,
+            deadline: None,
+            variables: Vec::new(),
         });
         match self.front.application.call(request).await {
             Ok(response) => {

@@ -1,1 +1,314 @@
 //! Shapes of events: which one this is, the request that it stands for, and the reply that its sender expects.
+//!
+//! Invariants
+//! - Bytes in, a request or an error out: no I/O, no clock, and no event brings it down. What is nested deeper than 128 levels is refused.
+//! - Whatever the shape, PHP sees the request as the client sent it to the gateway: encoded where the gateway had decoded, whole where it
+//!   had taken it apart.
+
+mod raw;
+mod reply;
+mod target;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
+use pool::Scheme;
+
+use raw::{Event, Multiple, Other, Single, Text};
+pub(crate) use reply::{Reply, write_json};
+
+/// Who sent an event, and so which reply it expects.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/services-apigateway.html>,
+/// <https://docs.aws.amazon.com/elasticloadbalancing/latest/application/lambda-functions.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// API Gateway, payload version 1.0: REST APIs, and HTTP APIs that ask for it.
+    ApiGateway1,
+    /// API Gateway, payload version 2.0: HTTP APIs.
+    ApiGateway2,
+    /// A Function URL.
+    FunctionUrl,
+    /// An Application Load Balancer.
+    LoadBalancer {
+        /// The target group has multi-value headers on.
+        multi_value: bool,
+    },
+}
+
+/// The request that an event stands for.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) shape: Shape,
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    /// The client, as the gateway saw it.
+    pub(crate) remote: IpAddr,
+    /// How the client reached the gateway.
+    pub(crate) scheme: Scheme,
+    /// The host that the client asked for, without a port.
+    pub(crate) server_name: String,
+    /// The port that the client asked for.
+    pub(crate) server_port: u16,
+    /// The stage as a path (`/prod`), when it is the beginning of the path that the client asked for.
+    pub(crate) stage: Option<String>,
+    /// `requestContext`, as it stands in the event.
+    pub(crate) request_context: Bytes,
+}
+
+/// Why an event is no request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EventError {
+    /// The text is no JSON, is nested too deeply, or has another type where a shape has a text.
+    #[error("the event cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    /// JSON, but of no sender whose requests are known.
+    #[error(
+        "{0}, not an HTTP request of API Gateway, a Function URL or a load balancer: an HTTP application has no answer to it"
+    )]
+    Shape(String),
+    /// `isBase64Encoded` is true and the body is not.
+    #[error("the body of the event is no base64")]
+    Base64(#[source] base64::DecodeError),
+    /// A part of the request that HTTP does not allow.
+    #[error("the {0} of the event is none that HTTP allows")]
+    Part(&'static str),
+}
+
+/// What a request is made of that the settings decide.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// The application sees the stage at the beginning of its paths.
+    pub(crate) keep_stage: bool,
+}
+
+/// The request that `event` stands for.
+pub(crate) fn decode(event: &Bytes, reading: Reading) -> Result<Decoded, EventError> {
+    let raw: Event<'_> = match serde_json::from_slice(event) {
+        Ok(raw) => raw,
+        // A list, a number, or fields of other types: no request, if it is JSON at all.
+        Err(error) if error.is_data() => {
+            serde_json::from_slice::<&serde_json::value::RawValue>(event)?;
+            return Err(EventError::Shape(other(event)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let not_http = || EventError::Shape(other(event));
+    let context_text = raw.request_context.ok_or_else(not_http)?;
+    let context: raw::RequestContext<'_> =
+        serde_json::from_str(context_text.get()).map_err(|_other_shape| not_http())?;
+    let version = raw.version.map_or("", serde_json::value::RawValue::get);
+    let domain = context.domain_name.as_ref().map_or("", Text::as_ref);
+    let shape = if context.elb.is_some() {
+        Shape::LoadBalancer { multi_value: raw.multi_value_headers.is_some() }
+    } else if version == "\"2.0\"" && context.http.is_some() {
+        if domain.contains(".lambda-url.") { Shape::FunctionUrl } else { Shape::ApiGateway2 }
+    } else if raw.http_method.is_some() && raw.path.is_some() {
+        Shape::ApiGateway1
+    } else {
+        return Err(not_http());
+    };
+    let (path, stage) = path(&raw, &context, shape, reading.keep_stage);
+    let method = match &context.http {
+        Some(http) if shape.is_version_2() => &http.method,
+        _ => raw.http_method.as_ref().ok_or_else(not_http)?,
+    };
+    let mut uri = String::with_capacity(path.len() + 64);
+    target::push_path(&mut uri, path);
+    if shape.is_version_2() {
+        let query = raw.raw_query_string.as_ref().map_or("", Text::as_ref);
+        target::push_raw_query(&mut uri, query);
+    } else {
+        let multiple = raw.multi_value_query_string_parameters.as_ref();
+        let decoded = shape == Shape::ApiGateway1;
+        target::push_pairs(&mut uri, multiple, raw.query_string_parameters.as_ref(), decoded);
+    }
+
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.method = Method::from_bytes(method.as_ref().as_bytes())
+        .map_err(|_invalid| EventError::Part("method"))?;
+    parts.uri = uri.parse().map_err(|_invalid| EventError::Part("path"))?;
+    let protocol = context.http.as_ref().and_then(|http| http.protocol.as_ref());
+    parts.version = match protocol.or(context.protocol.as_ref()).map(Text::as_ref) {
+        Some("HTTP/2.0" | "HTTP/2") => Version::HTTP_2,
+        Some("HTTP/1.0") => Version::HTTP_10,
+        _ => Version::HTTP_11,
+    };
+    parts.headers = fields(raw.multi_value_headers.as_ref(), raw.headers.as_ref());
+    let body = body(event, raw.body, raw.is_base64_encoded)?;
+    let headers = &mut parts.headers;
+    if let Some(cookies) = raw.cookies.filter(|cookies| !cookies.is_empty()) {
+        let pieces: Vec<&str> = cookies.iter().map(Text::as_ref).collect();
+        if let Ok(value) = HeaderValue::from_str(&pieces.join("; ")) {
+            headers.insert(COOKIE, value);
+        }
+    }
+    if !headers.contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(domain)
+        && !domain.is_empty()
+    {
+        headers.insert(HOST, host);
+    }
+    if !body.is_empty() {
+        headers
+            .entry(CONTENT_TYPE)
+            .or_insert(HeaderValue::from_static("application/x-www-form-urlencoded"));
+    }
+    // What the client declared is the length of what the gateway had, before base64 and recoding.
+    headers.remove(CONTENT_LENGTH);
+    if !body.is_empty() {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    if let Some(stage) = stage.as_deref().filter(|_| !reading.keep_stage)
+        && let Ok(prefix) = HeaderValue::from_str(stage)
+    {
+        headers.insert(HeaderName::from_static("x-forwarded-prefix"), prefix);
+    }
+
+    let source = context.http.as_ref().and_then(|http| http.source_ip.as_ref());
+    let identity = context.identity.as_ref().and_then(|identity| identity.source_ip.as_ref());
+    let remote = match source.or(identity) {
+        Some(address) => address.as_ref().parse().ok(),
+        None => forwarded_for(headers),
+    };
+    let scheme = match text(headers, "x-forwarded-proto") {
+        "http" => Scheme::Http,
+        _ => Scheme::Https,
+    };
+    let default_port = if scheme == Scheme::Https { 443 } else { 80 };
+    let (host, port) = host(headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or(""));
+    let server_port = text(headers, "x-forwarded-port").parse().ok().or(port);
+    Ok(Decoded {
+        shape,
+        body,
+        remote: remote.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        scheme,
+        server_name: host.to_owned(),
+        server_port: server_port.unwrap_or(default_port),
+        stage,
+        request_context: event.slice_ref(context_text.get().as_bytes()),
+        parts,
+    })
+}
+
+/// `{"warmer": true}`: what tools send to keep an environment warm (<https://bref.sh/docs/runtimes/http#cold-starts>).
+pub(crate) fn is_warmer(event: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Warmer {
+        warmer: bool,
+    }
+    // Such an event is short: a larger one is not read twice.
+    event.len() < 1024 && serde_json::from_slice::<Warmer>(event).is_ok_and(|warmer| warmer.warmer)
+}
+
+impl Shape {
+    /// Payload version 2.0: lower-case fields, cookies apart, path and query as they came.
+    pub(crate) fn is_version_2(self) -> bool {
+        matches!(self, Self::ApiGateway2 | Self::FunctionUrl)
+    }
+}
+
+/// The path, and the stage when the client's path began with it.
+fn path<'e>(
+    raw: &'e Event<'_>,
+    context: &'e raw::RequestContext<'_>,
+    shape: Shape,
+    keep_stage: bool,
+) -> (&'e str, Option<String>) {
+    let stage = context.stage.as_ref().map(Text::as_ref);
+    let stage = stage.filter(|stage| !stage.is_empty() && *stage != "$default");
+    let prefix = stage.map(|stage| format!("/{stage}"));
+    let below = |path: &'e str| {
+        let rest = path.strip_prefix(prefix.as_deref()?)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    };
+    match shape {
+        Shape::ApiGateway2 => {
+            let whole = raw.raw_path.as_ref().map_or("/", Text::as_ref);
+            match below(whole) {
+                Some(rest) => (if keep_stage { whole } else { rest }, prefix),
+                None => (whole, None),
+            }
+        }
+        Shape::ApiGateway1 => {
+            let rest = raw.path.as_ref().map_or("/", Text::as_ref);
+            // The default domain has the stage in its paths, a domain of one's own has not.
+            let whole = context.path.as_ref().map_or(rest, Text::as_ref);
+            if below(whole).is_some_and(|below| below == rest || (below.is_empty() && rest == "/"))
+            {
+                (if keep_stage { whole } else { rest }, prefix)
+            } else {
+                (rest, None)
+            }
+        }
+        Shape::FunctionUrl => (raw.raw_path.as_ref().map_or("/", Text::as_ref), None),
+        Shape::LoadBalancer { .. } => (raw.path.as_ref().map_or("/", Text::as_ref), None),
+    }
+}
+
+/// Header fields. One that HTTP does not allow is dropped: no client sent it so.
+fn fields(multiple: Option<&Multiple<'_>>, single: Option<&Single<'_>>) -> HeaderMap {
+    let count = multiple.map_or(0, |pairs| pairs.0.len()).max(single.map_or(0, |one| one.0.len()));
+    // One for each, and those that are synthesised.
+    let mut map = HeaderMap::with_capacity(count + 6);
+    let mut append = |name: &Text<'_>, value: &Text<'_>| {
+        let name = HeaderName::from_bytes(name.as_ref().as_bytes());
+        let value = HeaderValue::from_bytes(value.as_ref().as_bytes());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            // Whoever sends more fields than a map takes gets those that fit.
+            drop(map.try_append(name, value));
+        }
+    };
+    match (multiple, single) {
+        (Some(multiple), _) if !multiple.0.is_empty() => {
+            for (name, values) in &multiple.0 {
+                values.iter().for_each(|value| append(name, value));
+            }
+        }
+        (_, Some(single)) => single.0.iter().for_each(|(name, value)| append(name, value)),
+        _ => {}
+    }
+    map
+}
+
+fn body(event: &Bytes, text: Option<Text<'_>>, base64: bool) -> Result<Bytes, EventError> {
+    let Some(Text(text)) = text else { return Ok(Bytes::new()) };
+    if base64 {
+        let decoded = STANDARD.decode(text.as_bytes()).map_err(EventError::Base64)?;
+        return Ok(Bytes::from(decoded));
+    }
+    Ok(match text {
+        std::borrow::Cow::Borrowed(text) if !text.is_empty() => event.slice_ref(text.as_bytes()),
+        std::borrow::Cow::Borrowed(_) => Bytes::new(),
+        std::borrow::Cow::Owned(text) => Bytes::from(text),
+    })
+}
+
+/// The client of a load balancer: it appends whom it saw, with the port where it was told to.
+fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
+    let last = text(headers, "x-forwarded-for").rsplit(',').next().unwrap_or_default().trim();
+    last.parse()
+        .ok()
+        .or_else(|| last.parse::<std::net::SocketAddr>().ok().map(|address| address.ip()))
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Host and port of an authority.
+fn host(authority: &str) -> (&str, Option<u16>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+        _ => (authority, None),
+    }
+}
+
+/// What an event is instead, as far as one can tell.
+fn other(event: &[u8]) -> String {
+    serde_json::from_slice::<Other<'_>>(event).unwrap_or_default().name()
+}

@@ -10,3 +10,6 @@ mod event;
 mod runtime;
 
 pub mod emulator;
+
+pub use event::Shape;
+pub use runtime::{Failed, Options, Report, Runtime, Target, report_init_error};

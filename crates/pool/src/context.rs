@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
 
 /// Put into a request's extensions by the front; [`crate::Pool::dispatch`] builds `$_SERVER` from it and the request.
 #[derive(Clone, Debug)]
@@ -27,6 +29,10 @@ pub struct RequestContext {
     pub id: RequestId,
     /// Where 1xx answers of the application go; `None` when this client cannot take them.
     pub hints: Option<HintSender>,
+    /// When the answer has to be complete; then its worker is killed, as at [`crate::Options::request_timeout`], whichever is first.
+    pub deadline: Option<Instant>,
+    /// Further variables of `$_SERVER`, of the front's own.
+    pub variables: Vec<(&'static str, Bytes)>,
 }
 
 /// The script that answers a request, and how its URL splits.

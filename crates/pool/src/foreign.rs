@@ -250,10 +250,19 @@ impl Foreign {
     ) -> Result<Response<ResponseBody>, DispatchError> {
         let common = &self.common;
         let folder = &common.options.run_dir;
+        let deadline = context.deadline;
+        let allowed = deadline.map(|deadline| deadline - Instant::now());
         let request = Request::new(parts, context, body, length, folder)
             .await
             .map_err(DispatchError::RequestBody)?;
-        let slot = self.slots.lease().await?;
+        let slot = match deadline {
+            None => self.slots.lease().await?,
+            Some(deadline) => {
+                tokio::time::timeout_at(deadline, self.slots.lease()).await.map_err(
+                    |_elapsed| DispatchError::TimedOut { limit: allowed.unwrap_or_default() },
+                )??
+            }
+        };
         let (answer, waiting, left) = answer::answer(self.dialect);
         let run = Arc::clone(common).run(slot, request, answer, left);
         common.tasks.spawn_on(run, &common.runtime);
@@ -274,7 +283,8 @@ impl Foreign {
             }
             Ok(Err(Failure::RequestBody(cause))) => Err(DispatchError::RequestBody(cause)),
             Ok(Err(Failure::TimedOut)) => {
-                let limit = common.options.request_timeout.unwrap_or_default();
+                let limit = common.options.request_timeout;
+                let limit = limit.into_iter().chain(allowed).min().unwrap_or_default();
                 Err(DispatchError::TimedOut { limit })
             }
             Ok(Err(Failure::TooLarge)) => Err(DispatchError::HeadTooLarge),
@@ -343,7 +353,8 @@ impl Common {
         mut answer: Answer,
         left: CancellationToken,
     ) {
-        let deadline = self.options.request_timeout.map(|limit| Instant::now() + limit);
+        let limit = self.options.request_timeout.map(|limit| Instant::now() + limit);
+        let deadline = limit.into_iter().chain(request.context.deadline).min();
         let outcome = tokio::select! {
             biased;
             served = self.serve(&mut slot, &mut request, &mut answer) => Outcome::Served(served),
@@ -441,15 +452,16 @@ impl Common {
     /// Ends a process whose request took too long.
     async fn time_out(&self, slot: &mut Slot) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);
-        let limit = self.options.request_timeout;
         if let Some(info) = slot.worker.info() {
+            let ran = self.now() - info.busy_since.load(Ordering::Relaxed).min(self.now());
+            let ran = Duration::from_millis(ran);
             info.timed_out.store(true, Ordering::Relaxed);
             let request = info.current_request();
             let id = request.as_ref().map(|id| &*id.0);
             warn!(
                 worker.pid = info.pid(),
                 request.id = id,
-                ?limit,
+                ?ran,
                 "request over its time limit, worker killed"
             );
         }

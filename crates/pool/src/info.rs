@@ -29,6 +29,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) max_requests: u64,
     /// Milliseconds since the pool started, plus one, at which the running request was dispatched; 0: none.
     pub(crate) busy_since: AtomicU64,
+    /// When the running request's answer has to be complete, on the same clock; 0: no deadline of its own.
+    pub(crate) deadline: AtomicU64,
     /// When it became ready for its first request, on the same clock; 0: not yet.
     pub(crate) booted_at: AtomicU64,
     /// When it was told to end, on the same clock; 0: not yet.
@@ -68,6 +70,7 @@ impl WorkerInfo {
             resident: AtomicU64::new(0),
             max_requests,
             busy_since: AtomicU64::new(0),
+            deadline: AtomicU64::new(0),
             booted_at: AtomicU64::new(0),
             ending_since: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),

@@ -115,9 +115,19 @@ impl Pool {
             }
         };
         let mut refused_since = None;
+        // How long it may take in all; without a deadline nobody looks at the clock.
+        let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
-            let mut lease = shared.lease().await?;
+            let mut lease = match context.deadline {
+                None => shared.lease().await?,
+                Some(deadline) => {
+                    tokio::time::timeout_at(deadline, shared.lease()).await.map_err(
+                        |_elapsed| DispatchError::TimedOut { limit: allowed.unwrap_or_default() },
+                    )??
+                }
+            };
             lease.info.set_request(context.id.clone());
+            lease.info.deadline.store(shared.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
                 .map_err(|_too_large| DispatchError::HeadTooLarge)?;
@@ -139,7 +149,8 @@ impl Pool {
                 Err(Failure::TooLarge) => return Err(DispatchError::HeadTooLarge),
                 Err(Failure::RequestBody(cause)) => return Err(DispatchError::RequestBody(cause)),
                 Err(Failure::TimedOut) => {
-                    let limit = shared.options.request_timeout.unwrap_or_default();
+                    let limit = shared.options.request_timeout;
+                    let limit = limit.into_iter().chain(allowed).min().unwrap_or_default();
                     return Err(DispatchError::TimedOut { limit });
                 }
                 Err(Failure::Died { pid, how }) => {

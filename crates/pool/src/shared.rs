@@ -179,6 +179,13 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
+    /// A moment on the clock of [`Shared::now`]; zero for none.
+    pub(crate) fn moment(&self, at: Option<Instant>) -> u64 {
+        let Some(at) = at else { return 0 };
+        let since = at.saturating_duration_since(self.started).as_millis();
+        u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
     pub(crate) fn one_shot(&self) -> bool {
         self.options.model.is_one_shot()
     }

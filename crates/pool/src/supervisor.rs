@@ -423,15 +423,18 @@ impl Supervisor {
     }
 
     async fn enforce_time_limit(&mut self) {
-        let Some(limit) = self.options().request_timeout else { return };
-        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let limit = self.options().request_timeout;
+        let limit_ms =
+            limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
         let now = self.shared.now();
         let over: Vec<Arc<WorkerInfo>> = self
             .workers
             .values()
             .filter(|info| {
                 let since = info.busy_since.load(Ordering::Relaxed);
-                since != 0 && now.saturating_sub(since) >= limit_ms
+                let deadline = info.deadline.load(Ordering::Relaxed);
+                since != 0
+                    && (now.saturating_sub(since) >= limit_ms || (deadline != 0 && now >= deadline))
             })
             .map(Arc::clone)
             .collect();
@@ -441,7 +444,13 @@ impl Supervisor {
             }
             let request = info.current_request();
             let id = request.as_ref().map(|id| &*id.0);
-            warn!(worker.pid = info.pid(), request.id = id, limit = ?limit, "request over its time limit, worker killed");
+            let ran = Duration::from_millis(now - info.busy_since.load(Ordering::Relaxed).min(now));
+            warn!(
+                worker.pid = info.pid(),
+                request.id = id,
+                ?ran,
+                "request over its time limit, worker killed"
+            );
             self.shared.timeouts.fetch_add(1, Ordering::Relaxed);
             self.kill(info.pid()).await;
         }

@@ -140,6 +140,9 @@ pub(crate) fn write_variables(
     frame.pair(b"SERVER_NAME", context.server_name.as_bytes());
     frame.pair(b"REDIRECT_STATUS", b"200");
     frame.pair(b"HEARTH_REQUEST_ID", context.id.0.as_bytes());
+    for (name, value) in &context.variables {
+        frame.pair(name.as_bytes(), value);
+    }
     write_fields(frame, parts);
 }
 
@@ -265,6 +268,8 @@ mod tests {
             remote_user: None,
             id: RequestId(Arc::from("id")),
             hints: None,
+            deadline: None,
+            variables: Vec::new(),
         }
     }
 

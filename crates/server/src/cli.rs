@@ -5,6 +5,7 @@
 //! - Only what this build can do is offered.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::{StyledStr, ValueParser};
@@ -25,6 +26,13 @@ pub(crate) enum Invocation {
         target: Target,
         /// `--json`.
         json: bool,
+    },
+    /// `hearth lambda [PATH|HANDLER]`.
+    Lambda {
+        /// What to serve; without a path the environment says it.
+        target: LambdaTarget,
+        /// `--emulate`: the address where the Runtime API is played.
+        emulate: Option<SocketAddr>,
     },
     /// `hearth egress`.
     Egress {
@@ -59,6 +67,17 @@ pub(crate) struct Target {
     pub flags: Vec<(&'static str, Raw)>,
 }
 
+/// What `hearth lambda` serves, and the flags about it.
+#[derive(Debug)]
+pub(crate) struct LambdaTarget {
+    /// As given.
+    pub path: Option<PathBuf>,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// Values by setting.
+    pub flags: Vec<(&'static str, Raw)>,
+}
+
 /// Reads the command line; its first item is the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, Failure> {
     let mut matches = match command().try_get_matches_from(arguments) {
@@ -73,6 +92,14 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             let json = matches.get_flag("json");
             Invocation::Check { target: target(&mut matches), json }
         }
+        "lambda" => Invocation::Lambda {
+            emulate: matches.remove_one("emulate"),
+            target: LambdaTarget {
+                path: matches.remove_one("path"),
+                config: matches.remove_one("config"),
+                flags: flags(&mut matches, of_lambda),
+            },
+        },
         "egress" => Invocation::Egress {
             flags: flags(&mut matches, of_egress),
             config: matches.remove_one("config"),
@@ -99,7 +126,12 @@ fn target(matches: &mut ArgMatches) -> Target {
 
 /// The settings that are flags where an application is served. Those of the broker are flags where it is alone.
 fn of_application(key: &Key) -> bool {
-    key.section_and_key().0 != "egress"
+    !matches!(key.section_and_key().0, "egress" | "lambda")
+}
+
+/// The settings that are flags where events are served.
+fn of_lambda(key: &Key) -> bool {
+    matches!(key.section_and_key().0, "lambda" | "php" | "log" | "admin")
 }
 
 /// The settings that are flags where the broker is alone.
@@ -152,6 +184,7 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(serve())
         .subcommand(check())
+        .subcommand(lambda())
         .subcommand(channels())
         .subcommand(egress())
         .subcommand(php())
@@ -254,6 +287,43 @@ fn bench() -> Command {
     Command::new("bench")
         .about("Say how a published table is reproduced")
         .arg(Arg::new("name").value_name("NAME").required(true).help("The table, e.g. `models`"))
+}
+
+fn lambda() -> Command {
+    Command::new("lambda")
+        .about("Serve the events of an AWS Lambda function: its custom runtime's bootstrap")
+        .long_about(
+            "Boots the application in Lambda's init phase, asks the Runtime API for events, and answers each as `hearth serve` answers a \
+             request: HTTP events of API Gateway, Function URLs and load balancers; other events for a function handler.",
+        )
+        .arg(
+            Arg::new("path")
+                .value_name("PATH|HANDLER")
+                .value_parser(value_parser!(PathBuf))
+                .help("The application's folder, or one script [default: what the function is configured to run]")
+                .long_help(
+                    "The application's folder, or one script: a front controller, a worker script, or a function handler. \
+                     A relative path starts at the current folder, else at LAMBDA_TASK_ROOT.\n\
+                     [default: _HANDLER in LAMBDA_TASK_ROOT, else LAMBDA_TASK_ROOT, else this folder]",
+                ),
+        )
+        .arg(
+            Arg::new("emulate")
+                .long("emulate")
+                .value_name("ADDR")
+                .value_parser(value_parser!(SocketAddr))
+                .help("Play the Runtime API on this address, and take events and HTTP requests there"),
+        )
+        .arg(config_file("hearth.toml in the application's folder"))
+        .args(settings(of_lambda))
+        .after_long_help(
+            "Examples:\n  \
+             hearth lambda                                as `bootstrap` of a function: everything comes from the environment\n  \
+             hearth lambda public/index.php --model request\n  \
+             hearth lambda handler.php --emulate 127.0.0.1:9000\n\n\
+             Reads AWS_LAMBDA_RUNTIME_API, _HANDLER, LAMBDA_TASK_ROOT, AWS_LAMBDA_MAX_CONCURRENCY, AWS_LAMBDA_INITIALIZATION_TYPE,\n\
+             AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL. Every setting is also a key of hearth.toml: docs/reference/config.md.",
+        )
 }
 
 fn with_target(command: Command) -> Command {

@@ -24,7 +24,7 @@ pub(crate) use file::File;
 pub(crate) use keys::{KEYS, Key, SECTIONS, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
-pub(crate) use value::{Address, Auto, LogFormat, OriginUrl, PhpVersion, Raw, Value};
+pub(crate) use value::{Address, Auto, Handler, LogFormat, OriginUrl, PhpVersion, Raw, Value};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +143,8 @@ impl ConfigError {
 /// All places that settings come from, before they have types.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
+    /// What the platform has set for every program on it: stronger than defaults, weaker than all else. With the variable's name.
+    pub platform: Vec<(&'static str, &'static str, Raw)>,
     /// Values of flags by the key's name.
     pub flags: Vec<(&'static str, Raw)>,
     /// `HEARTH_*` variables.
@@ -168,6 +170,10 @@ impl Sources {
     pub(crate) fn value<T: Value>(&self, key: &'static Key) -> Result<T, ConfigError> {
         let mut value =
             read(key, &Raw::Text(key.default.to_owned()), &Origin::Default, &self.folder)?;
+        if let Some((_, variable, raw)) = self.platform.iter().find(|(name, ..)| *name == key.name)
+        {
+            value = read(key, raw, &Origin::Environment((*variable).into()), &self.folder)?;
+        }
         if let Some(file) = &self.file
             && let Some((raw, line)) = file.get(key.name)
         {
@@ -213,11 +219,23 @@ pub(crate) fn load(
     flags: Vec<(&'static str, Raw)>,
     environment: &Environment,
 ) -> Result<Settings, ConfigError> {
+    load_on(Vec::new(), folder, file, flags, environment)
+}
+
+/// The same on a platform that has set some of them: see [`Sources::platform`].
+pub(crate) fn load_on(
+    platform: Vec<(&'static str, &'static str, Raw)>,
+    folder: &Path,
+    file: Option<&Path>,
+    flags: Vec<(&'static str, Raw)>,
+    environment: &Environment,
+) -> Result<Settings, ConfigError> {
     let file = match file.or_else(|| environment.config_file()) {
         Some(path) => Some(File::read(&environment.current_dir.join(path))?),
         None => File::read_if_there(&folder.join("hearth.toml"))?,
     };
     let sources = Sources {
+        platform,
         flags,
         environment: environment.settings(),
         file,

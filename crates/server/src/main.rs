@@ -14,6 +14,7 @@ mod egress;
 mod failure;
 mod fallback;
 mod front;
+mod lambda;
 mod log;
 mod notify;
 mod php;
@@ -65,6 +66,9 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Channels { config, flags } => {
             realtime::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Lambda { target, emulate } => {
+            lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Php(arguments) => {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;

@@ -163,12 +163,13 @@ async fn start_realtime(
 }
 
 /// The private folder of this server, and the worker script that Hearth brings, when there is one.
-struct OwnFiles {
+#[derive(Debug)]
+pub(crate) struct OwnFiles {
     script: Option<PathBuf>,
     run_dir: RunDir,
 }
 
-fn own_files(
+pub(crate) fn own_files(
     settings: &Settings,
     plan: &Plan,
     environment: &Environment,
@@ -204,7 +205,7 @@ fn own_files(
 }
 
 /// The broker, unless nobody wants one. Where only its place is missing, PHP does without: its calls go out directly.
-fn bind_broker(
+pub(crate) fn bind_broker(
     settings: &Settings,
     own_files: Option<&OwnFiles>,
 ) -> Result<Option<Broker>, Failure> {
@@ -223,7 +224,7 @@ fn bind_broker(
     }
 }
 
-fn pool_options(
+pub(crate) fn pool_options(
     php: &PhpPlan,
     plan: &Plan,
     settings: &Settings,
@@ -311,6 +312,8 @@ fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
         remote_user: None,
         id: RequestId(id.into()),
         hints: None,
+        deadline: None,
+        variables: Vec::new(),
     }
 }
 
@@ -326,7 +329,7 @@ fn warm_up(path: PathAndQuery, plan: &Plan) -> Request<()> {
     request
 }
 
-fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
+pub(crate) fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
     log::say(&plan.explain(None));
     let hint = match error {
         StartError::Program { .. } => {

@@ -62,6 +62,8 @@ pub(crate) fn context() -> RequestContext {
         remote_user: None,
         id: RequestId(Arc::from("test-1")),
         hints: None,
+        deadline: None,
+        variables: Vec::new(),
     }
 }
 

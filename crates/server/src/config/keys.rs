@@ -15,7 +15,7 @@ use pool::{ByteSize, Model};
 
 use super::apps::{AdapterUrl, Apps, WebhookTarget};
 use super::value::{
-    Account, Address, Auto, Group, LogFormat, OriginUrl, Pairs, PhpVersion, UrlPath, Value,
+    Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, UrlPath, Value,
 };
 use super::{ConfigError, Sources};
 
@@ -305,6 +305,27 @@ settings! {
         threads: Auto<NonZeroUsize> = "auto";
         /// How long closing all sockets is spread over when the server ends, so that not all clients come back at once.
         drain: Duration = "5s";
+    }
+
+    /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).
+    lambda: Lambda {
+        /// What answers events: `http`, the application, to whom events are requests that a gateway took; `function`, a handler that gets every event as it is.
+        ///
+        /// `auto`: a script that returns something at its top level, other than Symfony's front controllers do, is a function; all else is an
+        /// HTTP application.
+        handler: Auto<Handler> = "auto", flag "handler";
+        /// How many invocations run at once, each with a worker of its own. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
+        concurrency: Auto<NonZeroUsize> = "auto";
+        /// Send answers as PHP writes them (response streaming). For Function URLs with `RESPONSE_STREAM` and whoever invokes with it.
+        ///
+        /// Nobody tells a function how it was invoked: switched on for an invoker that waits for the whole answer, its head arrives in the body.
+        streaming: bool = "off", flag "streaming";
+        /// How long before its deadline an invocation's worker is stopped, so that there is time to say so.
+        deadline_margin: Duration = "500ms";
+        /// The application sees the stage of an API Gateway at the beginning of its paths (`/prod/users`, `SCRIPT_NAME` `/prod/index.php`).
+        ///
+        /// `off`: it sees `/users`, and `X-Forwarded-Prefix` says `/prod`.
+        stage_prefix: bool = "off";
     }
 
     /// Logging, on stderr.

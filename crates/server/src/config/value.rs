@@ -625,6 +625,35 @@ impl Value for LogFormat {
     }
 }
 
+/// What answers the events of AWS Lambda.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handler {
+    /// An HTTP application.
+    Http,
+    /// A function.
+    Function,
+}
+
+impl Value for Handler {
+    const PLACEHOLDER: &'static str = "KIND";
+
+    fn expected() -> String {
+        "`http` or `function`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["http", "function"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "http" => Ok(Self::Http),
+            "function" => Ok(Self::Function),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
 impl Value for AccessLogFormat {
     const PLACEHOLDER: &'static str = "FORMAT";
 

@@ -1,0 +1,76 @@
+//! Paths and queries of events as request targets. Gateways hand some of them over decoded, so what may not stand in a URI is encoded
+//! again; what was encoded stays as it is.
+
+use super::raw::{Multiple, Single, Text};
+
+/// Bytes that may stand in a path or a query (RFC 3986 section 3.3), and those that clients send although they may not and
+/// `http::Uri` and PHP take: `[`, `]`, `|`, `^`, `{`, `}`, `\`.
+fn passes(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'`' | b'?')
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn push_encoded(out: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push('%');
+    for digit in [byte >> 4, byte & 15] {
+        out.push(char::from(DIGITS.get(usize::from(digit)).copied().unwrap_or(b'0')));
+    }
+}
+
+/// Appends a path. It begins with a slash whatever `path` begins with.
+pub(crate) fn push_path(out: &mut String, path: &str) {
+    if !path.starts_with('/') {
+        out.push('/');
+    }
+    for byte in path.bytes() {
+        if passes(byte) { out.push(char::from(byte)) } else { push_encoded(out, byte) }
+    }
+}
+
+/// Appends `?` and a query that is as the client sent it; nothing when it is empty.
+pub(crate) fn push_raw_query(out: &mut String, query: &str) {
+    let mut separator = Some('?');
+    for byte in query.bytes() {
+        out.extend(separator.take());
+        if passes(byte) || byte == b'?' {
+            out.push(char::from(byte));
+        } else {
+            push_encoded(out, byte);
+        }
+    }
+}
+
+/// Appends `?` and the pairs that a gateway has taken apart. `decoded`: it has decoded them too.
+pub(crate) fn push_pairs(
+    out: &mut String,
+    multiple: Option<&Multiple<'_>>,
+    single: Option<&Single<'_>>,
+    decoded: bool,
+) {
+    let mut separator = '?';
+    let mut push = |out: &mut String, name: &Text<'_>, value: &Text<'_>| {
+        out.push(separator);
+        separator = '&';
+        for (text, after) in [(name.as_ref(), Some('=')), (value.as_ref(), None)] {
+            for byte in text.bytes() {
+                let stays =
+                    if decoded { is_unreserved(byte) } else { passes(byte) || byte == b'?' };
+                if stays { out.push(char::from(byte)) } else { push_encoded(out, byte) }
+            }
+            out.extend(after);
+        }
+    };
+    match (multiple, single) {
+        (Some(multiple), _) => {
+            for (name, values) in &multiple.0 {
+                values.iter().for_each(|value| push(out, name, value));
+            }
+        }
+        (None, Some(single)) => single.0.iter().for_each(|(name, value)| push(out, name, value)),
+        (None, None) => {}
+    }
+}

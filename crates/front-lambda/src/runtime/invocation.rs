@@ -1,0 +1,99 @@
+//! One invocation as `next` hands it over, and what PHP is told of it.
+//!
+//! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html#runtimes-api-next>
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+
+use super::wire::Answer;
+use crate::event::write_json;
+
+/// An event and what the Runtime API says of it.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    /// Names it, here and in the logs of the platform. Visible ASCII without `/`.
+    pub(crate) id: Arc<str>,
+    /// When it is over, whatever happens.
+    pub(crate) deadline: SystemTime,
+    /// The event.
+    pub(crate) event: Bytes,
+    /// The answer's fields.
+    fields: HeaderMap,
+}
+
+impl Invocation {
+    /// `None`: it names no invocation that could be answered.
+    pub(crate) fn new(answer: Answer) -> Option<Self> {
+        let fields = answer.fields;
+        let id = text(&fields, "lambda-runtime-aws-request-id");
+        let writable =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if id.is_empty() || id.len() > 64 || !id.bytes().all(writable) {
+            return None;
+        }
+        let id = Arc::from(id);
+        let deadline = text(&fields, "lambda-runtime-deadline-ms").parse().ok();
+        let deadline = deadline.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        // Without one the longest that a function may run.
+        let deadline = deadline.unwrap_or_else(|| SystemTime::now() + Duration::from_secs(900));
+        Some(Self { id, deadline, event: answer.body, fields })
+    }
+
+    /// X-Ray's tracing header; empty when there is none.
+    pub(crate) fn trace(&self) -> &str {
+        text(&self.fields, "lambda-runtime-trace-id")
+    }
+
+    pub(crate) fn trace_value(&self) -> Option<&HeaderValue> {
+        self.fields.get("lambda-runtime-trace-id").filter(|value| !value.is_empty())
+    }
+
+    /// `$_SERVER['LAMBDA_INVOCATION_CONTEXT']`, with the names that users of Bref know.
+    pub(crate) fn context(&self) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        out.extend_from_slice(b"{\"awsRequestId\":");
+        write_json(&mut out, &*self.id);
+        let deadline = self.deadline.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        out.extend_from_slice(b",\"deadlineMs\":");
+        out.extend_from_slice(deadline.to_string().as_bytes());
+        out.extend_from_slice(b",\"invokedFunctionArn\":");
+        write_json(&mut out, text(&self.fields, "lambda-runtime-invoked-function-arn"));
+        out.extend_from_slice(b",\"traceId\":");
+        write_json(&mut out, self.trace());
+        // These two are JSON already, if they are what they should be.
+        for (name, field) in [
+            ("clientContext", "lambda-runtime-client-context"),
+            ("identity", "lambda-runtime-cognito-identity"),
+        ] {
+            let value = text(&self.fields, field);
+            if serde_json::from_str::<&serde_json::value::RawValue>(value).is_ok() {
+                out.extend_from_slice(b",\"");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"\":");
+                out.extend_from_slice(value.as_bytes());
+            }
+        }
+        let tenant = text(&self.fields, "lambda-runtime-aws-tenant-id");
+        if !tenant.is_empty() {
+            out.extend_from_slice(b",\"tenantId\":");
+            write_json(&mut out, tenant);
+        }
+        out.push(b'}');
+        Bytes::from(out)
+    }
+
+    /// What is left until the deadline.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.duration_since(SystemTime::now()).unwrap_or_default()
+    }
+}
+
+fn text<'f>(fields: &'f HeaderMap, name: &str) -> &'f str {
+    fields
+        .get(name)
+        .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! HTTP/1.1 as the Runtime API speaks it: requests written, answers read, from bytes to bytes (RFC 9112).
+//!
+//! Invariants
+//! - Nothing here waits or knows a socket: [`Answer::read`] is asked again when more has come.
+//! - An answer is bounded: its head by [`MAX_HEAD`], its body by [`MAX_BODY`].
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+/// Bytes of an answer's head. An event's fields are a dozen, of which the client context may be 3583 bytes in base64.
+const MAX_HEAD: usize = 64 * 1024;
+/// Bytes of an event. Lambda's own limit is 6 MB; the margin is for what it may become.
+const MAX_BODY: u64 = 64 * 1024 * 1024;
+const MAX_FIELDS: usize = 100;
+
+/// An answer of the Runtime API.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: Bytes,
+    /// The connection takes no other request.
+    pub(crate) last: bool,
+}
+
+/// What is no answer of an HTTP server's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("the answer is no HTTP: {0}")]
+    Syntax(#[from] httparse::Error),
+    #[error("the answer has a head of more than {MAX_HEAD} bytes")]
+    LongHead,
+    #[error("the answer has a body of more than {MAX_BODY} bytes")]
+    LongBody,
+    #[error("the answer has a wrong {0}")]
+    Field(HeaderName),
+    #[error("the answer has a malformed chunk")]
+    Chunk,
+}
+
+impl Answer {
+    /// The answer at the beginning of `incoming`, taken out of it; `None` until all of it has come. `ended`: no more comes.
+    pub(crate) fn read(incoming: &mut BytesMut, ended: bool) -> Result<Option<Self>, Malformed> {
+        loop {
+            let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+            let mut head = httparse::Response::new(&mut fields);
+            let httparse::Status::Complete(length) = head.parse(incoming)? else {
+                return if incoming.len() > MAX_HEAD { Err(Malformed::LongHead) } else { Ok(None) };
+            };
+            let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
+            let status = status.ok_or(httparse::Error::Status)?;
+            if status.is_informational() {
+                incoming.advance(length);
+                continue;
+            }
+            let one_zero = head.version == Some(0);
+            let mut map = HeaderMap::with_capacity(head.headers.len());
+            for field in head.headers.iter() {
+                let name = HeaderName::from_bytes(field.name.as_bytes());
+                let value = HeaderValue::from_bytes(field.value);
+                if let (Ok(name), Ok(value)) = (name, value) {
+                    map.append(name, value);
+                }
+            }
+            let says = |name: HeaderName, word: &str| {
+                let value = map.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+                value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
+            };
+            let close = says(CONNECTION, "close") || (one_zero && !says(CONNECTION, "keep-alive"));
+            let found = if status == StatusCode::NO_CONTENT {
+                Some((0..0, length, false))
+            } else if says(TRANSFER_ENCODING, "chunked") {
+                return Self::read_chunked(incoming, length, status, map, close);
+            } else if let Some(text) = map.get(CONTENT_LENGTH) {
+                let size = text.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+                let size = size.ok_or(Malformed::Field(CONTENT_LENGTH))?;
+                if size > MAX_BODY {
+                    return Err(Malformed::LongBody);
+                }
+                let end = length + usize::try_from(size).map_err(|_large| Malformed::LongBody)?;
+                if incoming.len() < end {
+                    incoming.reserve(end - incoming.len());
+                    None
+                } else {
+                    Some((length..end, end, false))
+                }
+            } else if ended {
+                Some((length..incoming.len(), incoming.len(), true))
+            } else if incoming.len() as u64 > MAX_BODY {
+                return Err(Malformed::LongBody);
+            } else {
+                None
+            };
+            let Some((body, end, ends_connection)) = found else { return Ok(None) };
+            let taken = incoming.split_to(end).freeze();
+            return Ok(Some(Self {
+                status,
+                fields: map,
+                body: taken.slice(body),
+                last: close || ends_connection,
+            }));
+        }
+    }
+
+    /// RFC 9112 section 7.1; trailers are read and dropped.
+    fn read_chunked(
+        incoming: &mut BytesMut,
+        head: usize,
+        status: StatusCode,
+        fields: HeaderMap,
+        last: bool,
+    ) -> Result<Option<Self>, Malformed> {
+        let mut body = BytesMut::new();
+        let mut at = head;
+        loop {
+            let rest = incoming.get(at..).unwrap_or_default();
+            let httparse::Status::Complete((line, size)) =
+                httparse::parse_chunk_size(rest).map_err(|_invalid| Malformed::Chunk)?
+            else {
+                return Ok(None);
+            };
+            at += line;
+            if size == 0 {
+                break;
+            }
+            if body.len() as u64 + size > MAX_BODY {
+                return Err(Malformed::LongBody);
+            }
+            let size = usize::try_from(size).map_err(|_large| Malformed::LongBody)?;
+            let Some(data) = incoming.get(at..at + size) else { return Ok(None) };
+            body.extend_from_slice(data);
+            match incoming.get(at + size..at + size + 2) {
+                None => return Ok(None),
+                Some(b"\r\n") => at += size + 2,
+                Some(_) => return Err(Malformed::Chunk),
+            }
+        }
+        let mut trailers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let rest = incoming.get(at..).unwrap_or_default();
+        let httparse::Status::Complete((length, _)) = httparse::parse_headers(rest, &mut trailers)?
+        else {
+            return if rest.len() > MAX_HEAD { Err(Malformed::LongHead) } else { Ok(None) };
+        };
+        incoming.advance(at + length);
+        Ok(Some(Self { status, fields, body: body.freeze(), last }))
+    }
+}

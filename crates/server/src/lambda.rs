@@ -1,0 +1,248 @@
+//! `hearth lambda`: the bootstrap of an AWS Lambda function. Boots the pool in the init phase and has the Lambda front serve events.
+//!
+//! Invariants
+//! - Whatever stands in the way of the first event is told to the Runtime API as an init error before the program ends.
+//! - What Lambda's environment says is weaker than every setting and stronger than every default.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use front_lambda::{Report, Runtime};
+use pool::{Model, Pool, Script};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{Serving, State};
+use crate::cli::LambdaTarget;
+use crate::config::{self, Environment, Handler, Raw, Settings};
+use crate::detect;
+use crate::egress::{self, Inside};
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::process;
+use crate::serve::{OwnFiles, bind_broker, boot_failure, own_files, pool_options};
+use crate::{log, php};
+
+/// Serves events until a signal ends it.
+pub(crate) fn run(
+    target: LambdaTarget,
+    emulate: Option<SocketAddr>,
+    environment: &Environment,
+) -> Result<(), Failure> {
+    if emulate.is_some() {
+        return Err(Failure::failed(
+            "this build cannot play the Runtime API",
+            "set AWS_LAMBDA_RUNTIME_API to one that runs",
+        ));
+    }
+    let api =
+        environment.variable("AWS_LAMBDA_RUNTIME_API").map(str::to_owned).ok_or_else(|| {
+            Failure::misused(
+                "AWS_LAMBDA_RUNTIME_API is not set, so there is nobody to ask for events",
+                "on AWS Lambda it is; to try an event here, add `--emulate 127.0.0.1:9000`",
+            )
+        })?;
+    let (settings, path) = match settings(target, environment) {
+        Ok(settings) => settings,
+        Err(failure) => return Err(tell(&api, failure)),
+    };
+    process::run(&settings, async {
+        let outcome = process::attend(&settings, async |state, drain| {
+            serve_and_drain(&settings, &path, &api, environment, state, drain).await
+        });
+        outcome.await
+    })
+}
+
+/// Tells the Runtime API before there is a runtime.
+fn tell(api: &str, failure: Failure) -> Failure {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let Ok(runtime) = runtime {
+        runtime.block_on(report(api, &failure));
+    }
+    failure
+}
+
+/// Tells the Runtime API why there will be no events.
+async fn report(api: &str, failure: &Failure) {
+    let report = Report::of_hearth("InitError", failure.message());
+    if let Err(error) = front_lambda::report_init_error(api, &report).await {
+        tracing::warn!(error = %Failure::caused(&error, "").message(), "init error not told");
+    }
+}
+
+/// The settings, and what to serve.
+fn settings(
+    target: LambdaTarget,
+    environment: &Environment,
+) -> Result<(Settings, PathBuf), Failure> {
+    let path = path(target.path.as_deref(), environment)?;
+    let folder = detect::folder_of(&path)?;
+    let platform = platform(environment);
+    let config = target.config.as_deref();
+    let settings = config::load_on(platform, &folder, config, target.flags, environment)?;
+    log::start(&settings, environment)?;
+    Ok((settings, path))
+}
+
+/// What is named on the command line, else what the function is configured to run, else where its code lies, else the current folder.
+fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Failure> {
+    let root = environment.variable("LAMBDA_TASK_ROOT").map(PathBuf::from);
+    let root = root.unwrap_or_else(|| environment.current_dir.clone());
+    let handler = environment.variable("_HANDLER").filter(|handler| !handler.is_empty());
+    let Some(wanted) = named.or(handler.map(Path::new)) else { return Ok(root) };
+    let mut places = vec![root.join(wanted)];
+    if named.is_some() {
+        places.insert(0, environment.current_dir.join(wanted));
+    }
+    if let Some(found) = places.iter().find(|place| place.exists()) {
+        return Ok(found.clone());
+    }
+    let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    Err(Failure::failed(
+        format!("nothing to run: no {}", looked.join(" and no ")),
+        "set the function's handler to a script in its code such as `public/index.php`, or name it: `hearth lambda PATH`",
+    ))
+}
+
+/// What Lambda's environment says about settings.
+fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)> {
+    let mut platform = vec![
+        // An invocation has its own deadline, and a crowd of its own to wait in.
+        ("php.request_timeout", "AWS_LAMBDA_RUNTIME_API", Raw::Text("off".into())),
+    ];
+    const LEVEL: &str = "AWS_LAMBDA_LOG_LEVEL";
+    if let Some(level) = environment.variable(LEVEL) {
+        let level = match level.to_ascii_lowercase().as_str() {
+            "fatal" => "error".to_owned(),
+            other => other.to_owned(),
+        };
+        platform.push(("log.level", LEVEL, Raw::Text(level)));
+    }
+    const FORMAT: &str = "AWS_LAMBDA_LOG_FORMAT";
+    if let Some(format) = environment.variable(FORMAT) {
+        platform.push(("log.format", FORMAT, Raw::Text(format.to_ascii_lowercase())));
+    }
+    const CONCURRENCY: &str = "AWS_LAMBDA_MAX_CONCURRENCY";
+    let concurrency = environment.variable(CONCURRENCY).unwrap_or("1");
+    for key in ["lambda.concurrency", "php.workers"] {
+        platform.push((key, CONCURRENCY, Raw::Text(concurrency.into())));
+    }
+    platform
+}
+
+async fn serve_and_drain(
+    settings: &Settings,
+    path: &Path,
+    api: &str,
+    environment: &Environment,
+    state: &State,
+    drain: &CancellationToken,
+) -> Result<(), Failure> {
+    let mut broker = Inside::default();
+    let booted = tokio::select! {
+        booted = boot(settings, path, environment, state, &mut broker) => booted,
+        () = drain.cancelled() => return Ok(()),
+    };
+    let Booted { pool, target, own_files: _own_files } = match booted {
+        Ok(booted) => booted,
+        Err(failure) => {
+            report(api, &failure).await;
+            return Err(failure);
+        }
+    };
+    let options = options(settings, api, target);
+    let outcome = Runtime::new(options).serve(pool.clone(), drain.clone()).await;
+    state.draining();
+    let deadline = Instant::now() + settings.server.shutdown_patience;
+    pool.drain(deadline.saturating_duration_since(Instant::now())).await;
+    broker.drain(deadline.saturating_duration_since(Instant::now())).await;
+    outcome.map_err(|error| {
+        Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
+    })
+}
+
+/// What serves events.
+struct Booted {
+    pool: Pool,
+    target: front_lambda::Target,
+    /// Kept until the pool is drained: workers that are replaced read their files again.
+    own_files: Option<OwnFiles>,
+}
+
+/// Starts the broker and the pool.
+async fn boot(
+    settings: &Settings,
+    path: &Path,
+    environment: &Environment,
+    state: &State,
+    broker: &mut Inside,
+) -> Result<Booted, Failure> {
+    let mut plan = Plan::new(detect::detect(path)?, settings, environment)?;
+    if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
+        let probe = php::probe(&php.worker, settings);
+        if let Some(fallback) = plan.fit_to_machine(&probe) {
+            fallback.warn();
+        }
+    }
+    let own_files = own_files(settings, &plan, environment)?;
+    let mut watch = None;
+    if let Some(bound) = bind_broker(settings, own_files.as_ref())? {
+        watch = Some(bound.watch());
+        broker.start(bound);
+    }
+    let socket = watch.as_ref().map(egress::Watch::socket);
+    let pool = loop {
+        let Some(php) = &plan.php else {
+            return Err(Failure::failed(
+                format!("no PHP script to run in {}", plan.application.folder.display()),
+                "name the script: `hearth lambda PATH/TO/index.php`",
+            ));
+        };
+        let options = pool_options(php, &plan, settings, own_files.as_ref(), socket, None);
+        match Pool::start(options).await {
+            Ok(pool) => break pool,
+            Err(error) => {
+                let Some(fallback) = plan.fit_to_application(&error) else {
+                    return Err(boot_failure(&error, &plan));
+                };
+                fallback.warn();
+            }
+        }
+    };
+    let explanation = plan.explain(Some(&pool.status().php_version));
+    log::say(&explanation);
+    state.ready(Serving {
+        pool: Some(pool.clone()),
+        listeners: Vec::new(),
+        model: plan.php.as_ref().map(|php| php.model.name()),
+        explanation,
+        egress: watch,
+        realtime: None,
+    });
+    let filename = plan.nominal_script();
+    let script = Script {
+        name: plan.url_of(&filename).into(),
+        filename: filename.into(),
+        path_info: "".into(),
+        document_root: plan.application.document_root.as_path().into(),
+    };
+    let target = match settings.lambda.handler.0.unwrap_or(Handler::Http) {
+        Handler::Http => front_lambda::Target::Http(script),
+        Handler::Function => front_lambda::Target::Function(script),
+    };
+    Ok(Booted { pool, target, own_files })
+}
+
+fn options(settings: &Settings, api: &str, target: front_lambda::Target) -> front_lambda::Options {
+    let lambda = &settings.lambda;
+    front_lambda::Options {
+        api: api.to_owned(),
+        target,
+        lanes: lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN),
+        deadline_margin: lambda.deadline_margin,
+        streaming: lambda.streaming,
+        stage_prefix: lambda.stage_prefix,
+    }
+}
