@@ -48,6 +48,8 @@ pub(crate) enum Invocation {
         /// Values by setting.
         flags: Vec<(&'static str, Raw)>,
     },
+    /// `hearth lambda invoke`.
+    Invoke(Invoke),
     /// `hearth php ARGS...`.
     Php(Vec<OsString>),
     /// `hearth bench NAME`.
@@ -65,6 +67,19 @@ pub(crate) struct Target {
     pub config: Option<PathBuf>,
     /// Values by setting.
     pub flags: Vec<(&'static str, Raw)>,
+}
+
+/// `hearth lambda invoke`.
+#[derive(Debug)]
+pub(crate) struct Invoke {
+    /// A file, `-`, or a sample's name.
+    pub event: Option<String>,
+    /// `--to`.
+    pub to: String,
+    /// `--sample`.
+    pub sample: Option<String>,
+    /// `--samples`.
+    pub lists_samples: bool,
 }
 
 /// What `hearth lambda` serves, and the flags about it.
@@ -92,12 +107,20 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             let json = matches.get_flag("json");
             Invocation::Check { target: target(&mut matches), json }
         }
-        "lambda" => Invocation::Lambda {
-            emulate: matches.remove_one("emulate"),
-            target: LambdaTarget {
-                path: matches.remove_one("path"),
-                config: matches.remove_one("config"),
-                flags: flags(&mut matches, of_lambda),
+        "lambda" => match matches.remove_subcommand() {
+            Some((_invoke, mut matches)) => Invocation::Invoke(Invoke {
+                event: matches.remove_one("event"),
+                to: matches.remove_one("to").expect("it has a default"),
+                sample: matches.remove_one("sample"),
+                lists_samples: matches.get_flag("samples"),
+            }),
+            None => Invocation::Lambda {
+                emulate: matches.remove_one("emulate"),
+                target: LambdaTarget {
+                    path: matches.remove_one("path"),
+                    config: matches.remove_one("config"),
+                    flags: flags(&mut matches, of_lambda),
+                },
             },
         },
         "egress" => Invocation::Egress {
@@ -126,12 +149,12 @@ fn target(matches: &mut ArgMatches) -> Target {
 
 /// The settings that are flags where an application is served. Those of the broker are flags where it is alone.
 fn of_application(key: &Key) -> bool {
-    !matches!(key.section_and_key().0, "egress" | "lambda")
+    !matches!(key.section_and_key().0, "egress" | "lambda" | "emulator")
 }
 
 /// The settings that are flags where events are served.
 fn of_lambda(key: &Key) -> bool {
-    matches!(key.section_and_key().0, "lambda" | "php" | "log" | "admin")
+    matches!(key.section_and_key().0, "lambda" | "emulator" | "php" | "log" | "admin")
 }
 
 /// The settings that are flags where the broker is alone.
@@ -316,13 +339,60 @@ fn lambda() -> Command {
         )
         .arg(config_file("hearth.toml in the application's folder"))
         .args(settings(of_lambda))
+        .args_conflicts_with_subcommands(true)
+        .subcommand(invoke())
         .after_long_help(
             "Examples:\n  \
              hearth lambda                                as `bootstrap` of a function: everything comes from the environment\n  \
              hearth lambda public/index.php --model request\n  \
-             hearth lambda handler.php --emulate 127.0.0.1:9000\n\n\
+             hearth lambda handler.php --emulate 127.0.0.1:9000\n  \
+             hearth lambda --emulate 127.0.0.1:9000 --as apigw-v2\n  \
+             hearth lambda invoke event.json              an event for the one above\n\n\
              Reads AWS_LAMBDA_RUNTIME_API, _HANDLER, LAMBDA_TASK_ROOT, AWS_LAMBDA_MAX_CONCURRENCY, AWS_LAMBDA_INITIALIZATION_TYPE,\n\
              AWS_LAMBDA_LOG_FORMAT and AWS_LAMBDA_LOG_LEVEL. Every setting is also a key of hearth.toml: docs/reference/config.md.",
+        )
+}
+
+fn invoke() -> Command {
+    Command::new("invoke")
+        .about("Send an event to a function that is emulated, and print its result")
+        .long_about(
+            "Sends an event to `hearth lambda --emulate`, or to AWS's own Runtime Interface Emulator, and prints the result on stdout, the end of \
+             the function's log on stderr.",
+        )
+        .arg(
+            Arg::new("event")
+                .value_name("EVENT")
+                .help("A file with the event, `-` for stdin, or the name of a sample [default: stdin]"),
+        )
+        .arg(
+            Arg::new("to")
+                .long("to")
+                .value_name("ADDR")
+                .default_value("127.0.0.1:9000")
+                .help("Where the function is emulated"),
+        )
+        .arg(
+            Arg::new("sample")
+                .long("sample")
+                .value_name("NAME")
+                .conflicts_with("event")
+                .help("Print a sample event instead, to be changed and sent"),
+        )
+        .arg(
+            Arg::new("samples")
+                .long("samples")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["event", "sample"])
+                .help("List the sample events instead"),
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth lambda invoke event.json\n  \
+             hearth lambda invoke sqs                    the sample of that name\n  \
+             hearth lambda invoke --sample sqs > event.json\n  \
+             echo '{}' | hearth lambda invoke --to 127.0.0.1:8080\n\n\
+             Exit status: 0 the function returned, 1 it failed or nobody listens there, 2 misused.",
         )
 }
 

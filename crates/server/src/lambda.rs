@@ -18,6 +18,7 @@ use crate::cli::LambdaTarget;
 use crate::config::{self, Environment, Handler, Raw, Settings};
 use crate::detect;
 use crate::egress::{self, Inside};
+use crate::emulate;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::process;
@@ -30,11 +31,8 @@ pub(crate) fn run(
     emulate: Option<SocketAddr>,
     environment: &Environment,
 ) -> Result<(), Failure> {
-    if emulate.is_some() {
-        return Err(Failure::failed(
-            "this build cannot play the Runtime API",
-            "set AWS_LAMBDA_RUNTIME_API to one that runs",
-        ));
+    if let Some(address) = emulate {
+        return emulate::run(target, address, environment);
     }
     let api =
         environment.variable("AWS_LAMBDA_RUNTIME_API").map(str::to_owned).ok_or_else(|| {
@@ -73,7 +71,7 @@ async fn report(api: &str, failure: &Failure) {
 }
 
 /// The settings, and what to serve.
-fn settings(
+pub(crate) fn settings(
     target: LambdaTarget,
     environment: &Environment,
 ) -> Result<(Settings, PathBuf), Failure> {
@@ -124,6 +122,7 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
     if let Some(format) = environment.variable(FORMAT) {
         platform.push(("log.format", FORMAT, Raw::Text(format.to_ascii_lowercase())));
     }
+    platform.extend(emulate::platform(environment));
     const CONCURRENCY: &str = "AWS_LAMBDA_MAX_CONCURRENCY";
     let concurrency = environment.variable(CONCURRENCY).unwrap_or("1");
     for key in ["lambda.concurrency", "php.workers"] {
@@ -132,7 +131,7 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
     platform
 }
 
-async fn serve_and_drain(
+pub(crate) async fn serve_and_drain(
     settings: &Settings,
     path: &Path,
     api: &str,

@@ -2,11 +2,42 @@
 //!
 //! PHP's own log lines arrive as events too, from the pool (target `php`).
 
+use std::io::{self, Write};
+use std::sync::OnceLock;
+
+use front_lambda::emulator::LogTail;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
 
 use crate::config::{Environment, LogFormat, Settings};
 use crate::failure::Failure;
+
+/// Who keeps the end of the log, where somebody does: the Lambda emulator's callers may ask for it.
+static TAIL: OnceLock<LogTail> = OnceLock::new();
+
+/// stderr, and the tail where one is kept.
+#[derive(Debug)]
+struct Output;
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(tail) = TAIL.get() {
+            tail.write(bytes);
+        }
+        // A log that nobody can take is no reason to stop.
+        drop(io::stderr().write_all(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Keeps the end of the log there, too; once.
+pub(crate) fn keep_tail(tail: LogTail) {
+    drop(TAIL.set(tail));
+}
 
 /// Starts logging; to be called once.
 pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
@@ -18,7 +49,7 @@ pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<()
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Output)
         .with_timer(SystemTime)
         .with_ansi(environment.colour_stderr());
     let started = match format(settings, environment) {
@@ -43,4 +74,10 @@ pub(crate) fn format(settings: &Settings, environment: &Environment) -> LogForma
 )]
 pub(crate) fn say(line: &str) {
     eprintln!("hearth: {line}");
+}
+
+/// A line as another program would print it: those of the Lambda platform.
+#[expect(clippy::print_stderr, reason = "these lines are read by scripts as AWS writes them")]
+pub(crate) fn platform(line: &str) {
+    eprintln!("{line}");
 }

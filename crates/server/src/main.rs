@@ -11,9 +11,11 @@ mod composer;
 mod config;
 mod detect;
 mod egress;
+mod emulate;
 mod failure;
 mod fallback;
 mod front;
+mod invoke;
 mod lambda;
 mod log;
 mod notify;
@@ -69,6 +71,11 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Invoke(invoke) => {
+            let text = invoke::run(&invoke, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
         }
         Invocation::Php(arguments) => {
             let settings = config::load(&environment.current_dir, None, Vec::new(), &environment)?;

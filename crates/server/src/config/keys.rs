@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use egress::Network;
 use front_http::{AccessLogFormat, Cidr};
+use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
 use super::apps::{AdapterUrl, Apps, WebhookTarget};
@@ -326,6 +327,21 @@ settings! {
         ///
         /// `off`: it sees `/users`, and `X-Forwarded-Prefix` says `/prod`.
         stage_prefix: bool = "off";
+    }
+
+    /// The emulator of AWS Lambda: `hearth lambda --emulate ADDR`. None of it is read on AWS.
+    emulator: Emulator {
+        /// As what HTTP requests to the emulator reach the application: events of a Function URL, of API Gateway (REST API: `apigw-v1`, HTTP API:
+        /// `apigw-v2`), or of an Application Load Balancer, with single or multi-value headers.
+        integration: Integration = "function-url", flag "as";
+        /// How long one invocation may take. `AWS_LAMBDA_FUNCTION_TIMEOUT` (seconds) sets it, too.
+        timeout: Duration = "300s", flag "timeout";
+        /// The memory that the function is said to have, in MB. `AWS_LAMBDA_FUNCTION_MEMORY_SIZE` sets it, too.
+        memory_size: NonZeroUsize = "3008", flag "memory";
+        /// How many invocations may wait while others run; AWS would start another environment for them. A further one is throttled (429).
+        backlog: usize = "100";
+        /// Names of extensions that run beside the function as programs of their own: those may ask for SHUTDOWN.
+        external_extensions: Vec<String> = "";
     }
 
     /// Logging, on stderr.

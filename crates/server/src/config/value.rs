@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use egress::{Network, Scheme};
 use front_http::{AccessLogFormat, Cidr};
+use front_lambda::emulator::Integration;
 use http::uri::PathAndQuery;
 use pool::{ByteSize, Model};
 
@@ -651,6 +652,22 @@ impl Value for Handler {
             "function" => Ok(Self::Function),
             other => Err(Wrong::quoted(other)),
         }
+    }
+}
+
+impl Value for Integration {
+    const PLACEHOLDER: &'static str = "KIND";
+
+    fn expected() -> String {
+        "`function-url`, `apigw-v1`, `apigw-v2`, `alb` or `alb-multi`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["function-url", "apigw-v1", "apigw-v2", "alb", "alb-multi"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        parsed(raw)
     }
 }
 

@@ -1,0 +1,595 @@
+//! The execution environment as the platform sees it: which call of the runtime is legal, which invocation runs, what comes next.
+//!
+//! ```text
+//! runtime:     Starting -> (RestoreReady -> Restoring) -> Ready          Starting, Restoring -> InitError -> Ready (started again)
+//! invocation:  Queued -> Running -> Responding -> Answered -> ended      Running, Responding, Answered -> timed out
+//! ```
+//! With one invocation at a time it ends when the runtime asks for the next and every extension has done so too; with several at once
+//! (managed instances) nobody can tell which `next` belongs to which, and it ends with its answer.
+//!
+//! Invariants
+//! - Pure: no clock, no socket. Calls come with `now`, what is to be done goes into a list of effects.
+//! - An invocation that was taken ends exactly once; its caller hears of an answer or of an error, never of both, never of neither.
+//! - At most `concurrency` invocations run at once, and each is delivered to a call that waited.
+//!
+//! The names of states and errors are those of the AWS Runtime Interface Emulator, which the real service shares.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::time::Instant;
+
+/// The most extensions that an environment takes.
+const MAX_EXTENSIONS: usize = 10;
+/// Calls of `next` that may wait where one invocation runs at a time: a runtime that lost its connection asks again.
+const MAX_WAITING: usize = 16;
+/// How many ids of timed-out invocations are remembered, to tell a late answer from an unknown id.
+const REMEMBERED: usize = 64;
+
+/// Names an invocation: a UUID.
+pub(super) type InvocationId = Arc<str>;
+/// Names a call that waits: of `next`, of `restore/next`, of an extension's `event/next`.
+pub(super) type Ticket = u64;
+
+/// What a function, or the runtime for it, reports instead of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionError {
+    /// `Category.Reason`.
+    pub kind: String,
+    /// What the caller gets: JSON with `errorType`, `errorMessage` and maybe `stackTrace`.
+    pub body: Bytes,
+}
+
+impl FunctionError {
+    /// An error of the platform's own making.
+    pub fn new(kind: &str, message: &str) -> Self {
+        let body = json!({"errorType": kind, "errorMessage": message});
+        Self { kind: kind.into(), body: body.to_string().into() }
+    }
+
+    /// What the runtime has posted; a type that is no `Runtime.Reason` or `Function.Reason` becomes `Unknown`, as there.
+    pub(super) fn posted(kind: &str, body: Bytes) -> Self {
+        let reason = kind.strip_prefix("Runtime.").or_else(|| kind.strip_prefix("Function."));
+        let named = reason.is_some_and(|reason| {
+            reason.len() > 1
+                && reason.starts_with(|first: char| first.is_ascii_uppercase())
+                && reason.bytes().all(|byte| byte.is_ascii_alphabetic())
+        });
+        let kind = if named {
+            kind
+        } else if kind.starts_with("Function.") {
+            "Function.Unknown"
+        } else {
+            "Runtime.Unknown"
+        };
+        Self { kind: kind.into(), body }
+    }
+
+    /// The runtime's connection went before its response was whole.
+    pub(super) fn truncated() -> Self {
+        let message = "the runtime closed the connection before its response was whole";
+        Self::new("Runtime.TruncatedResponse", message)
+    }
+
+    fn timed_out(id: &str, timeout: Duration) -> Self {
+        let seconds = timeout.as_secs_f64();
+        let message = format!("RequestId: {id} Error: Task timed out after {seconds:.2} seconds");
+        Self::new("Sandbox.Timedout", &message)
+    }
+}
+
+/// What the environment is made for.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) concurrency: usize,
+    pub(super) backlog: usize,
+    pub(super) timeout: Duration,
+    pub(super) snap_start: bool,
+    pub(super) external_extensions: Vec<String>,
+}
+
+/// Why a call of the runtime or of an extension is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// 400: no such invocation runs.
+    UnknownInvocation,
+    /// 403: not in this state.
+    Transition { from: &'static str, to: &'static str },
+    /// 410: the invocation has timed out meanwhile.
+    TimedOut,
+    /// 500: more calls of `next` than invocations can run.
+    TooManyWaiting,
+    /// 403, of an extension, with its error type and message.
+    Extension { kind: &'static str, message: String },
+}
+
+/// How an invocation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    pub(super) duration: Duration,
+    pub(super) status: Status,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Success,
+    Error(String),
+    Timeout,
+}
+
+/// What a waiting extension is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ExtensionEvent {
+    Invoke { id: InvocationId },
+    Shutdown,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The waiting call gets this invocation; `again`: it had been delivered before, to a call that may not have heard it.
+    Deliver { ticket: Ticket, id: InvocationId, again: bool },
+    /// The waiting `restore/next` returns.
+    Restored { ticket: Ticket },
+    /// The waiting `event/next` returns.
+    Tell { ticket: Ticket, event: ExtensionEvent },
+    /// The invocation's caller gets this instead of an answer.
+    Fail { id: InvocationId, error: FunctionError },
+    /// Nothing more happens to this invocation.
+    Ended { id: InvocationId, ending: Ending },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    RestoreReady(Ticket),
+    Restoring(Instant),
+    Ready,
+    InitError,
+    ShuttingDown,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "Started",
+            Self::RestoreReady(_) => "RestoreReady",
+            Self::Restoring(_) => "Restoring",
+            Self::Ready => "Ready",
+            Self::InitError => "InitError",
+            Self::ShuttingDown => "Exited",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Responding,
+    Answered(Status),
+}
+
+#[derive(Clone, Debug)]
+struct Running {
+    stage: Stage,
+    since: Instant,
+    deadline: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Extension {
+    name: String,
+    invoke: bool,
+    shutdown: bool,
+    waiting: Option<Ticket>,
+}
+
+/// The environment.
+#[derive(Debug)]
+pub(super) struct Environment {
+    limits: Limits,
+    phase: Phase,
+    init_error: Option<FunctionError>,
+    restore: Option<Duration>,
+    waiting: VecDeque<Ticket>,
+    queue: VecDeque<InvocationId>,
+    running: BTreeMap<InvocationId, Running>,
+    timed_out: VecDeque<InvocationId>,
+    extensions: BTreeMap<String, Extension>,
+    effects: Vec<Effect>,
+}
+
+impl Environment {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            phase: Phase::Starting,
+            init_error: None,
+            restore: None,
+            waiting: VecDeque::new(),
+            queue: VecDeque::new(),
+            running: BTreeMap::new(),
+            timed_out: VecDeque::new(),
+            extensions: BTreeMap::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// What has become to be done since the last call, in order.
+    pub(super) fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Several invocations at once, by the rules of managed instances.
+    fn is_managed(&self) -> bool {
+        self.limits.concurrency > 1
+    }
+
+    /// Whether the runtime has asked for its first event.
+    pub(super) fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
+    /// How long the restore hooks took, once after a restore.
+    pub(super) fn take_restore(&mut self) -> Option<Duration> {
+        self.restore.take()
+    }
+
+    /// Takes an invocation; `false`: too many wait already.
+    pub(super) fn invoke(&mut self, now: Instant, id: &InvocationId) -> bool {
+        if self.queue.len() >= self.limits.backlog {
+            return false;
+        }
+        if let Some(error) = self.init_error.clone() {
+            self.fail_unstarted(id, error);
+            return true;
+        }
+        self.queue.push_back(Arc::clone(id));
+        if let Phase::RestoreReady(ticket) = self.phase {
+            self.phase = Phase::Restoring(now);
+            self.effects.push(Effect::Restored { ticket });
+        }
+        self.dispatch(now);
+        true
+    }
+
+    /// The caller of an invocation is gone: forgotten if it has not begun. `true`: it will never run.
+    pub(super) fn forget(&mut self, id: &str) -> bool {
+        let before = self.queue.len();
+        self.queue.retain(|queued| &**queued != id);
+        self.queue.len() < before
+    }
+
+    /// `GET /runtime/invocation/next`.
+    pub(super) fn next(&mut self, now: Instant, ticket: Ticket) -> Result<(), Refusal> {
+        match self.phase {
+            Phase::Restoring(since) => self.restore = Some(now.duration_since(since)),
+            Phase::RestoreReady(_) | Phase::ShuttingDown => {
+                return Err(Refusal::Transition { from: self.phase.name(), to: "Ready" });
+            }
+            Phase::Starting | Phase::InitError | Phase::Ready => {}
+        }
+        let most = if self.is_managed() { self.limits.concurrency } else { MAX_WAITING };
+        if self.waiting.len() >= most {
+            return Err(Refusal::TooManyWaiting);
+        }
+        if !self.is_managed()
+            && let Some((id, running)) = self.running.iter().next()
+        {
+            match running.stage {
+                // It may have lost the connection over which it was told.
+                Stage::Running => {
+                    let id = Arc::clone(id);
+                    self.effects.push(Effect::Deliver { ticket, id, again: true });
+                    return Ok(());
+                }
+                Stage::Responding => {
+                    return Err(Refusal::Transition { from: "InvocationResponse", to: "Ready" });
+                }
+                Stage::Answered(_) => {}
+            }
+        }
+        self.phase = Phase::Ready;
+        self.init_error = None;
+        self.waiting.push_back(ticket);
+        self.settle(now);
+        Ok(())
+    }
+
+    /// A waiting call is gone.
+    pub(super) fn abandon(&mut self, ticket: Ticket) {
+        self.waiting.retain(|waiting| *waiting != ticket);
+        for extension in self.extensions.values_mut() {
+            if extension.waiting == Some(ticket) {
+                extension.waiting = None;
+            }
+        }
+        if self.phase == Phase::RestoreReady(ticket) {
+            self.phase = Phase::Starting;
+        }
+    }
+
+    /// An invocation could not be delivered: its call was gone. It is the first to go to another.
+    pub(super) fn undeliver(&mut self, now: Instant, id: &InvocationId) {
+        if self.running.remove(id).is_some() {
+            self.queue.push_front(Arc::clone(id));
+            self.dispatch(now);
+        }
+    }
+
+    /// `POST …/response`, before its body is read, or `POST …/error`.
+    pub(super) fn begin_answer(&mut self, id: &str, to: &'static str) -> Result<(), Refusal> {
+        let managed = self.is_managed();
+        let Some(running) = self.running.get_mut(id) else {
+            let late = managed && self.timed_out.iter().any(|gone| &**gone == id);
+            return Err(if late { Refusal::TimedOut } else { Refusal::UnknownInvocation });
+        };
+        let from = match running.stage {
+            Stage::Running => {
+                running.stage = Stage::Responding;
+                return Ok(());
+            }
+            _ if managed => return Err(Refusal::UnknownInvocation),
+            Stage::Responding => "InvocationResponse",
+            Stage::Answered(_) => "RuntimeResponseSentState",
+        };
+        Err(Refusal::Transition { from, to })
+    }
+
+    /// The body that `begin_answer` announced is in, or will never be. `false`: the invocation has timed out meanwhile.
+    pub(super) fn finish_answer(&mut self, now: Instant, id: &str, status: Status) -> bool {
+        let Some(running) = self.running.get_mut(id) else { return false };
+        running.stage = Stage::Answered(status);
+        if self.is_managed() {
+            let id = InvocationId::from(id);
+            self.end(now, &id);
+        }
+        self.settle(now);
+        true
+    }
+
+    /// `POST /runtime/init/error`.
+    pub(super) fn init_error(&mut self, error: FunctionError) -> Result<(), Refusal> {
+        match self.phase {
+            Phase::Starting | Phase::Restoring(_) => {}
+            _ => return Err(Refusal::Transition { from: self.phase.name(), to: "InitError" }),
+        }
+        self.phase = Phase::InitError;
+        for id in std::mem::take(&mut self.queue) {
+            self.fail_unstarted(&id, error.clone());
+        }
+        self.init_error = Some(error);
+        Ok(())
+    }
+
+    /// `GET /runtime/restore/next`. `None`: there is no such call here.
+    pub(super) fn restore_next(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+    ) -> Option<Result<(), Refusal>> {
+        if !self.limits.snap_start {
+            return None;
+        }
+        if self.phase != Phase::Starting {
+            let from = self.phase.name();
+            return Some(Err(Refusal::Transition { from, to: "Ready" }));
+        }
+        self.phase = Phase::RestoreReady(ticket);
+        if !self.queue.is_empty() {
+            self.phase = Phase::Restoring(now);
+            self.effects.push(Effect::Restored { ticket });
+        }
+        Some(Ok(()))
+    }
+
+    /// `POST /runtime/restore/error`. `None`: there is no such call here.
+    pub(super) fn restore_error(&mut self, error: FunctionError) -> Option<Result<(), Refusal>> {
+        self.limits.snap_start.then(|| self.init_error(error))
+    }
+
+    /// The runtime is gone: what it had been given fails, and what waits waits for another one.
+    pub(super) fn exited(&mut self, now: Instant, error: &FunctionError) {
+        self.waiting.clear();
+        if self.phase != Phase::ShuttingDown {
+            self.phase = Phase::Starting;
+        }
+        let ids: Vec<InvocationId> = self.running.keys().map(Arc::clone).collect();
+        for id in ids {
+            let answered = matches!(self.running[&id].stage, Stage::Answered(_));
+            if !answered {
+                self.effects.push(Effect::Fail { id: Arc::clone(&id), error: error.clone() });
+                self.running.get_mut(&id).expect("its id was just read").stage =
+                    Stage::Answered(Status::Error(error.kind.clone()));
+            }
+            self.end(now, &id);
+        }
+    }
+
+    /// `POST /extension/register`: the extension's name and events. Whoever comes again under its name is a new one.
+    pub(super) fn register(
+        &mut self,
+        id: String,
+        name: &str,
+        events: &[String],
+    ) -> Result<(), Refusal> {
+        let refuse = |kind, message: String| Err(Refusal::Extension { kind, message });
+        let external = self.limits.external_extensions.iter().any(|known| known == name);
+        for event in events {
+            let why = match event.as_str() {
+                "INVOKE" if !self.is_managed() => continue,
+                "SHUTDOWN" if external => continue,
+                "SHUTDOWN" => "ShutdownEventNotSupportedForInternalExtension",
+                _ => "ErrorInvalidEventType",
+            };
+            return refuse("Extension.InvalidEventType", format!("{event}: {why}"));
+        }
+        if !matches!(self.phase, Phase::Starting | Phase::InitError) {
+            let message = "Extension registration closed already".into();
+            return refuse("Extension.RegistrationClosed", message);
+        }
+        if self.extensions.values().any(|known| known.name == name) {
+            let message = "Extension with this name already registered".into();
+            return refuse("Extension.InvalidExtensionState", message);
+        }
+        if self.extensions.len() >= MAX_EXTENSIONS {
+            let message = format!("Extension limit ({MAX_EXTENSIONS}) reached");
+            return refuse("Extension.TooManyExtensions", message);
+        }
+        let subscribed = |event: &str| events.iter().any(|known| known == event);
+        let extension = Extension {
+            name: name.into(),
+            invoke: subscribed("INVOKE"),
+            shutdown: subscribed("SHUTDOWN"),
+            waiting: None,
+        };
+        self.extensions.insert(id, extension);
+        Ok(())
+    }
+
+    /// `GET /extension/event/next`.
+    pub(super) fn extension_next(
+        &mut self,
+        now: Instant,
+        id: &str,
+        ticket: Ticket,
+    ) -> Result<(), Refusal> {
+        let Some(extension) = self.extensions.get_mut(id) else {
+            return Err(unknown_extension(id));
+        };
+        extension.waiting = Some(ticket);
+        if self.phase == Phase::ShuttingDown {
+            self.tell_shutdown();
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// `POST /extension/init/error` and `/extension/exit/error`: the extension goes.
+    pub(super) fn extension_error(&mut self, now: Instant, id: &str) -> Result<(), Refusal> {
+        self.extensions.remove(id).ok_or_else(|| unknown_extension(id))?;
+        self.settle(now);
+        Ok(())
+    }
+
+    /// The environment goes down: extensions hear of it, and nothing is dispatched any more.
+    pub(super) fn shut_down(&mut self) {
+        self.phase = Phase::ShuttingDown;
+        let error = FunctionError::new("Sandbox.Shutdown", "the emulator is shutting down");
+        for id in std::mem::take(&mut self.queue) {
+            self.fail_unstarted(&id, error.clone());
+        }
+        self.tell_shutdown();
+    }
+
+    /// Whether an extension has yet to be told of the shutdown, or waits for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.running.values().map(|running| running.deadline).min()
+    }
+
+    /// Ends what has run too long.
+    pub(super) fn tick(&mut self, now: Instant) {
+        let late: Vec<InvocationId> = self
+            .running
+            .iter()
+            .filter(|(_, running)| running.deadline <= now)
+            .map(|(id, _)| Arc::clone(id))
+            .collect();
+        for id in late {
+            let running = self.running.remove(&id).expect("its id was just read");
+            if !matches!(running.stage, Stage::Answered(_)) {
+                let error = FunctionError::timed_out(&id, self.limits.timeout);
+                self.effects.push(Effect::Fail { id: Arc::clone(&id), error });
+            }
+            if self.timed_out.len() == REMEMBERED {
+                self.timed_out.pop_front();
+            }
+            self.timed_out.push_back(Arc::clone(&id));
+            let ending = Ending { duration: self.limits.timeout, status: Status::Timeout };
+            self.effects.push(Effect::Ended { id, ending });
+        }
+        self.settle(now);
+    }
+
+    /// Ends what is answered and asked past, then dispatches.
+    fn settle(&mut self, now: Instant) {
+        if !self.is_managed()
+            && !self.waiting.is_empty()
+            && self.extensions.values().all(|extension| extension.is_ready())
+            && let Some((id, running)) = self.running.iter().next()
+            && matches!(running.stage, Stage::Answered(_))
+        {
+            let id = Arc::clone(id);
+            self.end(now, &id);
+        }
+        self.dispatch(now);
+    }
+
+    fn dispatch(&mut self, now: Instant) {
+        while self.phase == Phase::Ready
+            && self.running.len() < self.limits.concurrency
+            && self.extensions.values().all(|extension| extension.is_ready())
+            && !self.waiting.is_empty()
+            && let Some(id) = self.queue.pop_front()
+        {
+            let ticket = self.waiting.pop_front().expect("a call waits");
+            let deadline = now + self.limits.timeout;
+            let running = Running { stage: Stage::Running, since: now, deadline };
+            self.running.insert(Arc::clone(&id), running);
+            for extension in self.extensions.values_mut().filter(|extension| extension.invoke) {
+                let ticket = extension.waiting.take().expect("every extension is ready");
+                let event = ExtensionEvent::Invoke { id: Arc::clone(&id) };
+                self.effects.push(Effect::Tell { ticket, event });
+            }
+            self.effects.push(Effect::Deliver { ticket, id, again: false });
+        }
+    }
+
+    fn end(&mut self, now: Instant, id: &InvocationId) {
+        let running = self.running.remove(id).expect("only what runs ends");
+        let Stage::Answered(status) = running.stage else {
+            unreachable!("only what is answered ends")
+        };
+        let ending = Ending { duration: now.duration_since(running.since), status };
+        self.effects.push(Effect::Ended { id: Arc::clone(id), ending });
+    }
+
+    fn fail_unstarted(&mut self, id: &InvocationId, error: FunctionError) {
+        let ending = Ending { duration: Duration::ZERO, status: Status::Error(error.kind.clone()) };
+        self.effects.push(Effect::Fail { id: Arc::clone(id), error });
+        self.effects.push(Effect::Ended { id: Arc::clone(id), ending });
+    }
+
+    fn tell_shutdown(&mut self) {
+        for extension in self.extensions.values_mut().filter(|extension| extension.shutdown) {
+            if let Some(ticket) = extension.waiting.take() {
+                self.effects.push(Effect::Tell { ticket, event: ExtensionEvent::Shutdown });
+            }
+        }
+    }
+}
+
+impl Extension {
+    /// Whether nothing has to be waited for: one without INVOKE is told of no invocation.
+    fn is_ready(&self) -> bool {
+        !self.invoke || self.waiting.is_some()
+    }
+}
+
+fn unknown_extension(id: &str) -> Refusal {
+    Refusal::Extension {
+        kind: "Extension.UnknownExtensionIdentifier",
+        message: format!("Unknown extension {id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

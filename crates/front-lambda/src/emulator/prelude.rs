@@ -1,0 +1,87 @@
+//! The beginning of a streamed HTTP answer: JSON with status, header fields and cookies, then eight NUL bytes, then the body as it is.
+
+use bytes::{Bytes, BytesMut};
+
+use super::reply::{BadReply, Head};
+
+/// The media type of answers that begin so.
+pub(super) const MEDIA_TYPE: &str = "application/vnd.awslambda.http-integration-response";
+/// What ends it.
+const DELIMITER: [u8; 8] = [0; 8];
+/// The largest that is waited for; header fields of an answer are far below.
+const MAX: usize = 1 << 20;
+
+/// Gathers chunks until the prelude is whole.
+#[derive(Debug, Default)]
+pub(super) struct Prelude {
+    received: BytesMut,
+}
+
+impl Prelude {
+    /// One more chunk. The head and the beginning of the body, once it is whole.
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Option<(Head, Bytes)>, BadReply> {
+        // A delimiter may lie across two chunks.
+        let from = self.received.len().saturating_sub(DELIMITER.len() - 1);
+        self.received.extend_from_slice(chunk);
+        let found = self.received[from..].windows(DELIMITER.len()).position(|w| w == DELIMITER);
+        let Some(at) = found else {
+            return if self.received.len() > MAX {
+                Err(BadReply("the prelude of a streamed answer has no end".into()))
+            } else {
+                Ok(None)
+            };
+        };
+        let json = self.received.split_to(from + at);
+        let rest = self.received.split_off(DELIMITER.len()).freeze();
+        let value = serde_json::from_slice(&json)
+            .map_err(|error| BadReply(format!("the prelude of a streamed answer: {error}")))?;
+        Ok(Some((Head::of_prelude(&value)?, rest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn however_it_is_cut_the_head_and_the_body_come_out(
+            cuts in proptest::collection::vec(1..9_usize, 1..40),
+            body in proptest::collection::vec(any::<u8>(), 0..30),
+        ) {
+            let mut whole = br#"{"statusCode":201,"headers":{"x-a":"b"}}"#.to_vec();
+            whole.extend(DELIMITER);
+            whole.extend(&body);
+            let mut prelude = Prelude::default();
+            let mut left = whole.as_slice();
+            let mut head = None;
+            let mut rest = Vec::new();
+            for cut in cuts.into_iter().cycle() {
+                let (chunk, after) = left.split_at(cut.min(left.len()));
+                left = after;
+                if head.is_some() {
+                    rest.extend(chunk);
+                } else if let Some((found, first)) = prelude.push(chunk).unwrap() {
+                    head = Some(found);
+                    rest.extend(first);
+                }
+                if left.is_empty() {
+                    break;
+                }
+            }
+            let head = head.expect("the prelude was whole");
+            prop_assert_eq!(head.status.as_u16(), 201);
+            prop_assert_eq!(&head.headers["x-a"], "b");
+            prop_assert_eq!(rest, body);
+        }
+    }
+
+    #[test]
+    fn what_is_no_prelude_is_said_to_be_none() {
+        assert!(Prelude::default().push(b"<html>\0\0\0\0\0\0\0\0").is_err());
+        assert!(Prelude::default().push(&vec![b' '; MAX + 1]).is_err());
+        assert!(Prelude::default().push(b"{\"statusCode\":200}\0\0\0").unwrap().is_none());
+    }
+}
