@@ -1,7 +1,34 @@
-//! libhearth: the C ABI over the egress engine.
+//! libhearth: the C ABI over the egress engine. include/hearth.h is its face, docs/internals/client.md says how it works.
 //!
 //! Knows nothing of PHP, workers, doors and configuration files.
 //!
 //! Invariants
 //! - No panic crosses the boundary.
 //! - What C gets it owns, borrows for the length of a callback, or gives away: each function says which of the three.
+
+mod abi;
+
+mod engine;
+mod life;
+mod request;
+mod response;
+mod settings;
+
+mod flight;
+mod io;
+mod run;
+
+mod cookies;
+mod digest;
+mod download;
+mod prepare;
+mod progress;
+mod redirect;
+mod retry;
+mod target;
+mod upload;
+
+mod calls;
+mod error;
+mod stats;
+mod sys;

@@ -84,6 +84,8 @@ pub struct CallError {
     pub message: String,
     /// The other end, where there was a connection.
     pub address: Option<SocketAddr>,
+    /// The system had no descriptor for a connection.
+    pub exhausted: bool,
 }
 
 /// What a call that has no answer has come to.

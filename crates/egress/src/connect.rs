@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustls_pki_types::ServerName;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use crate::deny::{Network, denied};
+use crate::deny::{Network, denied, public};
 use crate::dns::Dns;
 use crate::errors::code;
 use crate::stream::{Socket, Stream};
 use crate::tls::{self, Tls};
-use crate::{CallError, HttpVersions, IpFamily, Key, ProxyKind, Reason, Scheme, eyeballs, proxy};
+use crate::{
+    CallError, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Reason, Scheme, eyeballs, proxy,
+};
 
 /// What is needed to connect.
 #[derive(Debug)]
@@ -31,7 +33,8 @@ pub(crate) struct Birth {
     pub(crate) resolved: Instant,
     pub(crate) connected: Instant,
     pub(crate) secured: Option<Instant>,
-    pub(crate) address: SocketAddr,
+    /// A unix socket has none.
+    pub(crate) address: Option<SocketAddr>,
 }
 
 /// A stream that HTTP can be spoken over.
@@ -54,10 +57,20 @@ impl Ways {
         resolving: &AtomicBool,
     ) -> Result<Connected, CallError> {
         if let Some(proxy) = &key.proxy
-            && (proxy.kind, key.scheme, http)
-                == (ProxyKind::Http, Scheme::Http, HttpVersions::Http2)
+            && proxy.kind.http()
+            && (key.scheme, http) == (Scheme::Http, HttpVersions::Http2)
         {
             return Err(CallError::unsupported("The proxy would have to speak HTTP/2"));
+        }
+        if let Some(path) = &key.unix {
+            let resolved = Instant::now();
+            let unix = UnixStream::connect(path).await.map_err(|error| {
+                let message = format!("Failed to connect to {}: {error}", path.display());
+                let exhausted = exhausted(&error);
+                let declined = CallError::declined(Reason::Connect, code::CONNECT, message);
+                CallError { exhausted, ..declined }
+            })?;
+            return self.secure(Socket::unix(unix), key, http, resolved, None).await;
         }
         let (host, port) = match (&key.proxy, &key.connect_to) {
             (Some(proxy), _) => (&proxy.host, proxy.port),
@@ -66,7 +79,7 @@ impl Ways {
         };
         let of_proxy = key.proxy.is_some();
         resolving.store(true, Relaxed);
-        let addresses = self.addresses(host, key.family, of_proxy).await;
+        let addresses = self.addresses(host, key.family, of_proxy, key.public && !of_proxy).await;
         // The proxy connects to the origin: that is judged as far as it can be seen from here.
         let beyond = match addresses {
             Ok(_) => self.beyond(key).await,
@@ -82,10 +95,41 @@ impl Ways {
             tcp.peer_addr().map_err(|error| unconnected(&error, key, host, port, resolved))?;
         // Small frames in both directions: waiting for more costs a round trip.
         drop(tcp.set_nodelay(true));
-        let mut socket = Socket::new(tcp);
+        let mut socket = match &key.proxy {
+            Some(proxy) if proxy.kind == ProxyKind::Https => self.secure_proxy(tcp, proxy).await?,
+            _ => Socket::new(tcp),
+        };
         self.pass_proxy(&mut socket, key, beyond).await?;
-        let connected = Instant::now();
+        self.secure(socket, key, http, resolved, Some(address)).await
+    }
 
+    /// TLS with the proxy itself.
+    async fn secure_proxy(&self, tcp: TcpStream, proxy: &Proxy) -> Result<Socket, CallError> {
+        let name = ServerName::try_from(proxy.host.to_string())
+            .map_err(|_name| CallError::unsupported("The proxy's host is no name for TLS"))?;
+        let mut of_proxy = Key::plain(0, Scheme::Https, Arc::clone(&proxy.host), proxy.port);
+        if let Some(tls) = &proxy.tls {
+            of_proxy.trust = tls.trust.clone();
+            of_proxy.certificate = tls.certificate.clone();
+        }
+        let config = self.tls.config(&of_proxy, HttpVersions::Http1).await?;
+        let tls = TlsConnector::from(config).connect(name, tcp).await;
+        let tls = tls.map_err(|error| {
+            let refused = tls::refused(&error, &proxy.host, proxy.port);
+            CallError { reason: Reason::Proxy, ..refused }
+        })?;
+        Ok(Socket::proxied(tls))
+    }
+
+    async fn secure(
+        &self,
+        socket: Socket,
+        key: &Key,
+        http: HttpVersions,
+        resolved: Instant,
+        address: Option<SocketAddr>,
+    ) -> Result<Connected, CallError> {
+        let connected = Instant::now();
         match key.scheme {
             Scheme::Http => Ok(Connected {
                 stream: Stream::plain(socket),
@@ -115,6 +159,7 @@ impl Ways {
         host: &Arc<str>,
         family: IpFamily,
         of_proxy: bool,
+        public_only: bool,
     ) -> Result<Vec<IpAddr>, CallError> {
         let found = self.dns.look_up(host).await;
         let fits = |address: &&IpAddr| match family {
@@ -128,7 +173,7 @@ impl Ways {
             return Err(CallError::unresolved(host, of_proxy));
         }
         let allowed: Vec<IpAddr> =
-            found.into_iter().filter(|address| !denied(&self.deny, *address)).collect();
+            found.into_iter().filter(|address| self.allowed(*address, public_only)).collect();
         if allowed.is_empty() { Err(CallError::denied(host)) } else { Ok(allowed) }
     }
 
@@ -137,16 +182,32 @@ impl Ways {
         let Some(proxy) = &key.proxy else { return Ok(None) };
         let (host, _) = beyond_proxy(key);
         match proxy.kind {
-            ProxyKind::Socks5 => {
-                let addresses = self.addresses(host, key.family, false).await?;
+            ProxyKind::Socks5 | ProxyKind::Socks4 => {
+                let family = match proxy.kind {
+                    ProxyKind::Socks4 => IpFamily::V4,
+                    _ => key.family,
+                };
+                let addresses = self.addresses(host, family, false, key.public).await?;
                 Ok(addresses.first().copied())
             }
-            ProxyKind::Http | ProxyKind::Socks5Hostname => match host.parse() {
-                Ok(address) if denied(&self.deny, address) => Err(CallError::denied(host)),
+            ProxyKind::Http
+            | ProxyKind::Https
+            | ProxyKind::Socks4Hostname
+            | ProxyKind::Socks5Hostname => match host.parse() {
+                Ok(address) if !self.allowed(address, key.public) => Err(CallError::denied(host)),
                 Ok(address) => Ok(Some(address)),
+                // The proxy looks it up once more; this keeps out what is plainly inside.
+                Err(_) if key.public => {
+                    self.addresses(host, key.family, false, true).await?;
+                    Ok(None)
+                }
                 Err(_) => Ok(None),
             },
         }
+    }
+
+    fn allowed(&self, address: IpAddr, public_only: bool) -> bool {
+        !denied(&self.deny, address) && (!public_only || public(address))
     }
 
     async fn pass_proxy(
@@ -159,8 +220,11 @@ impl Ways {
         let (host, port) = beyond_proxy(key);
         match proxy.kind {
             // Without TLS the request itself is in absolute form.
-            ProxyKind::Http if key.scheme == Scheme::Http => Ok(()),
-            ProxyKind::Http => proxy::connect(socket, proxy, host, port).await,
+            ProxyKind::Http | ProxyKind::Https if key.scheme == Scheme::Http => Ok(()),
+            ProxyKind::Http | ProxyKind::Https => proxy::connect(socket, proxy, host, port).await,
+            ProxyKind::Socks4 | ProxyKind::Socks4Hostname => {
+                proxy::socks4(socket, proxy, host, address, port).await
+            }
             ProxyKind::Socks5 | ProxyKind::Socks5Hostname => {
                 proxy::socks5(socket, proxy, host, address, port).await
             }
@@ -208,6 +272,17 @@ fn unconnected(error: &io::Error, key: &Key, host: &str, port: u16, since: Insta
                 format!("bind failed with errno 99: Cannot assign requested address ({interface})");
             CallError::declined(Reason::Connect, code::INTERFACE, message)
         }
-        _ => CallError::unconnected(host, port, since.elapsed(), key.proxy.is_some()),
+        _ => {
+            let of_proxy = key.proxy.is_some();
+            let declined = CallError::unconnected(host, port, since.elapsed(), of_proxy);
+            CallError { exhausted: exhausted(error), ..declined }
+        }
     }
+}
+
+/// No descriptor was left: EMFILE, ENFILE.
+fn exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE))
 }

@@ -46,6 +46,37 @@ pub(crate) fn denied(networks: &[Network], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(address))
 }
 
+/// Whether the address is one of the public Internet (the IANA special-purpose registries, RFC 6890).
+pub(crate) fn public(address: IpAddr) -> bool {
+    match reached(address) {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let special = match a {
+                0 | 10 | 127 | 224..=255 => true,
+                100 => (64..128).contains(&b),
+                169 => b == 254,
+                172 => (16..32).contains(&b),
+                192 => b == 168 || (b == 0 && (c == 0 || c == 2)) || (b == 88 && c == 99),
+                198 => b == 18 || b == 19 || (b == 51 && c == 100),
+                203 => b == 0 && c == 113,
+                _ => false,
+            };
+            !special
+        }
+        IpAddr::V6(v6) => match v6.segments() {
+            // 6to4 (RFC 3056) reaches the IPv4 address in it.
+            [0x2002, a, b, ..] => {
+                let [[a, b], [c, d]] = [a.to_be_bytes(), b.to_be_bytes()];
+                public(IpAddr::from([a, b, c, d]))
+            }
+            // Teredo, ORCHID, benchmarking; documentation.
+            [0x2001, 0..0x200 | 0xdb8, ..] => false,
+            // Only 2000::/3 is handed out.
+            [first, ..] => first & 0xe000 == 0x2000,
+        },
+    }
+}
+
 /// The address that packets to this one come to: of IPv4 addresses written as IPv6 (RFC 4291, 2.5.5; NAT64, RFC 6052) the IPv4 one.
 fn reached(address: IpAddr) -> IpAddr {
     const NAT64: u128 = 0x0064_ff9b_u128 << 96;
@@ -121,6 +152,37 @@ mod tests {
         ] {
             let address: IpAddr = address.parse().expect("an address");
             assert_eq!(network(net).contains(address), inside, "{address} in {net}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_internet_routes_is_public() {
+        for (address, is_public) in [
+            ("8.8.8.8", true),
+            ("127.0.0.1", false),
+            ("10.1.2.3", false),
+            ("172.31.0.1", false),
+            ("172.32.0.1", true),
+            ("192.168.1.1", false),
+            ("100.64.0.1", false),
+            ("169.254.169.254", false),
+            ("0.0.0.0", false),
+            ("255.255.255.255", false),
+            ("224.0.0.1", false),
+            ("::1", false),
+            ("::", false),
+            ("::ffff:10.0.0.1", false),
+            ("64:ff9b::7f00:1", false),
+            ("fd00::1", false),
+            ("fe80::1", false),
+            ("ff02::1", false),
+            ("2002:7f00:1::", false),
+            ("2002:808:808::", true),
+            ("2001:db8::1", false),
+            ("2001:0:1::", false),
+            ("2606:4700::1", true),
+        ] {
+            assert_eq!(public(address.parse().expect("an address")), is_public, "{address}");
         }
     }
 

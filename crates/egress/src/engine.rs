@@ -320,7 +320,7 @@ async fn attempt(
         let intact = again.is_some() && (bodiless || body.is_some());
         if !tries.again(progress, &method, kept, intact) {
             let fate = if begun || tries.sent() { Fate::Failed } else { Fate::Declined };
-            let address = birth.map(|birth| birth.address);
+            let address = birth.and_then(|birth| birth.address);
             return Err(CallError { fate, address, ..error });
         }
         origin.counters.repeated();
@@ -370,6 +370,6 @@ fn timing(begin: Instant, reused: bool, version: http::Version, birth: Option<Bi
         first_byte: begin.elapsed(),
         reused,
         http2: version == http::Version::HTTP_2,
-        address: birth.map(|birth| birth.address),
+        address: birth.and_then(|birth| birth.address),
     }
 }

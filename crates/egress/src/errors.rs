@@ -30,12 +30,26 @@ pub(crate) mod code {
 impl CallError {
     /// Nothing has gone out.
     pub(crate) fn declined(reason: Reason, curl: u8, message: impl Into<String>) -> Self {
-        Self { fate: Fate::Declined, reason, curl, message: message.into(), address: None }
+        Self {
+            fate: Fate::Declined,
+            reason,
+            curl,
+            message: message.into(),
+            address: None,
+            exhausted: false,
+        }
     }
 
     /// Something has gone out.
     pub(crate) fn failed(reason: Reason, curl: u8, message: impl Into<String>) -> Self {
-        Self { fate: Fate::Failed, reason, curl, message: message.into(), address: None }
+        Self {
+            fate: Fate::Failed,
+            reason,
+            curl,
+            message: message.into(),
+            address: None,
+            exhausted: false,
+        }
     }
 
     pub(crate) fn unsupported(message: impl Into<String>) -> Self {

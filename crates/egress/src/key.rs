@@ -1,6 +1,7 @@
 //! What must be equal for two calls to share a connection. The whole of it is compared, never a hash alone.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Everything that makes a connection what it is.
@@ -16,8 +17,12 @@ pub struct Key {
     pub port: u16,
     /// To connect to instead of `host` and `port`.
     pub connect_to: Option<(Arc<str>, u16)>,
+    /// A unix socket to connect to instead of anything else; there is no proxy then.
+    pub unix: Option<Arc<Path>>,
     /// Local address.
     pub interface: Option<IpAddr>,
+    /// Only addresses of the public Internet, judged after look-up: no loopback, no private networks.
+    pub public: bool,
     /// Which addresses are tried.
     pub family: IpFamily,
     /// Whose certificates are believed.
@@ -138,6 +143,24 @@ pub struct Proxy {
     pub port: u16,
     /// Name and password.
     pub credentials: Option<(Arc<str>, Arc<str>)>,
+    /// How it is believed, where it is spoken to over TLS; none: as the system's authorities say.
+    pub tls: Option<Arc<ProxyTls>>,
+}
+
+/// TLS towards a proxy.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct ProxyTls {
+    /// Whose certificates are believed.
+    pub trust: Trust,
+    /// The caller's own.
+    pub certificate: Option<Certificate>,
+}
+
+impl ProxyKind {
+    /// It speaks HTTP.
+    pub(crate) const fn http(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
 }
 
 /// How a proxy is spoken to.
@@ -145,6 +168,12 @@ pub struct Proxy {
 pub enum ProxyKind {
     /// CONNECT for `https`, absolute form for `http` (RFC 9110, 9.3.6).
     Http,
+    /// The same, over TLS.
+    Https,
+    /// SOCKS 4; the address is resolved here, and must be one of IPv4.
+    Socks4,
+    /// SOCKS 4A; the proxy resolves the name.
+    Socks4Hostname,
     /// RFC 1928; the address is resolved here.
     Socks5,
     /// RFC 1928; the proxy resolves the name.

@@ -53,7 +53,7 @@ pub use deny::{Network, NotANetwork};
 pub use door::{DoorOptions, DoorReport, DoorWatch, HttpDoor, SocketError};
 pub use engine::Engine;
 pub use key::{
-    Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Scheme, TlsVersion, Trust,
+    Certificate, HttpVersions, IpFamily, Key, Proxy, ProxyKind, ProxyTls, Scheme, TlsVersion, Trust,
 };
 pub use memory::{recall, remember};
 pub use options::Options;

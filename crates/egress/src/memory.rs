@@ -25,6 +25,8 @@ impl Key {
             host: host.into(),
             port,
             connect_to: None,
+            unix: None,
+            public: false,
             interface: None,
             family: IpFamily::Both,
             trust: Trust::System,

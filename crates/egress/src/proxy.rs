@@ -87,6 +87,57 @@ fn broken(error: &io::Error) -> CallError {
     CallError::declined(Reason::Proxy, code::RECEIVE, message)
 }
 
+/// Asks a SOCKS 4 proxy for a connection to an address, or, without one, to a name (4A).
+pub(crate) async fn socks4<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    proxy: &Proxy,
+    host: &str,
+    address: Option<IpAddr>,
+    port: u16,
+) -> Result<(), CallError> {
+    const GRANTED: u8 = 90;
+
+    let user = proxy.credentials.as_ref().map_or("", |(user, _)| user);
+    if user.contains('\0') || host.contains('\0') {
+        return Err(refusal("There is a NUL in what the SOCKS4 proxy is told".to_owned()));
+    }
+    let mut request = vec![4, 1];
+    request.extend_from_slice(&port.to_be_bytes());
+    match address {
+        Some(IpAddr::V4(v4)) => {
+            request.extend_from_slice(&v4.octets());
+            request.extend_from_slice(user.as_bytes());
+            request.push(0);
+        }
+        Some(IpAddr::V6(_)) => {
+            return Err(refusal("SOCKS4 does not know IPv6".to_owned()));
+        }
+        None => {
+            request.extend_from_slice(&[0, 0, 0, 1]);
+            request.extend_from_slice(user.as_bytes());
+            request.push(0);
+            request.extend_from_slice(host.as_bytes());
+            request.push(0);
+        }
+    }
+    let mut reply = [0; 8];
+    let conversed = async {
+        stream.write_all(&request).await?;
+        stream.flush().await?;
+        stream.read_exact(&mut reply).await
+    };
+    if let Err(error) = conversed.await {
+        return Err(refusal(format!("The SOCKS4 proxy broke off: {error}")));
+    }
+    match reply {
+        [0, GRANTED, ..] => Ok(()),
+        [0, why, ..] => {
+            Err(refusal(format!("Can't complete SOCKS4 connection to {host}. ({why})")))
+        }
+        _ => Err(refusal("SOCKS4 reply has wrong version, version should be 0.".to_owned())),
+    }
+}
+
 /// Asks a SOCKS5 proxy for a connection to a name, or to an address that was resolved here.
 pub(crate) async fn socks5<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
@@ -207,7 +258,7 @@ mod tests {
 
     fn proxy(kind: ProxyKind, credentials: Option<(&str, &str)>) -> Proxy {
         let credentials = credentials.map(|(user, password)| (user.into(), password.into()));
-        Proxy { kind, host: "proxy.test".into(), port: 1080, credentials }
+        Proxy { kind, host: "proxy.test".into(), port: 1080, credentials, tls: None }
     }
 
     /// What the proxy read when it says this, and what came of it. The origin's first bytes must still be there.
@@ -223,6 +274,9 @@ mod tests {
         theirs.write_all(b"ORIGIN").await.expect("there is room");
         let result = match proxy.kind {
             ProxyKind::Http => connect(&mut ours, &proxy, "fe80::1", 443).await,
+            ProxyKind::Socks4 | ProxyKind::Socks4Hostname => {
+                socks4(&mut ours, &proxy, "origin.test", address, 443).await
+            }
             _ => socks5(&mut ours, &proxy, "origin.test", address, 443).await,
         };
         if result.is_ok() {
@@ -283,6 +337,25 @@ mod tests {
             [&[5, 2, 0, 2][..], &[1, 1, b'u', 2, b'p', b'w'], &[5, 1, 0, 1, 192, 0, 2, 7, 1, 187]]
                 .concat()
         );
+    }
+
+    #[tokio::test]
+    async fn socks4_gives_an_address_and_4a_a_name() {
+        let granted: &[u8] = &[0, 90, 0, 0, 0, 0, 0, 0];
+        let address = Some(IpAddr::from([192, 0, 2, 7]));
+        let (read, result) =
+            tunnel(proxy(ProxyKind::Socks4, Some(("me", ""))), address, &[granted]).await;
+        result.expect("a tunnel");
+        assert_eq!(read, [&[4, 1, 1, 187, 192, 0, 2, 7][..], b"me\0"].concat());
+
+        let (read, result) = tunnel(proxy(ProxyKind::Socks4Hostname, None), None, &[granted]).await;
+        result.expect("a tunnel");
+        assert_eq!(read, [&[4, 1, 1, 187, 0, 0, 0, 1, 0][..], b"origin.test\0"].concat());
+
+        let refused: &[u8] = &[0, 91, 0, 0, 0, 0, 0, 0];
+        let (_, result) = tunnel(proxy(ProxyKind::Socks4, None), address, &[refused]).await;
+        let message = result.expect_err("refused").message;
+        assert_eq!(message, "Can't complete SOCKS4 connection to origin.test. (91)");
     }
 
     #[tokio::test]

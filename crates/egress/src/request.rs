@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body;
 
 use crate::upload::Upload;
-use crate::{CallBody, CallError, Key, ProxyKind, Scheme, proxy};
+use crate::{CallBody, CallError, Key, Scheme, proxy};
 
 /// A request without its body.
 #[derive(Clone, Debug)]
@@ -75,10 +75,8 @@ impl Head {
             // hyper would drop the body of a GET otherwise.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        let proxied = key
-            .proxy
-            .as_ref()
-            .filter(|proxy| proxy.kind == ProxyKind::Http && key.scheme == Scheme::Http);
+        let proxied =
+            key.proxy.as_ref().filter(|proxy| proxy.kind.http() && key.scheme == Scheme::Http);
         let uri = match proxied {
             None => Uri::from(self.path),
             Some(proxy) => {
@@ -187,10 +185,11 @@ mod tests {
     fn http1_through_a_proxy_has_the_whole_target() {
         let mut key = key("http://a.test");
         key.proxy = Some(crate::Proxy {
-            kind: ProxyKind::Http,
+            kind: crate::ProxyKind::Http,
             host: "p.test".into(),
             port: 3128,
             credentials: Some(("u".into(), "p".into())),
+            tls: None,
         });
         let head = head(Request::get("http://a.test")).expect("a head");
         let request = head.http1(&key, Upload::Empty).expect("a request");

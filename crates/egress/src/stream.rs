@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
 /// What has gone over a connection. Shared with whoever holds the connection, for the stream itself belongs to hyper.
@@ -134,16 +134,45 @@ impl Traffic {
     }
 }
 
-/// A TCP socket whose end is noticed as soon as the kernel knows it, when asked to.
+/// A socket whose end is noticed as soon as the kernel knows it, when asked to.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    tcp: TcpStream,
+    wire: Wire,
     traffic: Arc<Traffic>,
 }
 
+#[derive(Debug)]
+enum Wire {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// A tunnel through a proxy that is spoken to over TLS.
+    Proxied(Box<TlsStream<TcpStream>>),
+}
+
+impl Wire {
+    fn stream(&mut self) -> Pin<&mut dyn Duplex> {
+        match self {
+            Self::Tcp(tcp) => Pin::new(tcp) as Pin<&mut TcpStream>,
+            Self::Unix(unix) => Pin::new(unix) as Pin<&mut UnixStream>,
+            Self::Proxied(tls) => Pin::new(tls.as_mut()) as Pin<&mut TlsStream<TcpStream>>,
+        }
+    }
+}
+
+trait Duplex: AsyncRead + AsyncWrite {}
+impl<T: AsyncRead + AsyncWrite> Duplex for T {}
+
 impl Socket {
     pub(crate) fn new(tcp: TcpStream) -> Self {
-        Self { tcp, traffic: Arc::default() }
+        Self { wire: Wire::Tcp(tcp), traffic: Arc::default() }
+    }
+
+    pub(crate) fn unix(unix: UnixStream) -> Self {
+        Self { wire: Wire::Unix(unix), traffic: Arc::default() }
+    }
+
+    pub(crate) fn proxied(tls: TlsStream<TcpStream>) -> Self {
+        Self { wire: Wire::Proxied(Box::new(tls)), traffic: Arc::default() }
     }
 
     pub(crate) fn traffic(&self) -> Arc<Traffic> {
@@ -158,11 +187,21 @@ impl AsyncRead for Socket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.tcp).poll_read(cx, buf) {
+        let polled = match &mut this.wire {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            other => other.stream().poll_read(cx, buf),
+        };
+        match polled {
             // The waker is in place; the reactor may be behind, or the task out of budget.
             Poll::Pending if this.traffic.probe.load(Relaxed) => {
                 let room = buf.initialize_unfilled();
-                match rustix::net::recv(&this.tcp, room, RecvFlags::DONTWAIT) {
+                let read = match &this.wire {
+                    Wire::Tcp(tcp) => rustix::net::recv(tcp, room, RecvFlags::DONTWAIT),
+                    Wire::Unix(unix) => rustix::net::recv(unix, room, RecvFlags::DONTWAIT),
+                    // What the kernel has is no use without TLS.
+                    Wire::Proxied(_) => Err(rustix::io::Errno::AGAIN),
+                };
+                match read {
                     Ok((_, read)) => {
                         buf.advance(read);
                         Poll::Ready(Ok(()))
@@ -182,7 +221,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().tcp).poll_write(cx, buf)
+        self.get_mut().wire.stream().poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -190,19 +229,22 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().tcp).poll_write_vectored(cx, bufs)
+        match &mut self.get_mut().wire {
+            Wire::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            other => other.stream().poll_write_vectored(cx, bufs),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        !matches!(self.wire, Wire::Proxied(_))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tcp).poll_flush(cx)
+        self.get_mut().wire.stream().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tcp).poll_shutdown(cx)
+        self.get_mut().wire.stream().poll_shutdown(cx)
     }
 }
 

@@ -237,7 +237,7 @@ fn proxy(text: &str) -> Option<Proxy> {
         }
     };
     let (host, port) = host_and_port(address, Some(PROXY_PORT))?;
-    Some(Proxy { kind, host, port, credentials })
+    Some(Proxy { kind, host, port, credentials, tls: None })
 }
 
 /// `%41` is `A`.

@@ -159,6 +159,8 @@ impl Door {
             host: target.host.into(),
             port: target.port,
             connect_to: control.connect_to.clone(),
+            unix: None,
+            public: false,
             interface: control.interface,
             family: control.family,
             trust,
@@ -181,6 +183,7 @@ pub(super) fn final_answer(answer: Answer) -> Result<Answer, Refusal> {
             curl: 1,
             message: "the origin switched protocols unasked".to_owned(),
             address: answer.timing.address,
+            exhausted: false,
         }));
     }
     Ok(answer)

@@ -182,6 +182,7 @@ mod tests {
             curl: 52,
             message: "Empty reply from server".into(),
             address: Some(([127, 0, 0, 1], 81).into()),
+            exhausted: false,
         };
         let refusal = Refusal::from(error);
         let expected = "HTTP/1.1 502 Bad Gateway\r\n\

@@ -168,7 +168,13 @@ async fn socks5_resolves_here_or_there() {
 async fn a_proxy_that_is_not_there() {
     let port = Origin::plain(routes).port();
     let mut key = Key::plain(0, egress::Scheme::Https, "origin.test", 443);
-    let proxy = Proxy { kind: ProxyKind::Http, host: "127.0.0.1".into(), port, credentials: None };
+    let proxy = Proxy {
+        kind: ProxyKind::Http,
+        host: "127.0.0.1".into(),
+        port,
+        credentials: None,
+        tls: None,
+    };
     key.proxy = Some(proxy.clone());
     let error = made(&engine(), get(&key, "/")).await.expect_err("nobody is there");
     assert_eq!((error.fate, error.reason, error.curl), (Fate::Declined, Reason::Proxy, 7));

@@ -1,0 +1,254 @@
+// The engine: connections, one I/O thread, and one thread for callbacks once a request wants it.
+//
+// - Several engines may live side by side; each may be used from any thread.
+// - Requests keep what they need of their engine alive: an `async` may go before them. They end with code::aborted.
+// - A forked child may go on using the object: it gets an engine of its own, and the parent's is untouched.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <hearth.h>
+
+#include "cookies.hpp"
+#include "options.hpp"
+#include "response.hpp"
+
+namespace hearth {
+inline namespace v1 {
+
+class http;
+
+// What stands between a program's requests and the engine: adds a signature, writes a log, renews a token.
+//
+// Its calls may come from several threads at once. What they throw ends the request with code::user_callback.
+class interceptor {
+public:
+    enum class verdict {
+        deliver, // this is the answer
+        again,   // make the request again, before anybody has seen this answer; at most ten times
+    };
+
+    virtual ~interceptor() = default;
+
+    // Before each try, on the thread that starts it. Options, fields and body may still be set.
+    virtual void before(http &request) { static_cast<void>(request); }
+
+    // After each try, on the thread of callbacks. `tries` begins with 1.
+    virtual verdict after(const http &request, unsigned tries) {
+        static_cast<void>(request);
+        static_cast<void>(tries);
+        return verdict::deliver;
+    }
+};
+
+namespace detail {
+
+using interceptors = std::vector<std::shared_ptr<interceptor>>;
+
+// The engine behind an async and its requests.
+class engine {
+public:
+    engine() {
+        if (hearth_engine_new(&raw_) != HEARTH_OK) {
+            throw std::bad_alloc();
+        }
+    }
+    engine(const engine &) = delete;
+    engine &operator=(const engine &) = delete;
+    ~engine() { hearth_engine_free(raw_); }
+
+    hearth_engine *get() const noexcept { return raw_; }
+
+    bool threaded() const noexcept { return threaded_.load(std::memory_order_relaxed); }
+    void threaded(bool on) noexcept { threaded_.store(on, std::memory_order_relaxed); }
+
+    void add(std::shared_ptr<interceptor> one) {
+        const std::lock_guard lock(mutex_);
+        auto more = interceptors_ ? std::make_shared<interceptors>(*interceptors_)
+                                  : std::make_shared<interceptors>();
+        more->push_back(std::move(one));
+        interceptors_ = std::move(more);
+        any_ = true;
+    }
+    // Those of this moment; none is a null pointer.
+    std::shared_ptr<const interceptors> all() const {
+        if (!any_.load(std::memory_order_acquire)) {
+            return nullptr;
+        }
+        const std::lock_guard lock(mutex_);
+        return interceptors_;
+    }
+
+private:
+    hearth_engine *raw_ = nullptr;
+    mutable std::mutex mutex_;
+    std::shared_ptr<const interceptors> interceptors_;
+    std::atomic<bool> any_ = false;
+    std::atomic<bool> threaded_ = true;
+};
+
+} // namespace detail
+
+// Numbers of one engine. They only grow, but for those marked "now".
+struct statistics {
+    std::uint64_t started = 0;
+    std::uint64_t answered = 0; // with a final status
+    std::uint64_t failed = 0;   // without, aborted ones included
+    std::uint64_t aborted = 0;
+    std::uint64_t active = 0; // now: started and not completed
+    std::uint64_t peak = 0;   // the most of them
+    std::uint64_t queued = 0; // now: waiting for their turn at their host
+    std::uint64_t connections = 0; // now: open
+    std::uint64_t connects = 0;
+    std::uint64_t reused = 0; // tries over a connection that had been there
+    std::uint64_t handshakes = 0;
+    std::uint64_t handshakes_saved = 0;
+    std::uint64_t retries = 0;
+    std::uint64_t redirects = 0;
+    std::uint64_t bytes_sent = 0;     // of bodies
+    std::uint64_t bytes_received = 0; // of bodies, as they came
+    std::uint64_t panics = 0; // faults of the library's own; 0 unless there is a bug to report
+};
+
+class async : public detail::typed_options<async> {
+public:
+    async() : engine_(std::make_shared<detail::engine>()) {}
+    async(const async &) = delete;
+    async &operator=(const async &) = delete;
+    // stop()
+    ~async() { stop(); }
+
+    // Begins, where it has not; after a stop: anew. False: no thread or descriptor is to be had. The first request does it, too.
+    bool start() { return hearth_engine_start(engine_->get()) == HEARTH_OK; }
+
+    // Takes no new requests, waits so long for those under way, then aborts the rest. True: something had to be aborted.
+    // From inside a callback nothing can be waited for: nothing happens, and it says true.
+    bool stop(unsigned timeout_ms = 30000) {
+        int forced = 0;
+        const auto status = hearth_engine_stop(engine_->get(), timeout_ms, &forced);
+        return status != HEARTH_OK || forced != 0;
+    }
+
+    // The most requests that were under way at once, and how many are.
+    unsigned peak_requests() const { return static_cast<unsigned>(stats().peak); }
+    unsigned active_requests() const { return static_cast<unsigned>(stats().active); }
+    // Faults of the library's own.
+    unsigned protocol_crashed() const { return static_cast<unsigned>(stats().panics); }
+
+    statistics stats() const {
+        hearth_statistics raw = {};
+        raw.size = sizeof raw;
+        hearth_engine_statistics(engine_->get(), &raw);
+        statistics out;
+        out.started = raw.started;
+        out.answered = raw.answered;
+        out.failed = raw.failed;
+        out.aborted = raw.aborted;
+        out.active = raw.active;
+        out.peak = raw.peak;
+        out.queued = raw.queued;
+        out.connections = raw.connections;
+        out.connects = raw.connects;
+        out.reused = raw.reused;
+        out.handshakes = raw.handshakes;
+        out.handshakes_saved = raw.handshakes_saved;
+        out.retries = raw.retries;
+        out.redirects = raw.redirects;
+        out.bytes_sent = raw.bytes_sent;
+        out.bytes_received = raw.bytes_received;
+        out.panics = raw.panics;
+        return out;
+    }
+
+    // Defaults of the requests that are begun from now on, as `key=value,key="a value"`. False: a key or value is wrong, nothing
+    // was changed, and last_error() names it.
+    bool options(std::string_view text) {
+        return noted(hearth_engine_set_options(engine_->get(), text.data(), text.size()));
+    }
+    bool authentication(std::string_view text) {
+        return noted(hearth_engine_set_authentication(engine_->get(), text.data(), text.size()));
+    }
+    bool certificates(std::string_view text) {
+        return noted(hearth_engine_set_certificates(engine_->get(), text.data(), text.size()));
+    }
+
+    // What http::threaded_callback() says, for requests that are begun from now on.
+    async &threaded_callback(bool on) {
+        engine_->threaded(on);
+        return *this;
+    }
+
+    // At once to one host over HTTP/1.1, over HTTP/2, and to all hosts; they count from start() on.
+    async &connections_per_host(unsigned most) { return set_number(HEARTH_CONNECTIONS_PER_HOST, most); }
+    async &h2_connections_per_host(unsigned most) { return set_number(HEARTH_H2_CONNECTIONS_PER_HOST, most); }
+    async &connections(unsigned most) { return set_number(HEARTH_CONNECTIONS, most); }
+    async &requests_per_host(unsigned most) { return set_number(HEARTH_REQUESTS_PER_HOST, most); }
+    // Networks never to be called: "10.0.0.0/8 fd00::/8".
+    async &deny(std::string_view networks) { return set_text(HEARTH_DENY, networks); }
+
+    // Any option that the C header knows. Throws std::invalid_argument when it is wrong.
+    async &set_number(hearth_option option, std::int64_t value) {
+        return checked(hearth_engine_set_number(engine_->get(), option, value));
+    }
+    async &set_text(hearth_option option, std::string_view value) {
+        return checked(hearth_engine_set_text(engine_->get(), option, value.data(), value.size()));
+    }
+
+    // The jar of requests with cookies=2.
+    cookie_jar jar() {
+        hearth_jar *raw = nullptr;
+        if (hearth_engine_jar(engine_->get(), &raw) != HEARTH_OK) {
+            throw std::bad_alloc();
+        }
+        return cookie_jar(raw);
+    }
+
+    // Requests started from now on go through it, behind those that are there.
+    async &add_interceptor(std::shared_ptr<interceptor> one) {
+        engine_->add(std::move(one));
+        return *this;
+    }
+
+    // Why the last call of options(), authentication() or certificates() said false, as a sentence.
+    std::string last_error() const {
+        const std::lock_guard lock(mutex_);
+        return last_error_;
+    }
+
+    hearth_engine *native_handle() const noexcept { return engine_->get(); }
+
+private:
+    friend class http;
+
+    bool noted(hearth_status status) {
+        if (status == HEARTH_OK) {
+            return true;
+        }
+        std::string why = hearth_last_error();
+        const std::lock_guard lock(mutex_);
+        last_error_ = std::move(why);
+        return false;
+    }
+    async &checked(hearth_status status) {
+        if (status != HEARTH_OK) {
+            throw std::invalid_argument(hearth_last_error());
+        }
+        return *this;
+    }
+
+    std::shared_ptr<detail::engine> engine_;
+    mutable std::mutex mutex_;
+    std::string last_error_;
+};
+
+} // namespace v1
+} // namespace hearth

@@ -1,0 +1,83 @@
+// One word that ends many requests.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace hearth {
+inline namespace v1 {
+
+class http;
+
+namespace detail {
+
+class cancellation {
+public:
+    bool cancelled() const {
+        const std::lock_guard lock(mutex_);
+        return cancelled_;
+    }
+
+    // False: it is too late, the word has been said.
+    bool add(std::weak_ptr<http> request) {
+        const std::lock_guard lock(mutex_);
+        if (cancelled_) {
+            return false;
+        }
+        if (requests_.size() >= room_) {
+            requests_.erase(std::remove_if(requests_.begin(), requests_.end(),
+                                [](const auto &one) { return one.expired(); }),
+                requests_.end());
+            room_ = std::max<std::size_t>(16, requests_.size() * 2);
+        }
+        requests_.push_back(std::move(request));
+        return true;
+    }
+
+    std::vector<std::weak_ptr<http>> cancel() {
+        const std::lock_guard lock(mutex_);
+        cancelled_ = true;
+        return std::exchange(requests_, {});
+    }
+
+private:
+    mutable std::mutex mutex_;
+    bool cancelled_ = false;
+    std::size_t room_ = 16;
+    std::vector<std::weak_ptr<http>> requests_;
+};
+
+} // namespace detail
+
+// What requests are given: http::cancel_with(). Copies mean the same source.
+class cancel_token {
+public:
+    bool cancelled() const { return state_->cancelled(); }
+
+private:
+    friend class cancel_source;
+    friend class http;
+    explicit cancel_token(std::shared_ptr<detail::cancellation> state) : state_(std::move(state)) {}
+
+    std::shared_ptr<detail::cancellation> state_;
+};
+
+// Who says the word. Requests that were given its token end with code::aborted, those started later at once.
+class cancel_source {
+public:
+    cancel_source() : state_(std::make_shared<detail::cancellation>()) {}
+
+    cancel_token token() const { return cancel_token(state_); }
+    bool cancelled() const { return state_->cancelled(); }
+    inline void cancel();
+
+private:
+    std::shared_ptr<detail::cancellation> state_;
+};
+
+} // namespace v1
+} // namespace hearth

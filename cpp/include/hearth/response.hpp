@@ -1,0 +1,236 @@
+// What came of a request: its number, and where there is one its answer.
+//
+// - A value: copied and moved as one likes, cheap, and apart from the request that it came from.
+// - Nothing is copied out of the library before it is asked for. Accessors may be used from several threads at once.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <hearth.h>
+
+#include "error.hpp"
+#include "headers.hpp"
+
+namespace hearth {
+inline namespace v1 {
+
+// When what was done. Zero: it was there already, or did not happen.
+struct timings {
+    std::chrono::microseconds queued{};     // from start until its turn came
+    std::chrono::microseconds resolved{};   // from its turn on: the name
+    std::chrono::microseconds connected{};  // the connection
+    std::chrono::microseconds secured{};    // TLS
+    std::chrono::microseconds first_byte{}; // the head of the answer
+    std::chrono::microseconds total{};      // from start to the end
+    unsigned redirects = 0;
+    unsigned retries = 0;
+    bool reused = false; // over a connection that had been there
+};
+
+namespace detail {
+
+inline error_kind kind_of(hearth_error error) noexcept {
+    switch (error) {
+    case HEARTH_ERROR_NONE: return error_kind::none;
+    case HEARTH_ERROR_ABORTED:
+    case HEARTH_ERROR_STOPPED: return error_kind::aborted;
+    case HEARTH_ERROR_TIMEOUT:
+    case HEARTH_ERROR_CONNECT_TIMEOUT:
+    case HEARTH_ERROR_IDLE_TIMEOUT: return error_kind::timeout;
+    case HEARTH_ERROR_URL:
+    case HEARTH_ERROR_SOURCE: return error_kind::bad_request;
+    case HEARTH_ERROR_PROTOCOL: return error_kind::protocol_refused;
+    case HEARTH_ERROR_RESOLVE: return error_kind::resolve;
+    case HEARTH_ERROR_CONNECT: return error_kind::connect;
+    case HEARTH_ERROR_DENIED: return error_kind::denied;
+    case HEARTH_ERROR_PROXY: return error_kind::proxy;
+    case HEARTH_ERROR_TLS: return error_kind::tls;
+    case HEARTH_ERROR_CERTIFICATE: return error_kind::certificate;
+    case HEARTH_ERROR_RESET:
+    case HEARTH_ERROR_STREAM: return error_kind::reset;
+    case HEARTH_ERROR_EMPTY: return error_kind::empty;
+    case HEARTH_ERROR_RUBBISH:
+    case HEARTH_ERROR_DECODING: return error_kind::protocol;
+    case HEARTH_ERROR_TOO_MANY_REDIRECTS: return error_kind::redirects;
+    case HEARTH_ERROR_TOO_LARGE: return error_kind::too_large;
+    case HEARTH_ERROR_SYSTEM: return error_kind::system;
+    case HEARTH_ERROR_UNSUPPORTED: return error_kind::unsupported;
+    default: return error_kind::internal;
+    }
+}
+
+// libcurl's number where the library has none that fits.
+constexpr long fallback_code(error_kind kind) noexcept {
+    switch (kind) {
+    case error_kind::none: return code::success;
+    case error_kind::aborted: return code::aborted;
+    case error_kind::timeout: return code::timed_out;
+    case error_kind::bad_request: return code::url_malformed;
+    case error_kind::protocol_refused:
+    case error_kind::unsupported: return code::unsupported_protocol;
+    case error_kind::too_large: return code::write_error;
+    case error_kind::redirects: return code::too_many_redirects;
+    case error_kind::resolve: return code::could_not_resolve;
+    case error_kind::empty: return code::got_nothing;
+    case error_kind::certificate: return code::peer_not_verified;
+    case error_kind::connect:
+    case error_kind::denied: return code::could_not_connect;
+    default: return code::receive_error;
+    }
+}
+
+} // namespace detail
+
+class response {
+public:
+    response() = default;
+
+    // What a completion was handed.
+    explicit response(const hearth_response *lent) : answer_(lent) {
+        if (lent == nullptr) {
+            return;
+        }
+        const auto kind = detail::kind_of(hearth_response_error(lent));
+        code_ = kind == error_kind::none ? hearth_response_status(lent)
+                                         : hearth_response_error_code(lent);
+        if (kind != error_kind::none && code_ == 0) {
+            code_ = detail::fallback_code(kind);
+        }
+    }
+
+    // A failure of the program's side of it; with what had come, if anything had.
+    explicit response(error why, const hearth_response *lent = nullptr)
+        : answer_(lent), code_(why.code), own_(std::make_shared<const error>(std::move(why))) {}
+
+    response(const response &other)
+        : answer_(other.answer_), code_(other.code_), own_(other.own_) {}
+    response(response &&other) noexcept
+        : answer_(std::move(other.answer_)), code_(std::exchange(other.code_, code::success)),
+          own_(std::move(other.own_)), body_(other.body_.exchange(nullptr)) {}
+    response &operator=(response other) noexcept {
+        std::swap(answer_, other.answer_);
+        std::swap(code_, other.code_);
+        std::swap(own_, other.own_);
+        other.body_.store(body_.exchange(other.body_.load()));
+        return *this;
+    }
+    ~response() { delete body_.load(); }
+
+    // The HTTP status, or why there is none, as curlev has it; namespace code names them.
+    long get_code() const noexcept { return code_; }
+
+    // 100 to 599; 0: there is none. With an error after the head it is the head's.
+    int status() const noexcept { return answer_ ? hearth_response_status(answer_.get()) : 0; }
+
+    // Status 200 to 299, and no error.
+    bool ok() const noexcept { return code_ >= 200 && code_ < 300; }
+
+    // Why there is no answer; its kind is `none` when there is one, whatever its status.
+    error get_error() const {
+        if (own_) {
+            return *own_;
+        }
+        error why;
+        if (answer_) {
+            why.kind = detail::kind_of(hearth_response_error(answer_.get()));
+            if (why) {
+                why.code = code_;
+                why.message = detail::view(hearth_response_error_message(answer_.get()));
+            }
+        }
+        return why;
+    }
+
+    // The body, decompressed; empty when there is an error or it went to a callback or a file. Lives as long as this object.
+    const std::string &get_body() const {
+        if (const auto *there = body_.load(std::memory_order_acquire)) {
+            return *there;
+        }
+        auto mine = std::make_unique<std::string>(body_view());
+        std::string *other = nullptr;
+        if (body_.compare_exchange_strong(other, mine.get(), std::memory_order_acq_rel)) {
+            return *mine.release();
+        }
+        return *other;
+    }
+
+    // The same without a copy.
+    std::string_view body_view() const noexcept {
+        if (!answer_ || own_ || hearth_response_error(answer_.get()) != HEARTH_ERROR_NONE) {
+            return {};
+        }
+        return detail::view(hearth_response_body(answer_.get()));
+    }
+
+    // Of the final answer alone; history() has the others'.
+    headers get_headers() const { return headers(answer_); }
+    headers get_trailers() const { return headers(answer_, true); }
+
+    std::string get_content_type() const { return get_headers()["Content-Type"]; }
+
+    // Where the answer points to, absolute, when it is a redirect that was not followed.
+    std::string get_redirect_url() const { return text(hearth_response_redirect_url); }
+
+    // The URL that answered in the end.
+    std::string get_url() const { return text(hearth_response_url); }
+
+    // "127.0.0.1:443"
+    std::string get_address() const { return text(hearth_response_address); }
+
+    // 10, 11, 20; 0: there is none.
+    int http_version() const noexcept { return answer_ ? hearth_response_version(answer_.get()) : 0; }
+
+    timings get_timings() const {
+        hearth_timings raw = {};
+        raw.size = sizeof raw;
+        timings out;
+        if (!answer_ || hearth_response_timings(answer_.get(), &raw) != HEARTH_OK) {
+            return out;
+        }
+        const auto micros = [](std::uint64_t value) {
+            return std::chrono::microseconds(static_cast<std::int64_t>(value));
+        };
+        out.queued = micros(raw.queued);
+        out.resolved = micros(raw.resolved);
+        out.connected = micros(raw.connected);
+        out.secured = micros(raw.secured);
+        out.first_byte = micros(raw.first_byte);
+        out.total = micros(raw.total);
+        out.redirects = raw.redirects;
+        out.retries = raw.retries;
+        out.reused = raw.reused != 0;
+        return out;
+    }
+
+    // With the option history: the answers on the way, oldest first.
+    std::vector<response> history() const {
+        std::vector<response> hops;
+        const auto count = answer_ ? hearth_response_history_count(answer_.get()) : 0;
+        hops.reserve(count);
+        for (std::size_t at = 0; at < count; ++at) {
+            hops.emplace_back(hearth_response_history_at(answer_.get(), at));
+        }
+        return hops;
+    }
+
+private:
+    std::string text(hearth_bytes (*what)(const hearth_response *)) const {
+        return answer_ ? std::string(detail::view(what(answer_.get()))) : std::string();
+    }
+
+    detail::answer answer_;
+    long code_ = code::success;
+    std::shared_ptr<const error> own_;
+    mutable std::atomic<std::string *> body_ = nullptr;
+};
+
+} // namespace v1
+} // namespace hearth

@@ -1,0 +1,133 @@
+// What a request does with bodies that are not held in memory: sources, sinks, events, progress.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <hearth.h>
+
+#include "cancel.hpp"
+#include "mime.hpp"
+#include "response.hpp"
+#include "sse.hpp"
+
+namespace hearth {
+inline namespace v1 {
+
+// What a callback in the middle of a transfer wants.
+enum class flow : int {
+    go_on = HEARTH_CONTINUE,
+    pause = HEARTH_PAUSE, // nothing more until http::resume(); what was handed over counts as taken
+    stop = HEARTH_ABORT,  // the request ends with code::aborted
+};
+
+// How much is done. Totals are not there where nobody has said.
+struct progress {
+    std::uint64_t sent = 0;
+    std::optional<std::uint64_t> to_send;
+    std::uint64_t received = 0;
+    std::optional<std::uint64_t> to_receive;
+};
+
+// Fills up to `room` bytes and says how many. 0: that was the end. Nothing: not now, it is asked again after http::resume().
+// What it throws ends the request with code::user_callback.
+using body_source = std::function<std::optional<std::size_t>(char *buffer, std::size_t room)>;
+// Puts a source back to its beginning: another try, a redirect, Digest. False: it cannot be had again.
+using body_rewind = std::function<bool()>;
+
+namespace detail {
+
+// A callback that says nothing, or bool (false: stop), or flow: as one that says flow.
+template <typename Argument, typename Callback>
+std::function<flow(Argument)> flowing(Callback &&callback) {
+    using result = std::invoke_result_t<Callback &, Argument>;
+    if constexpr (std::is_same_v<result, flow>) {
+        return std::forward<Callback>(callback);
+    } else if constexpr (std::is_same_v<result, bool>) {
+        return [callback = std::forward<Callback>(callback)](Argument argument) mutable {
+            return callback(argument) ? flow::go_on : flow::stop;
+        };
+    } else {
+        static_assert(std::is_void_v<result>, "a callback says nothing, bool or hearth::flow");
+        return [callback = std::forward<Callback>(callback)](Argument argument) mutable {
+            callback(argument);
+            return flow::go_on;
+        };
+    }
+}
+
+// A download on its way into a file: beside its place until it is whole.
+class file_sink {
+public:
+    explicit file_sink(std::string path) : path_(std::move(path)), beside_(path_ + ".part") {}
+    file_sink(const file_sink &) = delete;
+    file_sink &operator=(const file_sink &) = delete;
+    ~file_sink() { drop(); }
+
+    bool open() {
+        drop();
+        file_.reset(std::fopen(beside_.c_str(), "wbe"));
+        return file_ != nullptr;
+    }
+    bool write(std::string_view data) {
+        return file_ && std::fwrite(data.data(), 1, data.size(), file_.get()) == data.size();
+    }
+    // Puts the whole file in its place.
+    bool keep() {
+        if (!file_) {
+            return false;
+        }
+        if (std::fclose(file_.release()) == 0 && std::rename(beside_.c_str(), path_.c_str()) == 0) {
+            return true;
+        }
+        std::remove(beside_.c_str());
+        return false;
+    }
+    void drop() {
+        if (file_) {
+            file_.reset();
+            std::remove(beside_.c_str());
+        }
+    }
+
+private:
+    std::string path_;
+    std::string beside_;
+    file_handle file_;
+};
+
+// What only some requests have. Not touched from outside while the request is under way.
+struct extras {
+    std::function<flow(const response &)> head;
+    std::function<flow(const response &)> interim;
+    std::function<flow(std::string_view)> body;
+    std::function<flow(const progress &)> moved;
+    std::function<void(const server_event &)> event;
+    event_parser events;
+    std::unique_ptr<file_sink> sink;
+    body_source source;
+    body_rewind rewind;
+    segments document;
+    std::shared_ptr<cancellation> cancel;
+
+    // Of the answer that is coming.
+    bool wanted = true;   // its body is what was asked for: a file's, an event stream's
+    std::exception_ptr thrown;
+    bool sink_failed = false;
+
+    bool has_callbacks() const noexcept {
+        return head || interim || body || moved || event || source || sink;
+    }
+};
+
+} // namespace detail
+} // namespace v1
+} // namespace hearth

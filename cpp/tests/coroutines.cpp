@@ -1,0 +1,74 @@
+// co_await, where the compiler has it: the program built as C++17 has no test in this file.
+#include "support.hpp"
+
+#if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
+#include <coroutine>
+#include <future>
+
+using namespace hearth;
+using scripted::server;
+
+namespace {
+
+// The least that a coroutine can be: begins at once, and nobody waits for it.
+struct errand {
+    struct promise_type {
+        errand get_return_object() noexcept { return {}; }
+        std::suspend_never initial_suspend() noexcept { return {}; }
+        std::suspend_never final_suspend() noexcept { return {}; }
+        void return_void() noexcept {}
+        void unhandled_exception() noexcept { std::terminate(); }
+    };
+};
+
+errand three_in_a_row(async &engine, std::string url, std::promise<std::string> &told) {
+    std::string all;
+    const auto one = http::create(engine);
+    for (int turn = 0; turn < 3; ++turn) {
+        const auto answer = co_await one->GET(url + std::to_string(turn));
+        all += answer.get_body();
+    }
+    told.set_value(all);
+}
+
+errand one_call(async &engine, std::string url, std::promise<response> &told) {
+    told.set_value(co_await http::create(engine)->GET(url));
+}
+
+errand while_running(std::shared_ptr<http> one, std::promise<response> &told) { told.set_value(co_await *one); }
+
+} // namespace
+
+class coroutines : public support::with_engine {};
+
+TEST_F(coroutines, await_one_request_after_the_other) {
+    server origin(support::echo);
+    std::promise<std::string> told;
+    three_in_a_row(engine, origin.url(), told);
+    EXPECT_EQ(told.get_future().get(), "GET /0\nGET /1\nGET /2\n");
+}
+
+TEST_F(coroutines, by_the_hundred_run_side_by_side) {
+    server origin(support::echo);
+    std::vector<std::promise<response>> all(300);
+    for (auto &told : all) {
+        one_call(engine, origin.url(), told);
+    }
+    for (auto &told : all) {
+        EXPECT_EQ(told.get_future().get().get_code(), 200);
+    }
+}
+
+TEST_F(coroutines, go_on_at_once_where_nothing_can_be_started) {
+    std::promise<response> wrong;
+    one_call(engine, "nonsense", wrong);
+    EXPECT_EQ(wrong.get_future().get().get_code(), code::url_set);
+    const auto origin = server::raw([](auto &client) { client.wait_for_end(); });
+    const auto one = request();
+    one->GET(origin->url()).start();
+    std::promise<response> busy;
+    while_running(one, busy);
+    EXPECT_EQ(busy.get_future().get().get_code(), code::restart_failed);
+    one->abort().join();
+}
+#endif

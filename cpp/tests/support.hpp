@@ -1,0 +1,86 @@
+// What the tests share: an engine each, and waiting for conditions instead of times.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include <hearth/http.hpp>
+
+#include "server.hpp"
+
+namespace support {
+
+using namespace std::chrono_literals;
+
+// Long enough for any machine; a test that waits for it has failed.
+constexpr auto far = std::chrono::seconds(60);
+
+inline bool eventually(const std::function<bool()> &condition) {
+    const auto end = std::chrono::steady_clock::now() + far;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::sleep_for(2ms);
+    }
+    return true;
+}
+
+// A folder that is gone after the test.
+class folder {
+public:
+    folder() {
+        std::string name = "/tmp/hearth-cpp-XXXXXX";
+        path_ = ::mkdtemp(name.data()) == nullptr ? std::string() : name;
+    }
+    folder(const folder &) = delete;
+    folder &operator=(const folder &) = delete;
+    ~folder() {
+        if (!path_.empty() && std::system(("rm -rf " + path_).c_str()) != 0) {
+            std::perror("rm");
+        }
+    }
+    std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+
+    std::string write(const std::string &name, const std::string &text) const {
+        std::ofstream(*this / name, std::ios::binary) << text;
+        return *this / name;
+    }
+
+private:
+    std::string path_;
+};
+
+inline bool exists(const std::string &path) { return ::access(path.c_str(), F_OK) == 0; }
+
+inline std::string contents(const std::string &path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+// Answers with what was asked: method, target and body in lines.
+inline void echo(scripted::connection &client, const scripted::request &asked) {
+    client.answer(200, asked.method + " " + asked.target + "\n" + asked.body, "Content-Type: text/plain\r\n");
+}
+
+class with_engine : public ::testing::Test {
+protected:
+    void SetUp() override { ASSERT_TRUE(engine.start()); }
+
+    std::shared_ptr<hearth::http> request() { return hearth::http::create(engine); }
+
+    hearth::async engine;
+};
+
+} // namespace support

@@ -1,0 +1,577 @@
+//! `hearth_request_*`
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method, header};
+
+use super::{Bytes, bytes, free, handle, put, shared, status, text, value};
+use crate::calls::{
+    Body, BodyCall, Done, DoneCall, Given, Head, HeadCall, Progress, ProgressCall, ReleaseCall,
+    RewindCall, Source, SourceCall, User,
+};
+use crate::cookies::Jar;
+use crate::engine::Engine;
+use crate::error::{Refused, Status};
+use crate::flight::Kept;
+use crate::request::{Payload, Request};
+use crate::response::Response;
+use crate::settings::Group;
+use crate::target::Target;
+
+/// # Safety
+/// `engine`: NULL or a handle; `request`: NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_new(
+    engine: *mut Engine,
+    request: *mut *mut Request,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let new = Request::new(unsafe { shared(engine.cast_const()) }?)?;
+        // SAFETY: the same.
+        unsafe { put(request, Arc::into_raw(Arc::new(new)).cast_mut()) }
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle, which nobody uses afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_free(request: *mut Request) {
+    // SAFETY: the caller's promise.
+    unsafe { free(request.cast_const()) }
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_reset(request: *mut Request) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { handle(request) }?.reset())
+}
+
+/// # Safety
+/// `request`: NULL or a handle; texts of their size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_target(
+    request: *mut Request,
+    method: *const c_char,
+    method_size: usize,
+    url: *const c_char,
+    url_size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let method = Method::from_bytes(unsafe { bytes(method, method_size) }?)
+            .map_err(|_not| Refused::invalid("the method is no token"))?;
+        if method == Method::CONNECT {
+            return Err(Refused::unsupported("CONNECT is a tunnel, not a request"));
+        }
+        // SAFETY: the same.
+        let target = Target::parse(unsafe { bytes(url, url_size) }?)?;
+        request.change(|spec| {
+            spec.method = method;
+            spec.target = Some(target);
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; texts of their size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_add_query(
+    request: *mut Request,
+    name: *const c_char,
+    name_size: usize,
+    value: *const c_char,
+    value_size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let name = unsafe { text(name, name_size) }?;
+        // SAFETY: the same.
+        let value = unsafe { text(value, value_size) }?;
+        request.change(|spec| match &mut spec.target {
+            Some(target) => target.add_query(name, value),
+            None => Err(Refused::state("the request has no URL yet")),
+        })
+    })
+}
+
+/// Framing and what belongs to a connection is decided by the library.
+fn is_framing(name: &HeaderName) -> bool {
+    const OTHERS: [&str; 4] =
+        ["keep-alive", "proxy-connection", "http2-settings", "proxy-authorization"];
+    [
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::CONNECTION,
+        header::UPGRADE,
+        header::TRAILER,
+        header::TE,
+        header::EXPECT,
+    ]
+    .contains(name)
+        || OTHERS.contains(&name.as_str())
+}
+
+/// # Safety
+/// Texts of their size, or ended by NUL.
+unsafe fn field(
+    name: *const c_char,
+    name_size: usize,
+    content: *const c_char,
+    size: usize,
+) -> Result<(HeaderName, HeaderValue), Refused> {
+    // SAFETY: the caller's promise.
+    let name = HeaderName::from_bytes(unsafe { bytes(name, name_size) }?)
+        .map_err(|_not| Refused::invalid("the name of a field is no token"))?;
+    // SAFETY: the same.
+    let content = HeaderValue::from_bytes(unsafe { bytes(content, size) }?).map_err(|_not| {
+        Refused::invalid(format!("the value of {name} holds control characters"))
+    })?;
+    if is_framing(&name) {
+        return Err(Refused::invalid(format!("{name} is the library's own to set")));
+    }
+    Ok((name, content))
+}
+
+/// # Safety
+/// `request`: NULL or a handle; texts of their size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_add_header(
+    request: *mut Request,
+    name: *const c_char,
+    name_size: usize,
+    value: *const c_char,
+    value_size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
+        request.extend(|extras| {
+            extras
+                .headers
+                .try_append(name, value)
+                .map(drop)
+                .map_err(|_full| Refused::invalid("there are too many fields"))
+        })
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; `name` of its size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_remove_header(
+    request: *mut Request,
+    name: *const c_char,
+    name_size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let name = HeaderName::from_bytes(unsafe { bytes(name, name_size) }?)
+            .map_err(|_not| Refused::invalid("the name of a field is no token"))?;
+        request.extend(|extras| {
+            extras.headers.remove(&name);
+            if !extras.removed.contains(&name) {
+                extras.removed.push(name);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; texts of their size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_add_trailer(
+    request: *mut Request,
+    name: *const c_char,
+    name_size: usize,
+    value: *const c_char,
+    value_size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
+        request.extend(|extras| {
+            extras.trailers.append(name, value);
+            Ok(())
+        })
+    })
+}
+
+fn set_all(request: *mut Request, group: Group, data: *const c_char, size: usize) -> c_int {
+    status(|| {
+        // SAFETY: the promise of the functions below.
+        let text = unsafe { text(data, size) }?;
+        // SAFETY: the same.
+        unsafe { handle(request) }?.set(|settings| settings.set_all(group, text, false))
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; the text of its size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_options(
+    request: *mut Request,
+    text: *const c_char,
+    size: usize,
+) -> c_int {
+    set_all(request, Group::Options, text, size)
+}
+
+/// # Safety
+/// As [`hearth_request_set_options`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_authentication(
+    request: *mut Request,
+    text: *const c_char,
+    size: usize,
+) -> c_int {
+    set_all(request, Group::Authentication, text, size)
+}
+
+/// # Safety
+/// As [`hearth_request_set_options`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_certificates(
+    request: *mut Request,
+    text: *const c_char,
+    size: usize,
+) -> c_int {
+    set_all(request, Group::Certificates, text, size)
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_number(
+    request: *mut Request,
+    option: c_int,
+    value: i64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    status(|| unsafe { handle(request) }?.set(|settings| settings.set_number(option, value, false)))
+}
+
+/// # Safety
+/// As [`hearth_request_set_options`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_text(
+    request: *mut Request,
+    option: c_int,
+    data: *const c_char,
+    size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let text = unsafe { text(data, size) }?;
+        // SAFETY: the same.
+        unsafe { handle(request) }?.set(|settings| settings.set_text(option, text, false))
+    })
+}
+
+/// # Safety
+/// Both: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_jar(request: *mut Request, jar: *mut Jar) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        let jar = match jar.is_null() {
+            true => None,
+            // SAFETY: the same.
+            false => Some(unsafe { shared(jar.cast_const()) }?),
+        };
+        request.extend(|extras| {
+            extras.jar = jar;
+            Ok(())
+        })
+    })
+}
+
+fn set_body(request: &Request, body: Payload) -> Result<(), Refused> {
+    request.extend(|extras| {
+        extras.body = body;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; `data`: `size` bytes, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_body(
+    request: *mut Request,
+    data: *const c_char,
+    size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let body = bytes::Bytes::copy_from_slice(unsafe { super::bytes(data, size) }?);
+        set_body(request, Payload::Bytes(body))
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; `data`: `size` bytes that stay until `release` is called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_give_body(
+    request: *mut Request,
+    data: *const c_char,
+    size: usize,
+    release: Option<ReleaseCall>,
+    user: *mut c_void,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let size = unsafe { bytes(data, size) }?.len();
+        // SAFETY: the same.
+        let request = unsafe { handle(request) }?;
+        let mut given = Some(());
+        let result = request.extend(|extras| {
+            given = None;
+            // SAFETY: the same.
+            let body = unsafe { Given::new(data, size, release, User(user)) };
+            extras.body = Payload::Bytes(bytes::Bytes::from_owner(body));
+            Ok(())
+        });
+        debug_assert_eq!(result.is_ok(), given.is_none(), "what was refused stays the caller's");
+        result
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; `path` of its size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_body_file(
+    request: *mut Request,
+    path: *const c_char,
+    size: usize,
+) -> c_int {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        // SAFETY: the same.
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(unsafe { bytes(path, size) }?));
+        let facts = std::fs::metadata(&path).map_err(|error| {
+            Refused::system(format!("{} cannot be read: {error}", path.display()))
+        })?;
+        if !facts.is_file() {
+            return Err(Refused::invalid(format!("{} is no file", path.display())));
+        }
+        set_body(request, Payload::File(path))
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; the functions may be called with `user` on the library's threads until the completion.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_set_body_source(
+    request: *mut Request,
+    length: u64,
+    source: Option<SourceCall>,
+    rewind: Option<RewindCall>,
+    user: *mut c_void,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        let call = source.ok_or_else(|| Refused::invalid("the source is NULL"))?;
+        let length = Some(length).filter(|length| *length != u64::MAX);
+        set_body(request, Payload::Source(Source { length, call, rewind, user: User(user) }))
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; the function may be called with `user` on the library's threads until the completion.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_on_head(
+    request: *mut Request,
+    callback: Option<HeadCall>,
+    user: *mut c_void,
+) -> c_int {
+    let callback = callback.map(|callback| Head(callback, User(user)));
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { handle(request) }?.extend(|extras| {
+            extras.head = callback;
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// As [`hearth_request_on_head`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_on_interim(
+    request: *mut Request,
+    callback: Option<HeadCall>,
+    user: *mut c_void,
+) -> c_int {
+    let callback = callback.map(|callback| Head(callback, User(user)));
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { handle(request) }?.extend(|extras| {
+            extras.interim = callback;
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// As [`hearth_request_on_head`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_on_body(
+    request: *mut Request,
+    callback: Option<BodyCall>,
+    user: *mut c_void,
+) -> c_int {
+    let callback = callback.map(|callback| Body(callback, User(user)));
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { handle(request) }?.extend(|extras| {
+            extras.sink = callback;
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// As [`hearth_request_on_head`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_on_progress(
+    request: *mut Request,
+    callback: Option<ProgressCall>,
+    user: *mut c_void,
+) -> c_int {
+    let callback = callback.map(|callback| Progress(callback, User(user)));
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { handle(request) }?.extend(|extras| {
+            extras.progress = callback;
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle; `callback` may be called once with `user` on the library's threads.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_start(
+    request: *mut Request,
+    callback: Option<DoneCall>,
+    user: *mut c_void,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { shared(request.cast_const()) }?;
+        request.start(callback.map(|callback| Done(callback, User(user))), None)
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_abort(request: *mut Request) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        if let Some(flight) = unsafe { handle(request) }?.under_way()
+            && flight.is_ours()
+        {
+            flight.abort();
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_resume(request: *mut Request) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        if let Some(flight) = unsafe { handle(request) }?.under_way()
+            && flight.is_ours()
+        {
+            flight.resume();
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_wait(request: *mut Request, timeout_ms: u64) -> c_int {
+    let mut late = false;
+    let result = status(|| {
+        let time = Some(timeout_ms).filter(|time| *time != u64::MAX).map(Duration::from_millis);
+        // SAFETY: the caller's promise.
+        late = !unsafe { handle(request) }?.wait(time)?;
+        Ok(())
+    });
+    if late { Status::Late as c_int } else { result }
+}
+
+/// # Safety
+/// `request`: NULL or a handle; `response`: NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_perform(
+    request: *mut Request,
+    response: *mut *mut Response,
+) -> c_int {
+    status(|| {
+        if response.is_null() {
+            return Err(Refused::invalid("there is no place for the result: it is NULL"));
+        }
+        // SAFETY: the caller's promise.
+        let request = unsafe { shared(request.cast_const()) }?;
+        request.may_wait()?;
+        let kept = Kept::default();
+        request.start(None, Some(Arc::clone(&kept)))?;
+        request.wait(None)?;
+        let came = kept.get().cloned().ok_or_else(|| Refused::state("the engine ended"))?;
+        // SAFETY: the same.
+        unsafe { put(response, Arc::into_raw(came).cast_mut()) }
+    })
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_running(request: *const Request) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(request) = (unsafe { request.as_ref() }) else { return 0 };
+    value(0, || c_int::from(request.under_way().is_some()))
+}
+
+/// # Safety
+/// `request`: NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_url(request: *const Request) -> Bytes {
+    // SAFETY: the caller's promise.
+    let Some(request) = (unsafe { request.as_ref() }) else { return Bytes::NONE };
+    value(Bytes::NONE, || {
+        let spec = request.spec();
+        // The handle has it as well, until it is changed.
+        spec.target.as_ref().map_or(Bytes::NONE, |target| Bytes::of(target.as_str().as_bytes()))
+    })
+}

@@ -1,0 +1,278 @@
+//! `hearth_response_*`
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+
+use super::engine::put_sized;
+use super::{Bytes, bytes, free, handle, shared, status, value};
+use crate::response::Response;
+
+/// Of a response that may be NULL.
+///
+/// # Safety
+/// NULL or a handle.
+unsafe fn of<T>(response: *const Response, nothing: T, get: impl FnOnce(&Response) -> T) -> T {
+    // SAFETY: the caller's promise.
+    match unsafe { response.as_ref() } {
+        Some(response) => value(nothing, || get(response)),
+        None => nothing,
+    }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_keep(response: *const Response) -> *mut Response {
+    // SAFETY: the caller's promise.
+    match unsafe { shared(response) } {
+        Ok(shared) => Arc::into_raw(shared).cast_mut(),
+        Err(_null) => std::ptr::null_mut(),
+    }
+}
+
+/// # Safety
+/// NULL or a handle, which nobody uses afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_free(response: *mut Response) {
+    // SAFETY: the caller's promise.
+    unsafe { free(response.cast_const()) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_status(response: *const Response) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| c_int::from(response.status)) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_error(response: *const Response) -> c_int {
+    let error =
+        |response: &Response| response.failure.as_ref().map_or(0, |failure| failure.kind as c_int);
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, error) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_error_code(response: *const Response) -> c_int {
+    let code = |response: &Response| {
+        response.failure.as_ref().map_or(0, |failure| c_int::from(failure.code))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, code) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_error_message(response: *const Response) -> Bytes {
+    let message = |response: &Response| {
+        Bytes::of(
+            response.failure.as_ref().map_or("", |failure| failure.message.as_str()).as_bytes(),
+        )
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, message) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_version(response: *const Response) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| c_int::from(response.version)) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_body(response: *const Response) -> Bytes {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, |response| Bytes::of(&response.body)) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_url(response: *const Response) -> Bytes {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, |response| Bytes::of(response.url.as_str().as_bytes())) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_redirect_url(response: *const Response) -> Bytes {
+    let redirect = |response: &Response| match &response.redirect {
+        Some(redirect) => Bytes::of(redirect.as_bytes()),
+        None => Bytes::NONE,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, redirect) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_address(response: *const Response) -> Bytes {
+    let address = |response: &Response| match response.address() {
+        Some(address) => Bytes::of(address.as_bytes()),
+        None => Bytes::NONE,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, address) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_header_count(response: *const Response) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| response.headers.len()) }
+}
+
+fn field(
+    headers: Option<&HeaderMap>,
+    index: usize,
+    name: *mut Bytes,
+    content: *mut Bytes,
+) -> c_int {
+    let Some((found, text)) = headers.and_then(|headers| Response::field(headers, index)) else {
+        return 0;
+    };
+    if !name.is_null() {
+        // SAFETY: the promise of the functions below.
+        unsafe { name.write(Bytes::of(found.as_bytes())) };
+    }
+    if !content.is_null() {
+        // SAFETY: the same.
+        unsafe { content.write(Bytes::of(text)) };
+    }
+    1
+}
+
+/// # Safety
+/// `response`: NULL or a handle; the others: NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_header_at(
+    response: *const Response,
+    index: usize,
+    name: *mut Bytes,
+    value: *mut Bytes,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| field(Some(&response.headers), index, name, value)) }
+}
+
+/// # Safety
+/// `response`: NULL or a handle; `name` of its size, or ended by NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_header(
+    response: *const Response,
+    name: *const c_char,
+    size: usize,
+) -> Bytes {
+    // SAFETY: the caller's promise.
+    let Ok(name) = (unsafe { bytes(name, size) }) else { return Bytes::NONE };
+    let header = |response: &Response| {
+        let name = http::HeaderName::from_bytes(name).ok();
+        let found = name.and_then(|name| response.headers.get(name));
+        found.map_or(Bytes::NONE, |value| Bytes::of(value.as_bytes()))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, header) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_trailer_count(response: *const Response) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| response.trailers.as_ref().map_or(0, HeaderMap::len)) }
+}
+
+/// # Safety
+/// `response`: NULL or a handle; the others: NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_trailer_at(
+    response: *const Response,
+    index: usize,
+    name: *mut Bytes,
+    value: *mut Bytes,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| field(response.trailers.as_ref(), index, name, value)) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_history_count(response: *const Response) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, |response| response.history.len()) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_history_at(
+    response: *const Response,
+    index: usize,
+) -> *const Response {
+    let past =
+        |response: &Response| response.history.get(index).map_or(std::ptr::null(), Arc::as_ptr);
+    // SAFETY: the caller's promise.
+    unsafe { of(response, std::ptr::null(), past) }
+}
+
+/// `hearth_timings`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    size: usize,
+    queued: u64,
+    resolved: u64,
+    connected: u64,
+    secured: u64,
+    first_byte: u64,
+    total: u64,
+    redirects: u32,
+    retries: u32,
+    reused: c_int,
+}
+
+/// # Safety
+/// `response`: NULL or a handle; `timings`: NULL or valid for as many bytes as its `size` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_timings(
+    response: *const Response,
+    timings: *mut Timings,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let of = &unsafe { handle(response) }?.timings;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let filled = Timings {
+            size: 0,
+            queued: micros(of.queued),
+            resolved: micros(of.resolved),
+            connected: micros(of.connected),
+            secured: micros(of.secured),
+            first_byte: micros(of.first_byte),
+            total: micros(of.total),
+            redirects: of.redirects,
+            retries: of.retries,
+            reused: c_int::from(of.reused),
+        };
+        // SAFETY: the same.
+        unsafe { put_sized(timings, filled, |filled, size| filled.size = size) }
+    })
+}

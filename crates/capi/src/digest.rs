@@ -1,0 +1,292 @@
+//! Digest authentication (RFC 7616, RFC 2069 for origins that name no qop): MD5 and SHA-256, each also as `-sess`, qop=auth.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+
+use http::{HeaderMap, HeaderValue, header::WWW_AUTHENTICATE};
+use md5::{Digest as _, Md5};
+use ring::digest::{SHA256, digest};
+use ring::rand::SecureRandom as _;
+
+/// What an origin wants to see.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Challenge {
+    realm: String,
+    nonce: String,
+    opaque: Option<String>,
+    algorithm: Algorithm,
+    session: bool,
+    /// `auth` is offered.
+    qop: bool,
+    /// The nonce was too old, and the password right.
+    pub(crate) stale: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Algorithm {
+    Md5,
+    Sha256,
+}
+
+impl Algorithm {
+    fn hash(self, text: &str) -> String {
+        let mut hex = String::with_capacity(64);
+        let mut write = |bytes: &[u8]| {
+            for byte in bytes {
+                write!(hex, "{byte:02x}").expect("a String takes everything");
+            }
+        };
+        match self {
+            Self::Md5 => write(&Md5::digest(text.as_bytes())),
+            Self::Sha256 => write(digest(&SHA256, text.as_bytes()).as_ref()),
+        }
+        hex
+    }
+}
+
+/// The strongest challenge of an answer that can be met.
+pub(crate) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
+    let values = headers
+        .get_all(WWW_AUTHENTICATE)
+        .iter()
+        .filter_map(|value| str::from_utf8(value.as_bytes()).ok());
+    values
+        .flat_map(challenges)
+        .filter_map(|parameters| read(&parameters))
+        .max_by_key(|found| found.algorithm)
+}
+
+type Parameters = Vec<(String, String)>;
+
+/// The parameters of each Digest challenge in one field, which may hold several (RFC 9110, 11.6.1).
+fn challenges(text: &str) -> Vec<Parameters> {
+    let mut found: Vec<Parameters> = Vec::new();
+    let mut digest = false;
+    let mut rest = text.trim_start_matches([' ', '\t', ',']);
+    while !rest.is_empty() {
+        let end = rest.find([' ', '\t', ',', '=']).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        let behind = after.trim_start_matches([' ', '\t']);
+        if let Some(value) = behind.strip_prefix('=') {
+            let value = value.trim_start_matches([' ', '\t']);
+            let (value, after) = match value.strip_prefix('"') {
+                Some(quoted) => unquoted(quoted),
+                None => {
+                    let end = value.find([' ', '\t', ',']).unwrap_or(value.len());
+                    let (value, after) = value.split_at(end);
+                    (value.to_owned(), after)
+                }
+            };
+            if digest && let Some(parameters) = found.last_mut() {
+                parameters.push((word.to_ascii_lowercase(), value));
+            }
+            rest = after;
+        } else {
+            digest = word.eq_ignore_ascii_case("digest");
+            if digest {
+                found.push(Vec::new());
+            }
+            rest = behind;
+        }
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+    }
+    found
+}
+
+fn unquoted(quoted: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return (value, quoted.get(at + 1..).unwrap_or_default()),
+            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
+            other => value.push(other),
+        }
+    }
+    (value, "")
+}
+
+fn read(parameters: &Parameters) -> Option<Challenge> {
+    let get = |name: &str| {
+        parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    };
+    let algorithm = get("algorithm").unwrap_or("MD5").to_ascii_uppercase();
+    let (algorithm, session) = match algorithm.as_str() {
+        "MD5" => (Algorithm::Md5, false),
+        "MD5-SESS" => (Algorithm::Md5, true),
+        "SHA-256" => (Algorithm::Sha256, false),
+        "SHA-256-SESS" => (Algorithm::Sha256, true),
+        _ => return None,
+    };
+    let qop = match get("qop") {
+        None => false,
+        Some(offered)
+            if offered.split(',').any(|word| word.trim().eq_ignore_ascii_case("auth")) =>
+        {
+            true
+        }
+        // auth-int alone is not ours.
+        Some(_) => return None,
+    };
+    Some(Challenge {
+        realm: get("realm")?.to_owned(),
+        nonce: get("nonce")?.to_owned(),
+        opaque: get("opaque").map(str::to_owned),
+        algorithm,
+        session,
+        qop,
+        stale: get("stale").is_some_and(|stale| stale.eq_ignore_ascii_case("true")),
+    })
+}
+
+/// A challenge, and how often its nonce was used.
+#[derive(Debug)]
+pub(crate) struct Session {
+    challenge: Challenge,
+    used: Mutex<u32>,
+}
+
+impl Session {
+    pub(crate) fn new(challenge: Challenge) -> Self {
+        Self { challenge, used: Mutex::new(0) }
+    }
+
+    /// `Authorization` for a request.
+    pub(crate) fn answer(
+        &self,
+        user: &str,
+        secret: &str,
+        method: &str,
+        target: &str,
+    ) -> Option<HeaderValue> {
+        let mut random = [0; 16];
+        ring::rand::SystemRandom::new().fill(&mut random).ok()?;
+        let cnonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let count = {
+            let mut used = self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *used += 1;
+            *used
+        };
+        HeaderValue::try_from(answer(&self.challenge, user, secret, method, target, &cnonce, count))
+            .ok()
+    }
+}
+
+fn answer(
+    challenge: &Challenge,
+    user: &str,
+    secret: &str,
+    method: &str,
+    target: &str,
+    cnonce: &str,
+    count: u32,
+) -> String {
+    let Challenge { realm, nonce, algorithm, .. } = challenge;
+    let hash = |text: &str| algorithm.hash(text);
+    let mut a1 = hash(&format!("{user}:{realm}:{secret}"));
+    if challenge.session {
+        a1 = hash(&format!("{a1}:{nonce}:{cnonce}"));
+    }
+    let a2 = hash(&format!("{method}:{target}"));
+    let response = if challenge.qop {
+        hash(&format!("{a1}:{nonce}:{count:08x}:{cnonce}:auth:{a2}"))
+    } else {
+        hash(&format!("{a1}:{nonce}:{a2}"))
+    };
+    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    let mut text = format!(
+        "Digest username=\"{}\", realm=\"{}\", nonce=\"{}\", uri=\"{}\", response=\"{response}\"",
+        quoted(user),
+        quoted(realm),
+        quoted(nonce),
+        quoted(target)
+    );
+    let name = match (challenge.algorithm, challenge.session) {
+        (Algorithm::Md5, false) => "MD5",
+        (Algorithm::Md5, true) => "MD5-sess",
+        (Algorithm::Sha256, false) => "SHA-256",
+        (Algorithm::Sha256, true) => "SHA-256-sess",
+    };
+    write!(text, ", algorithm={name}").expect("a String takes everything");
+    if challenge.qop {
+        write!(text, ", qop=auth, nc={count:08x}, cnonce=\"{cnonce}\"")
+            .expect("a String takes everything");
+    } else if challenge.session {
+        write!(text, ", cnonce=\"{cnonce}\"").expect("a String takes everything");
+    }
+    if let Some(opaque) = &challenge.opaque {
+        write!(text, ", opaque=\"{}\"", quoted(opaque)).expect("a String takes everything");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7616, 3.9.1.
+    const MD5: &str = "Digest realm=\"http-auth@example.org\", qop=\"auth, auth-int\", algorithm=MD5, \
+                       nonce=\"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v\", opaque=\"FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS\"";
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        values.iter().map(|value| (WWW_AUTHENTICATE, value.parse().expect("a value"))).collect()
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7616_come_out() {
+        let sha = MD5.replace("MD5", "SHA-256");
+        for (text, response) in [
+            (MD5, "8ca523f5e9506fed4657c9700eebdbec"),
+            (&sha, "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
+        ] {
+            let challenge = challenge(&headers(&[text])).expect("a challenge");
+            let cnonce = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ";
+            let text =
+                answer(&challenge, "Mufasa", "Circle of Life", "GET", "/dir/index.html", cnonce, 1);
+            assert!(text.contains(&format!("response=\"{response}\"")), "{text}");
+            assert!(text.contains("nc=00000001") && text.contains("opaque=\"FQhe/"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_origin_without_qop_gets_what_rfc_2069_says() {
+        // RFC 2069, 2.4, with the response of its errata.
+        let text = "Digest realm=\"testrealm@host.com\", nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", \
+                    opaque=\"5ccc069c403ebaf9f0171e9517f40e41\"";
+        let challenge = challenge(&headers(&[text])).expect("a challenge");
+        let text = answer(&challenge, "Mufasa", "CircleOfLife", "GET", "/dir/index.html", "", 1);
+        assert!(text.contains("response=\"1949323746fe6a43ef61f9606e7febea\""), "{text}");
+        assert!(!text.contains("qop") && !text.contains("nc="));
+    }
+
+    #[test]
+    fn the_strongest_of_several_is_met() {
+        let both = format!("Basic realm=\"x\", {MD5}, {}", MD5.replace("MD5", "SHA-256"));
+        assert_eq!(challenge(&headers(&[&both])).expect("one").algorithm, Algorithm::Sha256);
+        assert_eq!(
+            challenge(&headers(&["Negotiate", MD5])).expect("one").algorithm,
+            Algorithm::Md5
+        );
+        assert!(challenge(&headers(&[&format!("{MD5}, stale=TRUE")])).expect("one").stale);
+        for text in [
+            "Basic realm=\"x\"",
+            "Digest realm=\"x\"",
+            "Digest realm=\"x\", nonce=\"y\", algorithm=SHA-512-256",
+            "Digest realm=\"x\", nonce=\"y\", qop=\"auth-int\"",
+            "Digest",
+            "Digest realm=\"x",
+            "",
+        ] {
+            assert_eq!(challenge(&headers(&[text])), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_nonce_counts_its_uses() {
+        let session = Session::new(challenge(&headers(&[MD5])).expect("one"));
+        for count in 1..=3 {
+            let text = session.answer("u", "p", "GET", "/").expect("a field");
+            assert!(text.to_str().expect("text").contains(&format!("nc={count:08x}")));
+        }
+    }
+}

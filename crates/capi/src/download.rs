@@ -1,0 +1,324 @@
+//! The body of an answer: undone of its compression, collected or handed on piece by piece.
+//!
+//! Invariants
+//! - What is collected never grows beyond its limit, however small it was on its way.
+//! - A piece that is handed on is taken before the next one is read.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_compression::tokio::bufread::{
+    BrotliDecoder, DeflateDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder,
+};
+use bytes::{Bytes, BytesMut};
+use egress::{AnswerBody, CallError};
+use futures_util::stream::{self, StreamExt};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderMap, Method};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio_util::io::StreamReader;
+
+use crate::calls::Flow;
+use crate::error::{Failure, Kind};
+use crate::flight::Flight;
+use crate::io::Io;
+use crate::progress::Track;
+use crate::response::Response;
+use crate::run::aborted;
+
+/// So much is decompressed at once.
+const PIECE: usize = 32 << 10;
+/// Encodings upon each other, at most.
+const LAYERS: usize = 4;
+
+/// Takes the body of the final answer, whose head is in `so_far`.
+pub(crate) async fn take(
+    io: &Arc<Io>,
+    flight: &Arc<Flight>,
+    so_far: &Mutex<Response>,
+    track: &Arc<Track>,
+    body: AnswerBody,
+    asked_for_compression: bool,
+    method: &Method,
+) -> Result<(), Failure> {
+    let so_far = || so_far.lock().unwrap_or_else(PoisonError::into_inner);
+    let extras = flight.spec.extras.as_deref();
+    let sink = extras.and_then(|extras| extras.sink);
+    let limit = if sink.is_some() { None } else { flight.spec.settings.max_response_size };
+    let length = body.size_hint().exact();
+    let empty = body.is_end_stream() || *method == Method::HEAD;
+    let encodings =
+        if empty || !asked_for_compression { Vec::new() } else { encodings(&so_far().headers)? };
+    track.to_receive(length.filter(|_| encodings.is_empty()));
+    if let Some(head) = extras.and_then(|extras| extras.head) {
+        let (response, caller) = (Arc::new(so_far().clone()), Arc::clone(flight));
+        let threaded = flight.spec.settings.threaded_callback;
+        let said =
+            io.life.ask(threaded, move || head.call(caller.request.as_ref(), &response)).await;
+        heed(said, flight, track).await?;
+    }
+    if empty {
+        return Ok(());
+    }
+    let announced =
+        so_far().headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if encodings.is_empty()
+        && let (Some(limit), Some(length)) = (limit, length.or(announced))
+        && length > limit
+    {
+        return Err(too_large(limit));
+    }
+    let mut taken = Taken { io, flight, track, sink, limit, first: None, more: BytesMut::new() };
+    let trailers = if encodings.is_empty() {
+        plain(&mut taken, body).await?
+    } else {
+        // Its length is that of what came, which nobody sees.
+        so_far().headers.remove(CONTENT_ENCODING);
+        so_far().headers.remove(CONTENT_LENGTH);
+        decoded(&mut taken, body, encodings).await?
+    };
+    let collected = taken.collected();
+    let mut so_far = so_far();
+    so_far.body = collected;
+    so_far.trailers = trailers;
+    Ok(())
+}
+
+fn too_large(limit: u64) -> Failure {
+    Failure::new(Kind::TooLarge, format!("The body is longer than {limit} bytes"))
+}
+
+/// Does what a callback wants.
+async fn heed(said: Option<Flow>, flight: &Arc<Flight>, track: &Track) -> Result<(), Failure> {
+    match said {
+        Some(Flow::Abort) => Err(aborted(flight)),
+        Some(Flow::Pause) => {
+            if let Some(pauses) = &flight.pauses {
+                track.hold(true);
+                pauses.down.wait().await;
+                track.hold(false);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is done with the pieces.
+struct Taken<'a> {
+    io: &'a Arc<Io>,
+    flight: &'a Arc<Flight>,
+    track: &'a Arc<Track>,
+    sink: Option<crate::calls::Body>,
+    limit: Option<u64>,
+    /// Most bodies are one piece, which needs no copy.
+    first: Option<Bytes>,
+    more: BytesMut,
+}
+
+impl Taken<'_> {
+    async fn take(&mut self, piece: Bytes) -> Result<(), Failure> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.track.received(piece.len());
+        if let Some(sink) = self.sink {
+            let caller = Arc::clone(self.flight);
+            let threaded = self.flight.spec.settings.threaded_callback;
+            let said = self
+                .io
+                .life
+                .ask(threaded, move || sink.call(caller.request.as_ref(), &piece))
+                .await;
+            return heed(said, self.flight, self.track).await;
+        }
+        let before = self.first.as_ref().map_or(self.more.len(), Bytes::len);
+        if let Some(limit) = self.limit
+            && (before + piece.len()) as u64 > limit
+        {
+            return Err(too_large(limit));
+        }
+        if before == 0 {
+            self.first = Some(piece);
+            return Ok(());
+        }
+        if let Some(first) = self.first.take() {
+            self.more.extend_from_slice(&first);
+        }
+        self.more.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    fn collected(self) -> Bytes {
+        self.first.unwrap_or_else(|| self.more.freeze())
+    }
+}
+
+async fn plain(taken: &mut Taken<'_>, mut body: AnswerBody) -> Result<Option<HeaderMap>, Failure> {
+    let mut trailers = None;
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(piece) => {
+                taken.io.life.numbers.received.fetch_add(piece.len() as u64, Relaxed);
+                taken.take(piece).await?;
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    Ok(trailers)
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Encoding {
+    Gzip,
+    Deflate,
+    Brotli,
+    Zstd,
+}
+
+/// In the order in which they were applied.
+fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
+    let mut found = Vec::new();
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let text = value.to_str().unwrap_or("?");
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            found.push(match word.to_ascii_lowercase().as_str() {
+                "identity" => continue,
+                "gzip" | "x-gzip" => Encoding::Gzip,
+                "deflate" => Encoding::Deflate,
+                "br" => Encoding::Brotli,
+                "zstd" => Encoding::Zstd,
+                // Nobody asked for it; the caller gets it as it is.
+                _ => return Ok(Vec::new()),
+            });
+        }
+    }
+    if found.len() > LAYERS {
+        return Err(Failure::new(Kind::Decoding, "The body is encoded too many times"));
+    }
+    Ok(found)
+}
+
+/// What is found out while the body is read from within a decoder.
+#[derive(Default)]
+struct Found {
+    trailers: Option<HeaderMap>,
+    error: Option<CallError>,
+}
+
+type Shared = Arc<Mutex<Found>>;
+
+fn lock(found: &Shared) -> MutexGuard<'_, Found> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn decoded(
+    taken: &mut Taken<'_>,
+    body: AnswerBody,
+    encodings: Vec<Encoding>,
+) -> Result<Option<HeaderMap>, Failure> {
+    let found = Shared::default();
+    let (of_stream, io) = (Arc::clone(&found), Arc::clone(taken.io));
+    let pieces = stream::unfold(body, |mut body| async move { Some((body.frame().await?, body)) });
+    let pieces = pieces.filter_map(move |frame| {
+        let piece = match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(piece)) => {
+                io.life.numbers.received.fetch_add(piece.len() as u64, Relaxed);
+                Some(Ok(piece))
+            }
+            Ok(Err(frame)) => {
+                lock(&of_stream).trailers = frame.into_trailers().ok();
+                None
+            }
+            Err(error) => {
+                let message = error.message.clone();
+                lock(&of_stream).error = Some(error);
+                Some(Err(io::Error::other(message)))
+            }
+        };
+        std::future::ready(piece)
+    });
+    let mut reader: Reader = Box::new(StreamReader::new(Box::pin(pieces)));
+    let wrong = |error: &io::Error, found: &Shared| match lock(found).error.take() {
+        Some(error) => error.into(),
+        None => Failure::new(Kind::Decoding, format!("The body cannot be decompressed: {error}")),
+    };
+    for encoding in encodings.into_iter().rev() {
+        reader = layer(reader, encoding).await.map_err(|error| wrong(&error, &found))?;
+    }
+    loop {
+        let mut piece = BytesMut::with_capacity(PIECE);
+        match reader.read_buf(&mut piece).await {
+            Ok(0) => break,
+            Ok(_) => taken.take(piece.freeze()).await?,
+            Err(error) => return Err(wrong(&error, &found)),
+        }
+    }
+    let trailers = lock(&found).trailers.take();
+    Ok(trailers)
+}
+
+type Reader = Box<dyn AsyncBufRead + Send + Unpin>;
+
+async fn layer(mut reader: Reader, encoding: Encoding) -> io::Result<Reader> {
+    fn buffered(decoder: impl AsyncRead + Send + Unpin + 'static) -> Reader {
+        Box::new(BufReader::with_capacity(PIECE, decoder))
+    }
+    Ok(match encoding {
+        Encoding::Gzip => {
+            let mut decoder = GzipDecoder::new(reader);
+            decoder.multiple_members(true);
+            buffered(decoder)
+        }
+        Encoding::Brotli => buffered(BrotliDecoder::new(reader)),
+        Encoding::Zstd => buffered(ZstdDecoder::new(reader)),
+        Encoding::Deflate => {
+            // RFC 9110, 8.4.1.2: with zlib's frame. Some send it without, as browsers accept.
+            let begin = reader.fill_buf().await?;
+            let framed = match *begin {
+                [first, second, ..] => {
+                    first & 0x0f == 8 && u16::from_be_bytes([first, second]) % 31 == 0
+                }
+                [first] => first & 0x0f == 8,
+                [] => true,
+            };
+            if framed {
+                buffered(ZlibDecoder::new(reader))
+            } else {
+                buffered(DeflateDecoder::new(reader))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn encodings_are_read_in_their_order_and_unknown_ones_left_alone() {
+        use Encoding::{Brotli, Gzip, Zstd};
+        for (text, expected) in [
+            ("gzip", vec![Gzip]),
+            ("X-GZIP, br", vec![Gzip, Brotli]),
+            ("identity", vec![]),
+            ("zstd,identity", vec![Zstd]),
+            ("gzip, rot13", vec![]),
+            ("", vec![]),
+        ] {
+            let headers =
+                HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(text))]);
+            assert_eq!(encodings(&headers).expect("few"), expected, "{text}");
+        }
+        let many = HeaderMap::from_iter([(
+            CONTENT_ENCODING,
+            HeaderValue::from_static("gzip,gzip,gzip,gzip,gzip"),
+        )]);
+        assert_eq!(encodings(&many).expect_err("too many").kind, Kind::Decoding);
+    }
+}

@@ -1,0 +1,180 @@
+//! One start of a request, from the queue to its completion.
+//!
+//! Invariants
+//! - It completes exactly once, also where the library itself fails in the middle of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
+use std::task::Context;
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::calls::Done;
+use crate::cookies::Jar;
+use crate::error::{Failure, Kind};
+use crate::life::Life;
+use crate::request::{Request, Spec};
+use crate::response::{Place, Response};
+
+const GOING: u8 = 0;
+const ABORTED: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// Where an answer is left for whoever waits.
+pub(crate) type Kept = Arc<std::sync::OnceLock<Arc<Response>>>;
+
+/// One start of a request.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) request: Option<Arc<Request>>,
+    done: Option<Done>,
+    kept: Option<Kept>,
+    pub(crate) own_jar: Option<Arc<Jar>>,
+    pub(crate) began: Instant,
+    pub(crate) deadline: Option<Instant>,
+    /// Set by the engine that takes it.
+    pub(crate) life: Option<Arc<Life>>,
+    fate: AtomicU8,
+    waker: AtomicWaker,
+    pub(crate) pauses: Option<Box<Pauses>>,
+}
+
+/// Both ways may be paused.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    pub(crate) down: Pause,
+    pub(crate) up: Pause,
+}
+
+/// One way that may be paused.
+#[derive(Debug, Default)]
+pub(crate) struct Pause {
+    paused: AtomicBool,
+    resumed: Notify,
+}
+
+impl Pause {
+    /// Waits for the word.
+    pub(crate) async fn wait(&self) {
+        self.paused.store(true, SeqCst);
+        self.resumed.notified().await;
+        self.paused.store(false, SeqCst);
+    }
+}
+
+impl Pauses {
+    /// What is paused goes on. Where nothing is, the next pause is none.
+    fn resume(&self) {
+        let (down, up) = (self.down.paused.load(SeqCst), self.up.paused.load(SeqCst));
+        if down || !up {
+            self.down.resumed.notify_one();
+        }
+        if up || !down {
+            self.up.resumed.notify_one();
+        }
+    }
+}
+
+impl Flight {
+    pub(crate) fn new(
+        spec: Arc<Spec>,
+        request: Option<Arc<Request>>,
+        done: Option<Done>,
+        kept: Option<Kept>,
+        own_jar: Option<Arc<Jar>>,
+    ) -> Self {
+        let began = Instant::now();
+        let deadline = spec.settings.timeout.map(|timeout| began + timeout);
+        let pauses = spec.extras.as_ref().map(|_| Box::default());
+        Self {
+            spec,
+            request,
+            done,
+            kept,
+            own_jar,
+            began,
+            deadline,
+            life: None,
+            fate: AtomicU8::new(GOING),
+            waker: AtomicWaker::new(),
+            pauses,
+        }
+    }
+
+    /// It was started in this process.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.life.as_ref().is_none_or(|life| life.is_ours())
+    }
+
+    /// Ends it, as soon as it is looked at.
+    pub(crate) fn abort(&self) {
+        let _was = self.fate.compare_exchange(GOING, ABORTED, SeqCst, SeqCst);
+        self.waker.wake();
+        if let Some(life) = &self.life {
+            life.look();
+        }
+    }
+
+    /// The engine ends.
+    pub(crate) fn stop(&self) {
+        let _was = self.fate.compare_exchange(GOING, STOPPED, SeqCst, SeqCst);
+        self.waker.wake();
+    }
+
+    pub(crate) fn resume(&self) {
+        if let Some(pauses) = &self.pauses {
+            pauses.resume();
+        }
+    }
+
+    /// Why it is to end, if it is. Who asks with a context is woken when that changes.
+    pub(crate) fn ended(&self, cx: Option<&Context<'_>>) -> Option<Failure> {
+        if let Some(cx) = cx {
+            self.waker.register(cx.waker());
+        }
+        match self.fate.load(SeqCst) {
+            ABORTED => Some(Failure::new(Kind::Aborted, "The request was aborted")),
+            STOPPED => Some(Failure::new(Kind::Stopped, "The engine was stopped")),
+            _ => None,
+        }
+    }
+
+    /// It is past its time.
+    pub(crate) fn late(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// What is said then.
+    pub(crate) fn too_late(&self) -> Failure {
+        let after = self.began.elapsed().as_millis();
+        Failure::new(Kind::Timeout, format!("Operation timed out after {after} milliseconds"))
+    }
+
+    pub(crate) fn has_callback(&self) -> bool {
+        self.done.is_some()
+    }
+
+    /// Tells that it has ended: the last thing that happens to it. On the thread of callbacks.
+    pub(crate) fn complete(&self, mut response: Response) {
+        response.timings.total = self.began.elapsed();
+        if matches!(response.url, Place::Nowhere) {
+            response.url = Place::Asked(Arc::clone(&self.spec));
+        }
+        let response = Arc::new(response);
+        if let Some(kept) = &self.kept {
+            let _first = kept.set(Arc::clone(&response));
+        }
+        if let Some(request) = &self.request {
+            request.completing(self.done.is_some());
+        }
+        if let Some(done) = self.done {
+            done.call(self.request.as_ref(), &response);
+            if let Some(request) = &self.request {
+                request.completed();
+            }
+        }
+    }
+}

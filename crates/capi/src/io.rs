@@ -1,0 +1,362 @@
+//! The I/O thread: requests from the life's queue to their hosts, and at each host to the workers that make them.
+//!
+//! A worker is a task that makes one request after the other: it takes the next one that waits for its host when it is done with the
+//! last. So a request that waits is an entry in a queue and nothing more, however many there are.
+//!
+//! Invariants
+//! - At most so many workers to a host as its limit says; none of them waits for a request.
+//! - What waits ends at its time, too, and when it is aborted.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::Poll;
+use std::time::Duration;
+
+use egress::{HttpVersions, Key, Network, Scheme};
+use futures_util::FutureExt;
+use tokio::time::{Instant, Sleep};
+use tokio_util::task::TaskTracker;
+
+use crate::error::{Failure, Kind};
+use crate::flight::Flight;
+use crate::life::{Life, Stage};
+use crate::response::Response;
+use crate::run;
+use crate::settings::Settings;
+
+/// Look-ups of names and readings of files at once.
+const BLOCKING: usize = 12;
+/// So long such a thread is waited for at the end; then it is left alone, and the library must not be unloaded before it is done.
+const BLOCKED: Duration = Duration::from_secs(1);
+/// Connections have so long to say goodbye.
+const GOODBYE: Duration = Duration::from_millis(100);
+/// What waits is looked at for its time no more often.
+const LOOK: Duration = Duration::from_millis(4);
+/// Hosts that are remembered. Beyond that those without requests go.
+const HOSTS: usize = 1024;
+/// Longer than any time that can be set.
+const NEVER: Duration = Duration::from_hours(24 * 365 * 10);
+
+/// Settings of an engine as the egress engine has them.
+pub(crate) fn options(settings: &Settings) -> egress::Options {
+    let engine = &settings.engine;
+    let mut deny = Network::link_local();
+    deny.extend(engine.deny.iter().copied());
+    egress::Options {
+        http1_connections: engine.connections_per_host,
+        http2_connections: engine.h2_connections_per_host,
+        connections: engine.connections,
+        // How many may wait is decided here, above it.
+        waiting: usize::MAX,
+        idle: engine.idle,
+        dns: engine.dns,
+        deny,
+        ..egress::Options::default()
+    }
+}
+
+/// Runs until the life is over. Says first whether it can.
+pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io::Result<()>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING)
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _nobody = tell.send(Err(error)).is_err();
+            return;
+        }
+    };
+    let _nobody = tell.send(Ok(())).is_err();
+    let io = Arc::new(Io {
+        life: Arc::clone(life),
+        tasks: TaskTracker::new(),
+        http1: settings.engine.connections_per_host,
+        at_once: settings.engine.requests_per_host,
+        hosts: Mutex::default(),
+    });
+    runtime.block_on(serve(&io));
+    runtime.shutdown_timeout(BLOCKED);
+    life.over_by_itself();
+}
+
+/// What the I/O thread has.
+pub(crate) struct Io {
+    pub(crate) life: Arc<Life>,
+    tasks: TaskTracker,
+    /// At one host at once: over HTTP/1.1 without TLS, and otherwise.
+    http1: usize,
+    at_once: usize,
+    hosts: Mutex<Hosts>,
+}
+
+#[derive(Default)]
+struct Hosts {
+    by_key: HashMap<Key, Arc<Host>>,
+    /// The last one asked for, with the settings and the origin it was asked for with.
+    last: Option<(Arc<Settings>, Box<str>, Arc<Host>)>,
+    /// When the first of those that wait is late; no later, maybe earlier.
+    late: Option<Instant>,
+}
+
+/// A host: those who wait for it and those who work for them.
+pub(crate) struct Host {
+    pub(crate) key: Key,
+    limit: usize,
+    state: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Arc<Flight>>,
+    workers: usize,
+    /// What the workers are at.
+    running: Vec<Option<Arc<Flight>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(io: &Arc<Io>) {
+    let mut starts = Vec::new();
+    loop {
+        let (stage, over) = io.life.taken(&mut starts);
+        for flight in starts.drain(..) {
+            io.dispatch(flight);
+        }
+        if stage == Stage::Killed {
+            io.kill();
+        }
+        if io.life.aborted.swap(false, SeqCst) {
+            io.end_waiting();
+        }
+        if stage != Stage::Open && over {
+            break;
+        }
+        let late = lock(&io.hosts).late;
+        let woken = io.life.wake.notified();
+        match late {
+            None => woken.await,
+            Some(late) => tokio::select! {
+                () = woken => {}
+                () = tokio::time::sleep_until(late.max(Instant::now() + LOOK)) => io.end_waiting(),
+            },
+        }
+    }
+    io.tasks.close();
+    let goodbye = async {
+        io.tasks.wait().await;
+        io.life.egress.close().await;
+    };
+    let _gone = tokio::time::timeout(GOODBYE, goodbye).await.is_err();
+}
+
+impl Io {
+    /// To its host, after what must be done first.
+    fn dispatch(self: &Arc<Self>, flight: Arc<Flight>) {
+        if !flight.spec.settings.unprepared() {
+            return self.to_host(flight);
+        }
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let settings = Arc::clone(&flight.spec.settings);
+            let prepared = tokio::task::spawn_blocking(move || settings.prepare()).await;
+            match prepared {
+                Ok(Ok(())) => this.to_host(flight),
+                Ok(Err(failure)) => this.life.complete(flight, Response::failed(failure)),
+                Err(_gone) => {
+                    let failure = Failure::new(Kind::Stopped, "The engine was stopped");
+                    this.life.complete(flight, Response::failed(failure));
+                }
+            }
+        });
+    }
+
+    fn to_host(self: &Arc<Self>, flight: Arc<Flight>) {
+        let host = match self.host(&flight) {
+            Ok(host) => host,
+            Err(failure) => return self.life.complete(flight, Response::failed(failure)),
+        };
+        let mut queue = lock(&host.state);
+        if queue.workers < host.limit {
+            queue.workers += 1;
+            let free = queue.running.iter().position(Option::is_none);
+            let place = free.unwrap_or(queue.running.len());
+            if free.is_none() {
+                queue.running.push(None);
+            }
+            // Its place is taken from now on.
+            if let Some(running) = queue.running.get_mut(place) {
+                *running = Some(Arc::clone(&flight));
+            }
+            drop(queue);
+            let worker = Worker { io: Arc::clone(self), host, place };
+            self.tasks.spawn(worker.work(flight));
+            return;
+        }
+        let deadline = flight.deadline;
+        queue.waiting.push_back(flight);
+        drop(queue);
+        self.life.numbers.queued.fetch_add(1, Relaxed);
+        if let Some(deadline) = deadline {
+            let mut hosts = lock(&self.hosts);
+            hosts.late = Some(hosts.late.map_or(deadline, |late| late.min(deadline)));
+        }
+    }
+
+    fn host(&self, flight: &Flight) -> Result<Arc<Host>, Failure> {
+        let settings = &flight.spec.settings;
+        let none = || Failure::new(Kind::Url, "There is no URL");
+        let target = flight.spec.target.as_ref().ok_or_else(none)?;
+        let mut hosts = lock(&self.hosts);
+        if let Some((of, origin, host)) = &hosts.last
+            && Arc::ptr_eq(of, settings)
+            && **origin == *target.origin()
+        {
+            return Ok(Arc::clone(host));
+        }
+        let key = settings.key(target)?;
+        let host = match hosts.by_key.get(&key) {
+            Some(host) => Arc::clone(host),
+            None => {
+                if hosts.by_key.len() >= HOSTS {
+                    hosts.by_key.retain(|_, host| lock(&host.state).workers > 0);
+                }
+                let http1 = match key.http {
+                    HttpVersions::Http1 => true,
+                    HttpVersions::Negotiate => key.scheme == Scheme::Http,
+                    HttpVersions::Http2 => false,
+                };
+                let limit = if http1 { self.http1.min(self.at_once) } else { self.at_once };
+                let host = Arc::new(Host { key: key.clone(), limit, state: Mutex::default() });
+                hosts.by_key.insert(key, Arc::clone(&host));
+                host
+            }
+        };
+        hosts.last = Some((Arc::clone(settings), target.origin().into(), Arc::clone(&host)));
+        Ok(host)
+    }
+
+    /// Ends those that wait and are aborted or late.
+    fn end_waiting(&self) {
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        {
+            let mut hosts = lock(&self.hosts);
+            let mut next: Option<Instant> = None;
+            for host in hosts.by_key.values() {
+                let mut queue = lock(&host.state);
+                let before = queue.waiting.len();
+                queue.waiting.retain(|flight| {
+                    let failure =
+                        flight.ended(None).or_else(|| flight.late(now).then(|| flight.too_late()));
+                    if let Some(failure) = failure {
+                        ended.push((Arc::clone(flight), failure));
+                        return false;
+                    }
+                    if let Some(deadline) = flight.deadline {
+                        next = Some(next.map_or(deadline, |next| next.min(deadline)));
+                    }
+                    true
+                });
+                let gone = before - queue.waiting.len();
+                self.life.numbers.queued.fetch_sub(gone as u64, Relaxed);
+            }
+            hosts.late = next;
+        }
+        for (flight, failure) in ended {
+            self.life.complete(flight, Response::failed(failure));
+        }
+    }
+
+    /// Ends everything.
+    fn kill(&self) {
+        {
+            let hosts = lock(&self.hosts);
+            for host in hosts.by_key.values() {
+                let queue = lock(&host.state);
+                let running = queue.running.iter().flatten();
+                queue.waiting.iter().chain(running).for_each(|flight| flight.stop());
+            }
+        }
+        self.end_waiting();
+    }
+}
+
+/// Makes requests to one host, one at a time.
+struct Worker {
+    io: Arc<Io>,
+    host: Arc<Host>,
+    place: usize,
+}
+
+impl Worker {
+    async fn work(self, first: Arc<Flight>) {
+        let mut clock = pin!(tokio::time::sleep(NEVER));
+        let mut next = Some(first);
+        while let Some(flight) = next {
+            let response = self.fly(&flight, clock.as_mut()).await;
+            self.io.life.complete(flight, response);
+            next = self.next();
+        }
+    }
+
+    /// The next that waits. None: this worker's place is free.
+    fn next(&self) -> Option<Arc<Flight>> {
+        let mut queue = lock(&self.host.state);
+        let next = queue.waiting.pop_front();
+        if next.is_some() {
+            self.io.life.numbers.queued.fetch_sub(1, Relaxed);
+        } else {
+            queue.workers -= 1;
+        }
+        if let Some(running) = queue.running.get_mut(self.place) {
+            running.clone_from(&next);
+        }
+        next
+    }
+
+    /// Makes one, within its time, unless it is aborted.
+    async fn fly(&self, flight: &Arc<Flight>, mut clock: Pin<&mut Sleep>) -> Response {
+        if let Some(deadline) = flight.deadline {
+            clock.as_mut().reset(deadline);
+        }
+        let so_far = Mutex::new(Response::default());
+        let run = run::run(&self.io, &self.host, flight, &so_far);
+        let mut run = pin!(AssertUnwindSafe(run).catch_unwind());
+        let failure = std::future::poll_fn(|cx| {
+            if let Some(failure) = flight.ended(Some(cx)) {
+                return Poll::Ready(Some(failure));
+            }
+            match run.as_mut().poll(cx) {
+                Poll::Ready(Ok(Ok(()))) => return Poll::Ready(None),
+                Poll::Ready(Ok(Err(failure))) => return Poll::Ready(Some(failure)),
+                Poll::Ready(Err(_panic)) => {
+                    self.io.life.numbers.panics.fetch_add(1, Relaxed);
+                    let failure = Failure::new(Kind::Internal, "The library has a fault");
+                    return Poll::Ready(Some(failure));
+                }
+                Poll::Pending => {}
+            }
+            if flight.deadline.is_some() && clock.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Some(flight.too_late()));
+            }
+            Poll::Pending
+        })
+        .await;
+        // An abort that came from within is told as one.
+        let failure = failure.map(|failure| flight.ended(None).unwrap_or(failure));
+        let mut response = std::mem::take(&mut *lock(&so_far));
+        if let Some(failure) = failure {
+            response.body = bytes::Bytes::new();
+            response.failure = Some(Box::new(failure));
+        }
+        response
+    }
+}

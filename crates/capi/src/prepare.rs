@@ -1,0 +1,194 @@
+//! Settings as the egress engine wants them: files of certificates read, and the key of a connection.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use egress::{Certificate, Key, ProxyKind, ProxyTls, Scheme, Trust};
+use rustls_pki_types::PrivateKeyDer;
+
+use crate::error::{Failure, Kind};
+use crate::settings::{Settings, TlsFiles};
+use crate::target::Target;
+
+/// The largest file.
+const LARGEST: u64 = 16 << 20;
+
+/// What was read of the files.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    tls: Read,
+    proxy: Read,
+}
+
+#[derive(Clone, Debug)]
+struct Read {
+    trust: Trust,
+    certificate: Option<Certificate>,
+}
+
+impl TlsFiles {
+    fn any(&self) -> bool {
+        self.certificate.is_some()
+            || self.key.is_some()
+            || self.authorities.is_some()
+            || self.authorities_folder.is_some()
+            || self.authorities_pem.is_some()
+    }
+}
+
+impl Settings {
+    /// There are files to be read first.
+    pub(crate) fn unprepared(&self) -> bool {
+        self.prepared.get().is_none() && (self.tls.any() || self.proxy_tls.any())
+    }
+
+    /// Reads them. Blocks.
+    pub(crate) fn prepare(&self) -> Result<(), Failure> {
+        if self.unprepared() {
+            let prepared = Prepared { tls: read(&self.tls)?, proxy: read(&self.proxy_tls)? };
+            let _first = self.prepared.set(Arc::new(prepared));
+        }
+        Ok(())
+    }
+
+    /// The key of a connection to `target`.
+    pub(crate) fn key(&self, target: &Target) -> Result<Key, Failure> {
+        if !self.safe_protocols.iter().any(|scheme| scheme == target.scheme()) {
+            let what = format!("Protocol \"{}\" is not among the safe ones", target.scheme());
+            return Err(Failure::new(Kind::Protocol, what));
+        }
+        let Some(scheme) = Scheme::named(target.scheme()) else {
+            let what = format!("Protocol \"{}\" not supported", target.scheme());
+            return Err(Failure::new(Kind::Protocol, what));
+        };
+        let (host, port) = target.host_port();
+        let port = port.unwrap_or_else(|| scheme.default_port());
+        let mut key = Key::plain(0, scheme, host, port);
+        let resolve =
+            self.resolve.iter().find(|resolve| resolve.host == host && resolve.port == port);
+        key.connect_to = resolve.map(|resolve| (Arc::clone(&resolve.address), port));
+        key.unix = self.unix_socket.as_deref().map(Arc::from);
+        key.interface = self.interface;
+        key.public = !self.private_addresses;
+        key.family = self.family;
+        key.http = self.http;
+        let prepared = self.prepared.get();
+        if scheme == Scheme::Https {
+            key.tls_min = self.tls_min;
+            key.tls_max = self.tls_max;
+            key.pins = Arc::clone(&self.pins);
+            if let Some(prepared) = prepared {
+                key.trust = prepared.tls.trust.clone();
+                key.certificate = prepared.tls.certificate.clone();
+            }
+            if self.insecure {
+                key.trust = Trust::Anyone;
+            }
+        }
+        key.proxy = self.proxy.clone();
+        if let Some(proxy) = &mut key.proxy
+            && proxy.kind == ProxyKind::Https
+        {
+            let read = prepared.map(|prepared| &prepared.proxy);
+            let trust = match read {
+                _ if self.insecure => Trust::Anyone,
+                Some(read) => read.trust.clone(),
+                None => Trust::System,
+            };
+            let certificate = read.and_then(|read| read.certificate.clone());
+            proxy.tls = Some(Arc::new(ProxyTls { trust, certificate }));
+        }
+        Ok(key)
+    }
+}
+
+fn unusable(code: u8, message: String) -> Failure {
+    Failure { code, ..Failure::new(Kind::Certificate, message) }
+}
+
+fn file(path: &Path, code: u8) -> Result<Vec<u8>, Failure> {
+    let wrong = |why: &dyn std::fmt::Display| {
+        unusable(code, format!("{} cannot be used: {why}", path.display()))
+    };
+    let facts = std::fs::metadata(path).map_err(|error| wrong(&error))?;
+    if facts.len() > LARGEST || !facts.is_file() {
+        return Err(wrong(&"it is no file of certificates"));
+    }
+    std::fs::read(path).map_err(|error| wrong(&error))
+}
+
+fn read(files: &TlsFiles) -> Result<Read, Failure> {
+    /// `CURLE_SSL_CERTPROBLEM`, `CURLE_SSL_CACERT_BADFILE`
+    const CERTIFICATE: u8 = 58;
+    const AUTHORITIES: u8 = 77;
+
+    let mut authorities: Vec<u8> = files.authorities_pem.as_deref().unwrap_or_default().to_vec();
+    if let Some(path) = &files.authorities {
+        authorities.extend(file(path, AUTHORITIES)?);
+        authorities.push(b'\n');
+    }
+    if let Some(folder) = &files.authorities_folder {
+        let wrong =
+            |why: std::io::Error| unusable(AUTHORITIES, format!("{}: {why}", folder.display()));
+        for entry in std::fs::read_dir(folder).map_err(wrong)? {
+            // What is no certificate there is passed over, as OpenSSL does.
+            if let Ok(read) =
+                entry.map_err(wrong).and_then(|entry| file(&entry.path(), AUTHORITIES))
+            {
+                authorities.extend(read);
+                authorities.push(b'\n');
+            }
+        }
+    }
+    let wished = files.authorities.is_some()
+        || files.authorities_folder.is_some()
+        || files.authorities_pem.is_some();
+    let trust = if wished { Trust::Authorities(authorities.into()) } else { Trust::System };
+
+    let certificate = match &files.certificate {
+        None if files.key.is_some() => {
+            return Err(unusable(CERTIFICATE, "there is a key without a certificate".to_owned()));
+        }
+        None => None,
+        Some(path) => {
+            let chain = file(path, CERTIFICATE)?;
+            let (key, key_path, key_der) = match &files.key {
+                Some(key) => (file(key, CERTIFICATE)?, key, files.key_der),
+                None => (chain.clone(), path, files.certificate_der),
+            };
+            let chain = if files.certificate_der { pem("CERTIFICATE", &chain) } else { chain };
+            let key = if key_der {
+                let label = match PrivateKeyDer::try_from(key.as_slice()) {
+                    Ok(PrivateKeyDer::Pkcs1(_)) => "RSA PRIVATE KEY",
+                    Ok(PrivateKeyDer::Sec1(_)) => "EC PRIVATE KEY",
+                    Ok(PrivateKeyDer::Pkcs8(_)) => "PRIVATE KEY",
+                    _ => {
+                        return Err(unusable(
+                            CERTIFICATE,
+                            format!("{} is no key in DER", key_path.display()),
+                        ));
+                    }
+                };
+                pem(label, &key)
+            } else {
+                key
+            };
+            Some(Certificate { chain: chain.into(), key: key.into() })
+        }
+    };
+    Ok(Read { trust, certificate })
+}
+
+/// DER as PEM (RFC 7468).
+fn pem(label: &str, der: &[u8]) -> Vec<u8> {
+    let encoded = STANDARD.encode(der);
+    let mut pem = format!("-----BEGIN {label}-----\n").into_bytes();
+    for line in encoded.as_bytes().chunks(64) {
+        pem.extend_from_slice(line);
+        pem.push(b'\n');
+    }
+    pem.extend_from_slice(format!("-----END {label}-----\n").as_bytes());
+    pem
+}

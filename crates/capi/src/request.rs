@@ -1,0 +1,230 @@
+//! A request: what is asked, as it is built, and whether it is under way.
+//!
+//! Invariants
+//! - While it is under way nothing of it changes; what is sent is what was there at the start.
+//! - Each start has exactly one completion, after which nothing of it is called.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+
+use crate::calls::{Body, Done, Head, Interim, Progress, Source};
+use crate::cookies::Jar;
+use crate::engine::Engine;
+use crate::error::Refused;
+use crate::flight::{Flight, Kept};
+use crate::settings::Settings;
+use crate::target::Target;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) method: Method,
+    pub(crate) target: Option<Target>,
+    /// What most requests have none of.
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+/// What a request may have beyond method and target.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) headers: HeaderMap,
+    /// Default fields that are not sent.
+    pub(crate) removed: Vec<http::HeaderName>,
+    pub(crate) trailers: HeaderMap,
+    pub(crate) body: Payload,
+    pub(crate) jar: Option<Arc<Jar>>,
+    pub(crate) head: Option<Head>,
+    pub(crate) interim: Option<Interim>,
+    pub(crate) sink: Option<Body>,
+    pub(crate) progress: Option<Progress>,
+}
+
+/// The body of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Payload {
+    /// There is none.
+    #[default]
+    None,
+    /// In memory.
+    Bytes(Bytes),
+    /// A file.
+    File(PathBuf),
+    /// Whatever the caller says.
+    Source(Source),
+}
+
+/// A request and its state.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) engine: Arc<Engine>,
+    state: Mutex<State>,
+    over: Condvar,
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    spec: Arc<Spec>,
+    own_jar: Option<Arc<Jar>>,
+    under_way: Option<Arc<Flight>>,
+    /// Completions whose callbacks run.
+    calling: usize,
+}
+
+impl Request {
+    pub(crate) fn new(engine: Arc<Engine>) -> Result<Self, Refused> {
+        let settings = engine.settings()?;
+        let spec = Arc::new(Spec { settings, method: Method::GET, target: None, extras: None });
+        let state = State { spec, own_jar: None, under_way: None, calling: 0 };
+        Ok(Self {
+            engine,
+            state: Mutex::new(state),
+            over: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its state, while it is not under way.
+    fn idle(&self) -> Result<MutexGuard<'_, State>, Refused> {
+        let state = self.state();
+        match &state.under_way {
+            None => Ok(state),
+            Some(flight) if flight.is_ours() => Err(Refused::state("the request is under way")),
+            Some(_) => Err(Refused::state("the request is under way in the parent process")),
+        }
+    }
+
+    /// Changes what is asked.
+    pub(crate) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Spec) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        change(Arc::make_mut(&mut self.idle()?.spec))
+    }
+
+    /// Changes what most requests have none of.
+    pub(crate) fn extend<T>(
+        &self,
+        change: impl FnOnce(&mut Extras) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        self.change(|spec| change(spec.extras.get_or_insert_default()))
+    }
+
+    /// Changes its settings.
+    pub(crate) fn set(
+        &self,
+        set: impl FnOnce(&mut Settings) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        self.change(|spec| set(Arc::make_mut(&mut spec.settings)))
+    }
+
+    /// Back to the engine's defaults.
+    pub(crate) fn reset(&self) -> Result<(), Refused> {
+        let settings = self.engine.settings()?;
+        self.change(|spec| {
+            *spec = Spec { settings, method: Method::GET, target: None, extras: None };
+            Ok(())
+        })
+    }
+
+    /// What is asked. Borrowed by C: it stays until it is changed.
+    pub(crate) fn spec(&self) -> Arc<Spec> {
+        Arc::clone(&self.state().spec)
+    }
+
+    /// Starts it.
+    /// `kept`: where the answer is left for whoever waits.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        done: Option<Done>,
+        kept: Option<Kept>,
+    ) -> Result<(), Refused> {
+        let mut state = self.idle()?;
+        if state.spec.target.is_none() {
+            return Err(Refused::invalid("the request has no URL"));
+        }
+        let own_jar = match state.spec.settings.cookies {
+            crate::settings::Cookies::Own => {
+                Some(Arc::clone(state.own_jar.get_or_insert_default()))
+            }
+            _ => None,
+        };
+        let flight =
+            Flight::new(Arc::clone(&state.spec), Some(Arc::clone(self)), done, kept, own_jar);
+        let flight = self.engine.launch(flight)?;
+        state.under_way = Some(flight);
+        Ok(())
+    }
+
+    /// Where it is under way: its start.
+    pub(crate) fn under_way(&self) -> Option<Arc<Flight>> {
+        self.state().under_way.clone()
+    }
+
+    /// The completion begins: from here on it may be changed and started again.
+    pub(crate) fn completing(&self, calls: bool) {
+        let mut state = self.state();
+        state.under_way = None;
+        state.calling += usize::from(calls);
+        drop(state);
+        if !calls {
+            self.tell();
+        }
+    }
+
+    /// Its callback has returned.
+    pub(crate) fn completed(&self) {
+        self.state().calling -= 1;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if self.waiting.load(SeqCst) > 0 {
+            self.over.notify_all();
+        }
+    }
+
+    /// The calling thread is not one that it would wait for.
+    pub(crate) fn may_wait(&self) -> Result<(), Refused> {
+        if self.engine.is_this_thread()? {
+            return Err(Refused::state("a callback cannot wait for its own engine"));
+        }
+        Ok(())
+    }
+
+    /// Waits until it is not under way and no callback of it runs. False: not in this time.
+    pub(crate) fn wait(&self, time: Option<Duration>) -> Result<bool, Refused> {
+        self.may_wait()?;
+        if self.under_way().is_some_and(|flight| !flight.is_ours()) {
+            return Err(Refused::state("the request is under way in the parent process"));
+        }
+        self.waiting.fetch_add(1, SeqCst);
+        let busy = |state: &mut State| state.under_way.is_some() || state.calling > 0;
+        let over = match time {
+            None => {
+                drop(
+                    self.over
+                        .wait_while(self.state(), busy)
+                        .unwrap_or_else(PoisonError::into_inner),
+                );
+                true
+            }
+            Some(time) => {
+                let waited = self.over.wait_timeout_while(self.state(), time, busy);
+                !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+            }
+        };
+        self.waiting.fetch_sub(1, SeqCst);
+        Ok(over)
+    }
+}

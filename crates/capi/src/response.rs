@@ -1,0 +1,85 @@
+//! What came of a request: head, body, how it went, or why there is nothing.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::error::Failure;
+use crate::request::Spec;
+use crate::target::Target;
+
+/// An answer, or the lack of one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Response {
+    /// 0: there is none.
+    pub(crate) status: u16,
+    /// 10, 11, 20; 0: there is none.
+    pub(crate) version: u8,
+    pub(crate) headers: HeaderMap,
+    pub(crate) trailers: Option<HeaderMap>,
+    pub(crate) body: Bytes,
+    pub(crate) failure: Option<Box<Failure>>,
+    pub(crate) url: Place,
+    pub(crate) redirect: Option<Box<str>>,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) address_text: OnceLock<Box<str>>,
+    pub(crate) history: Vec<Arc<Self>>,
+    pub(crate) timings: Timings,
+}
+
+/// Which URL it is the answer of.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Place {
+    /// None yet.
+    #[default]
+    Nowhere,
+    /// What was asked for.
+    Asked(Arc<Spec>),
+    /// What a redirect has led to.
+    Elsewhere(Arc<Target>),
+}
+
+impl Place {
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Nowhere => "",
+            Self::Asked(spec) => spec.target.as_ref().map_or("", Target::as_str),
+            Self::Elsewhere(target) => target.as_str(),
+        }
+    }
+}
+
+/// How long what took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timings {
+    pub(crate) queued: Duration,
+    pub(crate) resolved: Duration,
+    pub(crate) connected: Duration,
+    pub(crate) secured: Duration,
+    pub(crate) first_byte: Duration,
+    pub(crate) total: Duration,
+    pub(crate) redirects: u32,
+    pub(crate) retries: u32,
+    pub(crate) reused: bool,
+}
+
+impl Response {
+    /// There is no answer.
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { failure: Some(Box::new(failure)), ..Self::default() }
+    }
+
+    /// The other end, as text.
+    pub(crate) fn address(&self) -> Option<&str> {
+        let address = self.address?;
+        Some(self.address_text.get_or_init(|| address.to_string().into()))
+    }
+
+    /// The field at an index, in the order of the map.
+    pub(crate) fn field(headers: &HeaderMap, index: usize) -> Option<(&str, &[u8])> {
+        headers.iter().nth(index).map(|(name, value)| (name.as_str(), value.as_bytes()))
+    }
+}

@@ -1,0 +1,161 @@
+//! May it be tried again, and after how long?
+//!
+//! Invariants
+//! - What may have reached the origin is repeated only where the method is idempotent (RFC 9110, 9.2.2), or the caller insists.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, Method, header::RETRY_AFTER};
+
+use crate::error::Kind;
+use crate::settings::Retry;
+
+/// RFC 9110, 9.2.2.
+fn idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE
+    )
+}
+
+/// How long to wait after a failure before try number `tries + 1`; `None`: it is final. `sent`: the origin may have seen it.
+pub(crate) fn after_failure(
+    retry: &Retry,
+    tries: u32,
+    kind: Kind,
+    sent: bool,
+    method: &Method,
+) -> Option<Duration> {
+    let transient = match kind {
+        Kind::Resolve
+        | Kind::Connect
+        | Kind::ConnectTimeout
+        | Kind::Tls
+        | Kind::Proxy
+        | Kind::System => true,
+        Kind::Reset | Kind::Empty | Kind::Stream => !sent || retry.any_method || idempotent(method),
+        _ => false,
+    };
+    (transient && tries < retry.most).then(|| delay(retry, tries))
+}
+
+/// The same after an answer.
+pub(crate) fn after_answer(
+    retry: &Retry,
+    tries: u32,
+    status: u16,
+    headers: &HeaderMap,
+    method: &Method,
+) -> Option<Duration> {
+    // 429 and 503 say that nothing was done; what a gateway knows of 502 and 504 is less.
+    let again = match status {
+        429 | 503 => true,
+        502 | 504 => retry.any_method || idempotent(method),
+        _ => false,
+    };
+    if !again || tries >= retry.most {
+        return None;
+    }
+    let delay = delay(retry, tries);
+    match retry.after.then(|| wished(headers)).flatten() {
+        // Earlier is not wished, later not allowed.
+        Some(wished) if wished > retry.longest => None,
+        Some(wished) => Some(wished.max(delay)),
+        None => Some(delay),
+    }
+}
+
+/// Twice as long each time; of that, by chance, between half and all.
+fn delay(retry: &Retry, tries: u32) -> Duration {
+    let factor = 1_u32.checked_shl(tries.min(30)).unwrap_or(u32::MAX);
+    let delay = retry.delay.saturating_mul(factor).min(retry.longest);
+    if retry.jitter { delay / 2 + delay.mul_f64(chance() / 2.0) } else { delay }
+}
+
+/// From 0 to below 1.
+fn chance() -> f64 {
+    use ring::rand::SecureRandom as _;
+
+    let mut bytes = [0; 4];
+    match ring::rand::SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0),
+        // Without chance the delay is a fixed one.
+        Err(ring::error::Unspecified) => 0.5,
+    }
+}
+
+/// `Retry-After` (RFC 9110, 10.2.3): seconds, or a date.
+fn wished(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRY: Retry = Retry {
+        most: 3,
+        delay: Duration::from_millis(100),
+        longest: Duration::from_secs(1),
+        jitter: false,
+        after: true,
+        any_method: false,
+    };
+
+    #[test]
+    fn only_what_may_be_repeated_is() {
+        for (kind, sent, method, again) in [
+            (Kind::Connect, false, Method::POST, true),
+            (Kind::Resolve, false, Method::POST, true),
+            (Kind::Reset, true, Method::GET, true),
+            (Kind::Reset, true, Method::POST, false),
+            (Kind::Reset, false, Method::POST, true),
+            (Kind::Certificate, false, Method::GET, false),
+            (Kind::Timeout, true, Method::GET, false),
+            (Kind::Denied, false, Method::GET, false),
+            (Kind::Url, false, Method::GET, false),
+        ] {
+            assert_eq!(
+                after_failure(&RETRY, 0, kind, sent, &method).is_some(),
+                again,
+                "{kind:?} {method}"
+            );
+        }
+        assert!(after_failure(&RETRY, 3, Kind::Connect, false, &Method::GET).is_none());
+        let insisting = Retry { any_method: true, ..RETRY };
+        assert!(after_failure(&insisting, 0, Kind::Reset, true, &Method::POST).is_some());
+    }
+
+    #[test]
+    fn the_origins_wish_counts_up_to_a_limit() {
+        let headers =
+            |value: &str| HeaderMap::from_iter([(RETRY_AFTER, value.parse().expect("a value"))]);
+        let after =
+            |status, value: &str| after_answer(&RETRY, 0, status, &headers(value), &Method::POST);
+        assert_eq!(after(503, "1"), Some(Duration::from_secs(1)));
+        assert_eq!(after(503, "0"), Some(Duration::from_millis(100)));
+        assert_eq!(after(503, "2"), None);
+        assert_eq!(after(429, "Fri, 31 Dec 1999 23:59:59 GMT"), Some(Duration::from_millis(100)));
+        assert_eq!(after(429, "Fri, 31 Dec 2100 23:59:59 GMT"), None);
+        assert_eq!(after(429, "soon"), Some(Duration::from_millis(100)));
+        assert_eq!(after(502, "0"), None);
+        assert_eq!(after(500, "0"), None);
+        assert!(after_answer(&RETRY, 0, 502, &HeaderMap::new(), &Method::GET).is_some());
+    }
+
+    #[test]
+    fn delays_double_up_to_the_longest_with_jitter_below() {
+        let delays: Vec<_> = (0..6).map(|tries| delay(&RETRY, tries).as_millis()).collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1000, 1000]);
+        let jitter = Retry { jitter: true, ..RETRY };
+        for _ in 0..100 {
+            let delay = delay(&jitter, 1).as_millis();
+            assert!((100..=200).contains(&delay), "{delay}");
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! One request from its turn to its answer: redirects, tries, authentication, cookies.
+//!
+//! Invariants
+//! - What is secret goes to the origin it was meant for, unless the caller says otherwise.
+//! - A body is read by one try at a time.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use egress::{Answer, Call, CallError, Fate, Interim, Key, Limits};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, LOCATION, RANGE,
+    TRAILER, USER_AGENT,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use tokio::time::Instant;
+
+use crate::calls::{Far, Flow};
+use crate::cookies::Jar;
+use crate::digest::{self, Session};
+use crate::download;
+use crate::error::{Failure, Kind};
+use crate::flight::Flight;
+use crate::io::{Host, Io};
+use crate::progress::Track;
+use crate::redirect::{self, Onward};
+use crate::request::{Extras, Payload};
+use crate::response::{Place, Response, Timings};
+use crate::settings::{AuthMode, Cookies, Settings};
+use crate::target::Target;
+use crate::{retry, upload};
+
+/// For a connection to become free: the request's own time ends it earlier.
+const TURN: Duration = Duration::from_hours(24);
+/// An origin may challenge twice: the first time, and with a nonce that has become stale.
+const CHALLENGES: u32 = 2;
+/// Progress is told no more often.
+const TELL: Duration = Duration::from_millis(50);
+/// What is asked for when an answer may be compressed.
+const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, deflate, br, zstd");
+const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
+
+/// Makes a request. What is known of its answer stands in `so_far` at each moment.
+pub(crate) async fn run(
+    io: &Arc<Io>,
+    host: &Arc<Host>,
+    flight: &Arc<Flight>,
+    so_far: &Mutex<Response>,
+) -> Result<(), Failure> {
+    let track = Arc::new(Track::new());
+    let spec = &flight.spec;
+    let extras = spec.extras.as_deref();
+    let progress = extras.and_then(|extras| extras.progress);
+    let work = Way::new(io, host, flight, so_far, &track).go();
+    if spec.settings.idle_timeout.is_none() && progress.is_none() {
+        return work.await;
+    }
+    let mut far = Far::default();
+    let result = tokio::select! {
+        biased;
+        result = work => result,
+        failure = idle(&track, spec.settings.idle_timeout) => Err(failure),
+        failure = tell(io, flight, &track, &mut far) => Err(failure),
+    };
+    if result.is_ok() && progress.is_some() {
+        tell_once(io, flight, &track).await?;
+    }
+    result
+}
+
+async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
+    let Some(limit) = limit else { return std::future::pending().await };
+    track.idle(limit).await;
+    let what = format!("Nothing came or went for {} milliseconds", limit.as_millis());
+    Failure::new(Kind::IdleTimeout, what)
+}
+
+/// Tells how far it is, while something moves. Returns when the caller has enough.
+async fn tell(io: &Arc<Io>, flight: &Arc<Flight>, track: &Arc<Track>, told: &mut Far) -> Failure {
+    if flight.spec.extras.as_ref().is_none_or(|extras| extras.progress.is_none()) {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(TELL).await;
+        let far = track.far();
+        if far != *told {
+            *told = far;
+            if let Err(failure) = tell_once(io, flight, track).await {
+                return failure;
+            }
+        }
+    }
+}
+
+async fn tell_once(io: &Arc<Io>, flight: &Arc<Flight>, track: &Arc<Track>) -> Result<(), Failure> {
+    let Some(progress) = flight.spec.extras.as_ref().and_then(|extras| extras.progress) else {
+        return Ok(());
+    };
+    let (caller, far) = (Arc::clone(flight), track.far());
+    let threaded = flight.spec.settings.threaded_callback;
+    let said = io.life.ask(threaded, move || progress.call(caller.request.as_ref(), far)).await;
+    if said == Some(Flow::Abort) { Err(aborted(flight)) } else { Ok(()) }
+}
+
+/// A callback has said so.
+pub(crate) fn aborted(flight: &Flight) -> Failure {
+    flight.abort();
+    Failure::new(Kind::Aborted, "The request was aborted")
+}
+
+/// A request on its way.
+struct Way<'a> {
+    io: &'a Arc<Io>,
+    host: &'a Arc<Host>,
+    flight: &'a Arc<Flight>,
+    settings: &'a Settings,
+    extras: Option<&'a Extras>,
+    so_far: &'a Mutex<Response>,
+    track: &'a Arc<Track>,
+    /// Where a redirect has led to, and its key.
+    elsewhere: Option<(Arc<Target>, Key)>,
+    method: Method,
+    headers: HeaderMap,
+    with_body: bool,
+    /// It is still the origin that was asked for.
+    at_home: bool,
+    jar: Option<Arc<Jar>>,
+    digest: Option<Session>,
+    challenged: u32,
+    /// The body of the try that runs may be read.
+    reading: Option<Arc<AtomicBool>>,
+    began: Instant,
+}
+
+impl<'a> Way<'a> {
+    fn new(
+        io: &'a Arc<Io>,
+        host: &'a Arc<Host>,
+        flight: &'a Arc<Flight>,
+        so_far: &'a Mutex<Response>,
+        track: &'a Arc<Track>,
+    ) -> Self {
+        let spec = &flight.spec;
+        let extras = spec.extras.as_deref();
+        let jar = match (extras.and_then(|extras| extras.jar.as_ref()), spec.settings.cookies) {
+            (Some(jar), _) => Some(Arc::clone(jar)),
+            (None, Cookies::None) => None,
+            (None, Cookies::Own) => flight.own_jar.clone(),
+            (None, Cookies::Engine) => Some(Arc::clone(&io.life.jar)),
+        };
+        let began = Instant::now();
+        so_far.lock().unwrap_or_else(PoisonError::into_inner).timings.queued = began - flight.began;
+        Self {
+            io,
+            host,
+            flight,
+            settings: &spec.settings,
+            extras,
+            so_far,
+            track,
+            elsewhere: None,
+            method: spec.method.clone(),
+            headers: extras.map(|extras| extras.headers.clone()).unwrap_or_default(),
+            with_body: extras.is_some_and(|extras| !matches!(extras.body, Payload::None)),
+            at_home: true,
+            jar,
+            digest: None,
+            challenged: 0,
+            reading: None,
+            began,
+        }
+    }
+
+    fn so_far(&self) -> MutexGuard<'_, Response> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn target(&self) -> Result<&Target, Failure> {
+        match &self.elsewhere {
+            Some((target, _)) => Ok(target),
+            None => self
+                .flight
+                .spec
+                .target
+                .as_ref()
+                .ok_or_else(|| Failure::new(Kind::Url, "There is no URL")),
+        }
+    }
+
+    async fn go(mut self) -> Result<(), Failure> {
+        loop {
+            let began = Instant::now();
+            let result = self.send().await;
+            if self.settings.verbose {
+                self.say(&result, began);
+            }
+            let answer = match result {
+                Ok(answer) => answer,
+                Err(failed) => {
+                    self.after_failure(failed?).await?;
+                    continue;
+                }
+            };
+            let (status, body) = self.note(answer)?;
+            if status == 401 && self.challenge()? {
+                drop(body);
+                self.rewind().await?;
+                continue;
+            }
+            if let Some(delay) = self.retry_after(status) {
+                drop(body);
+                self.again(delay).await?;
+                continue;
+            }
+            if redirect::is_redirect(status) && self.redirected(status).await? {
+                drop(body);
+                continue;
+            }
+            let asked = self.asks_for_compression();
+            return download::take(
+                self.io,
+                self.flight,
+                self.so_far,
+                self.track,
+                body,
+                asked,
+                &self.method,
+            )
+            .await;
+        }
+    }
+
+    /// One try. The outer error is what no other try mends.
+    async fn send(&mut self) -> Result<Answer, Result<CallError, Failure>> {
+        let upload = match self.extras {
+            Some(extras) if self.with_body => {
+                let reading = Arc::new(AtomicBool::new(true));
+                self.reading = Some(Arc::clone(&reading));
+                let body =
+                    upload::body(&extras.body, &extras.trailers, self.flight, self.track, reading);
+                body.await.map_err(Err)?
+            }
+            _ => upload::empty(),
+        };
+        let key = match &self.elsewhere {
+            Some((_, key)) => key.clone(),
+            None => self.host.key.clone(),
+        };
+        let mut request = Request::new(upload.body);
+        *request.uri_mut() = self.uri().map_err(Err)?;
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = self.fields(upload.length).map_err(Err)?;
+        *request.method_mut() = self.method.clone();
+        let limits = Limits { connect: self.settings.connect_timeout, queue: TURN };
+        let (io, flight) = (self.io, self.flight);
+        let interim = self.extras.and_then(|extras| extras.interim);
+        let called = io.life.egress.call(
+            Call { key, request, limits },
+            |(status, headers, _): Interim<'_>| {
+                let Some(interim) = interim else { return };
+                let response = Response {
+                    status: status.as_u16(),
+                    headers: headers.clone(),
+                    ..Response::default()
+                };
+                let (response, caller) = (Arc::new(response), Arc::clone(flight));
+                io.life.tell(flight.spec.settings.threaded_callback, move || {
+                    if interim.call(caller.request.as_ref(), &response) == Flow::Abort {
+                        caller.abort();
+                    }
+                });
+            },
+        );
+        called.await.map_err(Ok)
+    }
+
+    fn uri(&self) -> Result<Uri, Failure> {
+        let target = self.target()?;
+        Uri::try_from(target.as_str()).map_err(|why| Failure::new(Kind::Url, format!("URL: {why}")))
+    }
+
+    fn asks_for_compression(&self) -> bool {
+        self.settings.accept_compression
+            && self.settings.range.is_none()
+            && !self.headers.contains_key(ACCEPT_ENCODING)
+            && !self.headers.contains_key(RANGE)
+            && !self.removed(&ACCEPT_ENCODING)
+    }
+
+    /// The caller does not want this default.
+    fn removed(&self, name: &HeaderName) -> bool {
+        self.extras.is_some_and(|extras| extras.removed.contains(name))
+    }
+
+    /// The fields of a request: ours, then the caller's.
+    fn fields(&self, length: Option<u64>) -> Result<HeaderMap, Failure> {
+        let mut fields = HeaderMap::with_capacity(self.headers.len() + 6);
+        let mut default = |name: HeaderName, value: Option<HeaderValue>| {
+            if let Some(value) = value
+                && !self.headers.contains_key(&name)
+                && !self.removed(&name)
+            {
+                fields.insert(name, value);
+            }
+        };
+        default(USER_AGENT, self.settings.user_agent.clone());
+        default(ACCEPT, Some(ANYTHING));
+        default(ACCEPT_ENCODING, self.asks_for_compression().then_some(ENCODINGS));
+        default(RANGE, self.settings.range.clone());
+        if self.at_home || self.settings.unrestricted_auth {
+            default(AUTHORIZATION, self.authorization()?);
+        }
+        for (name, value) in &self.headers {
+            fields.append(name.clone(), value.clone());
+        }
+        if let Some(jar) = &self.jar
+            && let Some(cookies) = jar.field(self.target()?.as_str())
+        {
+            let both = match fields.get(COOKIE) {
+                Some(own) => {
+                    HeaderValue::from_bytes(&[own.as_bytes(), b"; ", cookies.as_bytes()].concat())
+                }
+                None => Ok(cookies),
+            };
+            if let Ok(both) = both {
+                fields.insert(COOKIE, both);
+            }
+        }
+        if self.with_body {
+            if let Some(length) = length {
+                fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            }
+            if self.settings.expect_continue {
+                fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
+            }
+            if let Some(extras) = self.extras.filter(|extras| !extras.trailers.is_empty()) {
+                let names: Vec<_> = extras.trailers.keys().map(HeaderName::as_str).collect();
+                if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
+                    fields.insert(TRAILER, names);
+                }
+            }
+        } else if matches!(self.method, Method::POST | Method::PUT | Method::PATCH) {
+            fields.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
+        Ok(fields)
+    }
+
+    fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
+        let auth = &self.settings.auth;
+        let field = match auth.mode {
+            AuthMode::None => return Ok(None),
+            AuthMode::Basic => {
+                format!("Basic {}", STANDARD.encode(format!("{}:{}", auth.user, auth.secret)))
+            }
+            AuthMode::Bearer => format!("Bearer {}", auth.secret),
+            AuthMode::Digest => {
+                let Some(session) = &self.digest else { return Ok(None) };
+                let path = self.target()?.path();
+                return Ok(session.answer(&auth.user, &auth.secret, self.method.as_str(), path));
+            }
+        };
+        let mut field = HeaderValue::try_from(field).map_err(|_bytes| {
+            Failure::new(Kind::Unsupported, "The secret is no value of a field")
+        })?;
+        field.set_sensitive(true);
+        Ok(Some(field))
+    }
+
+    /// Takes down what the answer's head says.
+    fn note(&mut self, answer: Answer) -> Result<(u16, egress::AnswerBody), Failure> {
+        let (head, body) = answer.response.into_parts();
+        if head.status.is_informational() {
+            return Err(Failure::new(Kind::Rubbish, "The origin switched protocols unasked"));
+        }
+        if let Some(jar) = &self.jar {
+            jar.take(self.target()?.as_str(), &head.headers);
+        }
+        let place = match &self.elsewhere {
+            Some((target, _)) => Place::Elsewhere(Arc::clone(target)),
+            None => Place::Asked(Arc::clone(&self.flight.spec)),
+        };
+        let timing = answer.timing;
+        let mut so_far = self.so_far();
+        so_far.status = head.status.as_u16();
+        so_far.version = match head.version {
+            Version::HTTP_2 => 20,
+            Version::HTTP_10 => 10,
+            _ => 11,
+        };
+        so_far.headers = head.headers;
+        so_far.url = place;
+        so_far.address = timing.address;
+        so_far.timings = Timings {
+            resolved: timing.resolved,
+            connected: timing.connected,
+            secured: timing.secured,
+            first_byte: timing.first_byte,
+            reused: timing.reused,
+            ..so_far.timings
+        };
+        Ok((so_far.status, body))
+    }
+
+    /// The origin wants Digest: true, when it gets it.
+    fn challenge(&mut self) -> Result<bool, Failure> {
+        let mine = self.settings.auth.mode == AuthMode::Digest
+            && (self.at_home || self.settings.unrestricted_auth)
+            && !self.headers.contains_key(AUTHORIZATION);
+        if !mine || self.challenged >= CHALLENGES {
+            return Ok(false);
+        }
+        let Some(challenge) = digest::challenge(&self.so_far().headers) else { return Ok(false) };
+        // A second one that is not stale says that the password is wrong.
+        if self.challenged > 0 && !challenge.stale {
+            return Ok(false);
+        }
+        self.challenged += 1;
+        self.digest = Some(Session::new(challenge));
+        self.forget_head();
+        Ok(true)
+    }
+
+    /// What is known of an answer counts no more; with `history` it is kept.
+    fn forget_head(&self) {
+        let mut so_far = self.so_far();
+        let timings = so_far.timings;
+        let mut history = std::mem::take(&mut so_far.history);
+        let past = std::mem::take(&mut *so_far);
+        if self.settings.history {
+            history.push(Arc::new(past));
+        }
+        so_far.history = history;
+        so_far.timings = Timings {
+            queued: timings.queued,
+            redirects: timings.redirects,
+            retries: timings.retries,
+            ..Timings::default()
+        };
+    }
+
+    fn tries(&self) -> u32 {
+        self.so_far().timings.retries
+    }
+
+    async fn after_failure(&mut self, error: CallError) -> Result<(), Failure> {
+        let sent = error.fate == Fate::Failed;
+        let mut failure = Failure::from(error);
+        if let Some(why) = self.track.failure() {
+            failure = Failure::new(Kind::Source, format!("The body cannot be read: {why}"));
+        }
+        match retry::after_failure(
+            &self.settings.retry,
+            self.tries(),
+            failure.kind,
+            sent,
+            &self.method,
+        ) {
+            Some(delay) => self.again(delay).await.map_err(|_gone| failure),
+            None => Err(failure),
+        }
+    }
+
+    fn retry_after(&self, status: u16) -> Option<Duration> {
+        let so_far = self.so_far();
+        let tries = so_far.timings.retries;
+        retry::after_answer(&self.settings.retry, tries, status, &so_far.headers, &self.method)
+    }
+
+    async fn again(&mut self, delay: Duration) -> Result<(), Failure> {
+        self.rewind().await?;
+        self.forget_head();
+        self.so_far().timings.retries += 1;
+        self.io.life.numbers.retries.fetch_add(1, Relaxed);
+        self.track.hold(true);
+        tokio::time::sleep(delay).await;
+        self.track.hold(false);
+        Ok(())
+    }
+
+    /// The body goes from its beginning.
+    async fn rewind(&mut self) -> Result<(), Failure> {
+        if let Some(reading) = self.reading.take() {
+            reading.store(false, Relaxed);
+        }
+        let begun = self.track.begun();
+        self.track.again();
+        if !self.with_body || !begun {
+            return Ok(());
+        }
+        let Some(Payload::Source(source)) = self.extras.map(|extras| &extras.body) else {
+            return Ok(());
+        };
+        let (source, caller) = (*source, Arc::clone(self.flight));
+        let threaded = self.settings.threaded_callback;
+        let can = self.io.life.ask(threaded, move || source.rewind(caller.request.as_ref())).await;
+        if can == Some(true) {
+            return Ok(());
+        }
+        Err(Failure {
+            code: 65,
+            ..Failure::new(Kind::Source, "necessary data rewind wasn't possible")
+        })
+    }
+
+    /// True: it goes on elsewhere.
+    async fn redirected(&mut self, status: u16) -> Result<bool, Failure> {
+        let from = self.target()?.clone();
+        let next = {
+            let mut so_far = self.so_far();
+            let Some(location) = so_far.headers.get(LOCATION) else { return Ok(false) };
+            let joined = from.join(location.as_bytes());
+            if let Ok(next) = &joined {
+                so_far.redirect = Some(next.as_str().into());
+            }
+            joined
+        };
+        let followed = self.so_far().timings.redirects;
+        let Some(onward) = redirect::onward(self.settings.follow, status, &self.method, followed)
+        else {
+            return Ok(false);
+        };
+        let next = next.map_err(|refused| Failure::new(Kind::Url, refused.message))?;
+        if let Some(most) = self.settings.max_redirects
+            && followed >= most
+        {
+            let what = format!("Maximum ({most}) redirects followed");
+            return Err(Failure::new(Kind::TooManyRedirects, what));
+        }
+        let mut key = self.settings.key(&next)?;
+        let home = self.flight.spec.target.as_ref();
+        self.at_home = home.is_some_and(|home| redirect::same_origin(home, &next));
+        let trusted = self.settings.unrestricted_auth;
+        if !self.at_home && !trusted {
+            key.certificate = None;
+        }
+        let other = !redirect::same_origin(&from, &next) && !trusted;
+        redirect::strip(&mut self.headers, onward, other);
+        if onward == Onward::Get {
+            if let Some(reading) = self.reading.take() {
+                reading.store(false, Relaxed);
+            }
+            if self.method != Method::HEAD {
+                self.method = Method::GET;
+            }
+            self.with_body = false;
+            self.track.again();
+        } else {
+            self.rewind().await?;
+        }
+        if other {
+            self.digest = None;
+            self.challenged = 0;
+        }
+        self.forget_head();
+        self.so_far().timings.redirects += 1;
+        self.io.life.numbers.redirects.fetch_add(1, Relaxed);
+        self.elsewhere = Some((Arc::new(next), key));
+        Ok(true)
+    }
+
+    #[expect(clippy::print_stderr, reason = "the option verbose promises it")]
+    fn say(&self, result: &Result<Answer, Result<CallError, Failure>>, began: Instant) {
+        let target = self.target().map_or("", Target::as_str);
+        let took = began.elapsed().as_micros();
+        match result {
+            Ok(answer) => {
+                let status = answer.response.status().as_u16();
+                eprintln!("hearth: {} {target}: {status} after {took} us", self.method);
+            }
+            Err(Ok(error)) => {
+                eprintln!("hearth: {} {target}: {error} after {took} us", self.method)
+            }
+            Err(Err(failure)) => eprintln!("hearth: {} {target}: {failure}", self.method),
+        }
+    }
+}

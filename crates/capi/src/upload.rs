@@ -1,0 +1,213 @@
+//! The body of a request on its way out, from memory, a file or the caller's source.
+//!
+//! Invariants
+//! - At most [`PIECE`] bytes of a file or a source are read ahead of what the connection takes.
+//! - A body whose length was said has that length, or the request fails.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use egress::CallBody;
+use futures_util::stream;
+use http::HeaderMap;
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use tokio::io::AsyncReadExt;
+
+use crate::calls::{Flow, Source};
+use crate::error::{Failure, Kind};
+use crate::flight::Flight;
+use crate::progress::Track;
+use crate::request::Payload;
+
+/// So much is read at once.
+const PIECE: usize = 32 << 10;
+
+/// A body and its length, `None`: nobody knows.
+pub(crate) struct Upload {
+    pub(crate) body: CallBody,
+    pub(crate) length: Option<u64>,
+}
+
+/// No body.
+pub(crate) fn empty() -> Upload {
+    Upload { body: Empty::new().map_err(|never| match never {}).boxed_unsync(), length: Some(0) }
+}
+
+enum From {
+    File(tokio::fs::File),
+    Source(Source),
+}
+
+struct Sending {
+    from: From,
+    flight: Arc<Flight>,
+    track: Arc<Track>,
+    /// What is still to come, where a length was said.
+    left: Option<u64>,
+    trailers: Option<HeaderMap>,
+    over: bool,
+    paused: bool,
+    /// Another try has the body once this is false.
+    reading: Arc<AtomicBool>,
+}
+
+/// The body of a request, from its beginning.
+pub(crate) async fn body(
+    payload: &Payload,
+    trailers: &HeaderMap,
+    flight: &Arc<Flight>,
+    track: &Arc<Track>,
+    reading: Arc<AtomicBool>,
+) -> Result<Upload, Failure> {
+    let source = |why: &dyn std::fmt::Display| {
+        Failure::new(Kind::Source, format!("The body cannot be read: {why}"))
+    };
+    let (from, length) = match payload {
+        Payload::None => return Ok(empty()),
+        Payload::Bytes(bytes) if trailers.is_empty() => {
+            let length = bytes.len() as u64;
+            let track = Arc::clone(track);
+            track.to_send(Some(length));
+            let body = Full::new(bytes.clone()).map_frame(move |frame| {
+                track.sent(frame.data_ref().map_or(0, Bytes::len));
+                frame
+            });
+            let body = body.map_err(|never| match never {}).boxed_unsync();
+            return Ok(Upload { body, length: Some(length) });
+        }
+        Payload::Bytes(bytes) => {
+            // Trailers follow a body in chunks alone.
+            let frames = [Ok(Frame::data(bytes.clone())), Ok(Frame::trailers(trailers.clone()))];
+            let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
+            return Ok(Upload { body, length: None });
+        }
+        Payload::File(path) => {
+            let (file, length) = open(path.clone()).await.map_err(|error| source(&error))?;
+            (From::File(file), Some(length))
+        }
+        Payload::Source(of_caller) => (From::Source(*of_caller), of_caller.length),
+    };
+    let trailers = (!trailers.is_empty()).then(|| trailers.clone());
+    track.to_send(length);
+    let sending = Sending {
+        from,
+        flight: Arc::clone(flight),
+        track: Arc::clone(track),
+        left: length,
+        over: length == Some(0),
+        paused: false,
+        reading,
+        trailers: trailers.clone(),
+    };
+    let body = StreamBody::new(stream::unfold(sending, next)).boxed_unsync();
+    Ok(Upload { body, length: length.filter(|_| trailers.is_none()) })
+}
+
+async fn open(path: PathBuf) -> io::Result<(tokio::fs::File, u64)> {
+    let file = tokio::fs::File::open(path).await?;
+    let facts = file.metadata().await?;
+    if !facts.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    Ok((file, facts.len()))
+}
+
+async fn next(mut sending: Sending) -> Option<(io::Result<Frame<Bytes>>, Sending)> {
+    if sending.over {
+        let trailers = sending.trailers.take()?;
+        return Some((Ok(Frame::trailers(trailers)), sending));
+    }
+    let piece = piece(&mut sending).await;
+    let piece = piece.and_then(|piece| {
+        let Some(left) = sending.left else { return Ok(piece) };
+        match left.checked_sub(piece.len() as u64) {
+            Some(0) => sending.over = true,
+            Some(_) if sending.over => return Err(io::Error::other("it is shorter than was said")),
+            Some(_) => {}
+            None => return Err(io::Error::other("it is longer than was said")),
+        }
+        sending.left = Some(left - piece.len() as u64);
+        Ok(piece)
+    });
+    match piece {
+        Ok(piece) if piece.is_empty() => {
+            let trailers = sending.trailers.take()?;
+            Some((Ok(Frame::trailers(trailers)), sending))
+        }
+        Ok(piece) => {
+            sending.track.sent(piece.len());
+            if let Some(life) = &sending.flight.life {
+                life.numbers.sent.fetch_add(piece.len() as u64, Relaxed);
+            }
+            Some((Ok(Frame::data(piece)), sending))
+        }
+        Err(error) => {
+            if sending.reading.load(Relaxed) {
+                sending.track.fail(&error);
+            }
+            sending.over = true;
+            sending.trailers = None;
+            Some((Err(error), sending))
+        }
+    }
+}
+
+/// The next piece; an empty one, or the last: `over` is set.
+async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
+    match &mut sending.from {
+        From::File(file) => {
+            let mut piece = Vec::with_capacity(PIECE);
+            let room = sending.left.unwrap_or(u64::MAX).min(PIECE as u64);
+            (&mut *file).take(room).read_to_end(&mut piece).await?;
+            sending.over = piece.is_empty();
+            Ok(piece.into())
+        }
+        From::Source(source) => {
+            let source = *source;
+            loop {
+                let flight = Arc::clone(&sending.flight);
+                if std::mem::take(&mut sending.paused)
+                    && let Some(pauses) = &flight.pauses
+                {
+                    pauses.up.wait().await;
+                }
+                if !sending.reading.load(Relaxed) {
+                    return Err(io::Error::other("another try reads it"));
+                }
+                sending.track.begin();
+                let life =
+                    flight.life.clone().ok_or_else(|| io::Error::other("there is no engine"))?;
+                let threaded = flight.spec.settings.threaded_callback;
+                let caller = Arc::clone(&flight);
+                let asked = life.ask(threaded, move || {
+                    let mut buffer = vec![0; PIECE];
+                    let (flow, written) = source.call(caller.request.as_ref(), &mut buffer);
+                    buffer.truncate(written);
+                    (flow, Bytes::from(buffer))
+                });
+                let (flow, piece) =
+                    asked.await.ok_or_else(|| io::Error::other("the engine ends"))?;
+                match flow {
+                    Flow::Abort => {
+                        flight.abort();
+                        return Err(io::Error::other("the source broke off"));
+                    }
+                    Flow::End => {
+                        sending.over = true;
+                        return Ok(piece);
+                    }
+                    Flow::Continue | Flow::Pause => {
+                        sending.paused = piece.is_empty() || flow == Flow::Pause;
+                        if !piece.is_empty() {
+                            return Ok(piece);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+/* libhearth: HTTP calls over connections that are kept. The C face of Hearth's egress engine.
+ *
+ * Three words say whose a pointer is:
+ *   own      the caller has it until it calls the matching _free;
+ *   borrow   it is lent: until the call returns (arguments), or until the callback returns (what a callback is handed);
+ *   give     the callee has it from here on.
+ * A const pointer means that the call does not change what it points to. _free(NULL) does nothing.
+ *
+ * Every function may be called from any thread, and from inside every callback, but where it says otherwise. No function blocks but
+ * hearth_request_wait, hearth_request_perform, hearth_engine_stop and hearth_engine_free. Nothing unwinds across this boundary: a
+ * fault of the library's own becomes HEARTH_PANIC. A callback must not unwind either (no exception, no longjmp).
+ *
+ * After fork() the child's handles work with an engine of the child's own, begun at its first call; the parent's is untouched.
+ * Requests that were under way at the fork are the parent's: in the child they never complete.
+ *
+ * Texts come as data and size; HEARTH_TEXT as size: they end with NUL. What comes out is a hearth_bytes, without NUL at its end.
+ *
+ * This file is compared with the library's exports by a test (crates/capi/tests). Names that begin with hearth_mail_ are kept for SMTP. */
+#ifndef HEARTH_H
+#define HEARTH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HEARTH_VERSION_MAJOR 0
+#define HEARTH_VERSION_MINOR 1
+#define HEARTH_VERSION_PATCH 0
+#define HEARTH_VERSION "0.1.0"
+
+/* As a size: the text ends with NUL. */
+#define HEARTH_TEXT ((size_t)-1)
+/* As a length of a body: not known, it is sent in chunks. */
+#define HEARTH_UNKNOWN ((uint64_t)-1)
+
+/* The version that was linked: "0.1.0". Static. */
+const char *hearth_version(void);
+/* The same as a number: major * 1000000 + minor * 1000 + patch. */
+uint32_t hearth_version_number(void);
+
+/* Bytes that are lent. data is NULL where there is nothing, which an empty text is not. */
+typedef struct hearth_bytes {
+    const char *data;
+    size_t size;
+} hearth_bytes;
+
+/* What a call of this library has come to. Plain int in the functions' results, so that a later library may know more. */
+typedef int hearth_status;
+enum {
+    HEARTH_OK = 0,
+    HEARTH_INVALID = 1, /* an argument: NULL, an unknown key, a value out of range, a text that is none */
+    HEARTH_STATE = 2,   /* not now: the request is under way, the engine is stopped, the callback may not wait for itself */
+    HEARTH_SYSTEM = 3,  /* the system refused: no thread, no descriptor, a file that cannot be read */
+    HEARTH_LATE = 4,    /* the time to wait is over */
+    HEARTH_UNSUPPORTED = 5, /* known, but not built */
+    HEARTH_PANIC = 6    /* a fault of the library's own; the handle should be freed */
+};
+
+/* Why the last call on this thread did not return HEARTH_OK, as a sentence. Lent until the next call on this thread. */
+const char *hearth_last_error(void);
+
+/* Why a request has no answer. */
+typedef int hearth_error;
+enum {
+    HEARTH_ERROR_NONE = 0,
+    HEARTH_ERROR_ABORTED = 1,         /* hearth_request_abort, or a callback said HEARTH_ABORT */
+    HEARTH_ERROR_STOPPED = 2,         /* the engine was stopped before it ended */
+    HEARTH_ERROR_TIMEOUT = 3,         /* the whole took too long */
+    HEARTH_ERROR_CONNECT_TIMEOUT = 4, /* there was no connection in time */
+    HEARTH_ERROR_IDLE_TIMEOUT = 5,    /* nothing came or went for too long */
+    HEARTH_ERROR_URL = 6,             /* it is no URL that may be called */
+    HEARTH_ERROR_PROTOCOL = 7,        /* its scheme is not among the safe ones */
+    HEARTH_ERROR_RESOLVE = 8,
+    HEARTH_ERROR_CONNECT = 9,
+    HEARTH_ERROR_DENIED = 10, /* the address may not be called (deny, private_addresses) */
+    HEARTH_ERROR_PROXY = 11,
+    HEARTH_ERROR_TLS = 12,
+    HEARTH_ERROR_CERTIFICATE = 13, /* the peer's is not to be trusted, or ours cannot be used */
+    HEARTH_ERROR_RESET = 14,       /* the connection broke */
+    HEARTH_ERROR_EMPTY = 15,       /* it was closed without an answer */
+    HEARTH_ERROR_RUBBISH = 16,     /* what came is no HTTP */
+    HEARTH_ERROR_STREAM = 17,      /* the HTTP/2 stream was reset */
+    HEARTH_ERROR_TOO_MANY_REDIRECTS = 18,
+    HEARTH_ERROR_TOO_LARGE = 19, /* the body is longer than max_response_size */
+    HEARTH_ERROR_DECODING = 20,  /* Content-Encoding says one thing, the body another */
+    HEARTH_ERROR_SOURCE = 21,    /* the request's own body could not be read, or is needed once more and gone */
+    HEARTH_ERROR_SYSTEM = 22,    /* out of descriptors */
+    HEARTH_ERROR_UNSUPPORTED = 23,
+    HEARTH_ERROR_INTERNAL = 24 /* a fault of the library's own */
+};
+
+/* What a callback wants. */
+typedef int hearth_flow;
+enum {
+    HEARTH_CONTINUE = 0,
+    HEARTH_PAUSE = 1, /* nothing more until hearth_request_resume; what was handed over counts as taken */
+    HEARTH_ABORT = 2, /* end the request with HEARTH_ERROR_ABORTED */
+    HEARTH_END = 3    /* of a source: the body is complete */
+};
+
+typedef struct hearth_engine hearth_engine;
+typedef struct hearth_request hearth_request;
+typedef struct hearth_response hearth_response;
+typedef struct hearth_jar hearth_jar;
+
+/* Options, each with its key in texts. Times are milliseconds, sizes bytes; 0 as a time: without limit. Those marked "engine" belong to an
+ * engine and count from its start; the others are an engine's defaults and a request's own. */
+typedef int hearth_option;
+enum {
+    /* numbers */
+    HEARTH_ACCEPT_COMPRESSION = 1,       /* accept_compression (1): gzip, deflate, br, zstd asked for and undone */
+    HEARTH_CONNECT_TIMEOUT = 2,          /* connect_timeout (30000): look-up, connection, proxy and TLS */
+    HEARTH_COOKIES = 3,                  /* cookies (0): 1 a jar of the request's own, 2 the engine's */
+    HEARTH_FOLLOW_LOCATION = 4,          /* follow_location (0): 0 no; 1 as written: every method and body again, but 303 with GET; 2 as
+                                          * browsers do: POST becomes GET at 301 and 302, too; 3 as 2, and the first answer's only */
+    HEARTH_INSECURE = 5,                 /* insecure (0): no certificate is verified */
+    HEARTH_MAX_REDIRECTS = 6,            /* maxredirs (5); -1: without limit */
+    HEARTH_RCPT_ALLOW_FAILS = 7,         /* rcpt_allow_fails (0): for mail */
+    HEARTH_TIMEOUT = 8,                  /* timeout (30000): from start to the end, all tries together */
+    HEARTH_VERBOSE = 9,                  /* verbose (0): each try and its end in a line on stderr */
+    HEARTH_IDLE_TIMEOUT = 10,            /* idle_timeout (0): between two pieces, either way */
+    HEARTH_MAX_RESPONSE_SIZE = 11,       /* max_response_size (2000000): of the collected body, decompressed; 0: without limit */
+    HEARTH_MAX_RETRIES = 12,             /* max_retries (0) after no connection, a broken one, 429, 502, 503 or 504 */
+    HEARTH_RETRY_DELAY = 13,             /* retry_delay (100): before the first; doubled each time */
+    HEARTH_RETRY_MAX_DELAY = 14,         /* retry_max_delay (30000); a longer Retry-After ends the trying */
+    HEARTH_RETRY_JITTER = 15,            /* retry_jitter (1): between half and all of the delay, by chance */
+    HEARTH_RETRY_AFTER = 16,             /* retry_after (1): the origin's Retry-After counts */
+    HEARTH_RETRY_ANY_METHOD = 17,        /* retry_any_method (0): not only idempotent ones, once something was sent */
+    HEARTH_HTTP_VERSION = 18,            /* http_version (0): 0 negotiated, 11, 20 without asking */
+    HEARTH_IP_FAMILY = 19,               /* ip_family (0): 4, 6 */
+    HEARTH_TLS_MIN = 20,                 /* tls_min (12): 12, 13 */
+    HEARTH_TLS_MAX = 21,                 /* tls_max (13) */
+    HEARTH_PRIVATE_ADDRESSES = 22,       /* private_addresses (1): 0 refuses loopback, private, link-local and the like, after look-up */
+    HEARTH_HISTORY = 23,                 /* history (0): the answers on the way are kept */
+    HEARTH_EXPECT_CONTINUE = 24,         /* expect_continue (0): a body waits for 100, or a second */
+    HEARTH_UNRESTRICTED_AUTH = 25,       /* unrestricted_auth (0): credentials also to other origins */
+    HEARTH_THREADED_CALLBACK = 26,       /* threaded_callback (1): 0 callbacks on the I/O thread, where they must not block */
+    HEARTH_CONNECTIONS_PER_HOST = 64,    /* connections_per_host (20), HTTP/1.1; engine */
+    HEARTH_H2_CONNECTIONS_PER_HOST = 65, /* h2_connections_per_host (6); engine */
+    HEARTH_CONNECTIONS = 66,             /* connections (1024) of all hosts; engine */
+    HEARTH_IDLE_CONNECTION_TIME = 67,    /* idle_connection_time (60000); engine */
+    HEARTH_DNS_TIME = 68,                /* dns_time (30000): so long a name's addresses are believed; engine */
+    HEARTH_REQUESTS_PER_HOST = 69,       /* requests_per_host (256) under way at once; more wait. Over HTTP/1.1 without TLS there are
+                                          * never more than connections; engine */
+    /* texts */
+    HEARTH_PROXY = 128,          /* proxy: http://, https://, socks4://, socks4a://, socks5://, socks5h://, with user:password@ */
+    HEARTH_SAFE_PROTOCOLS = 129, /* safe_protocols ("http,https"), redirects included */
+    HEARTH_UNIX_SOCKET = 130,    /* unix_socket: path to connect to, whatever the URL's host */
+    HEARTH_RESOLVE = 131,        /* resolve: "host:port:address", joined by ';' */
+    HEARTH_INTERFACE = 132,      /* interface: local address */
+    HEARTH_DENY = 133,           /* deny: networks never to be called, joined by ' ' (10.0.0.0/8); engine, beyond link-local ones */
+    HEARTH_USER_AGENT = 134,     /* user_agent ("hearth/0.1.0") */
+    HEARTH_RANGE = 135,          /* range: "0-499", "500-", "-500" */
+    HEARTH_PINNED_KEY = 136,     /* pinned_key: "sha256//BASE64;sha256//…" */
+    /* authentication */
+    HEARTH_AUTH_MODE = 160, /* mode: none, basic, digest, bearer */
+    HEARTH_AUTH_USER = 161, /* user */
+    HEARTH_AUTH_SECRET = 162, /* secret: password or token */
+    /* certificates; PEM or DER */
+    HEARTH_SSLCERT = 176,     /* sslcert: file of our certificate with its chain */
+    HEARTH_SSLCERTTYPE = 177, /* sslcerttype: PEM, DER */
+    HEARTH_SSLKEY = 178,      /* sslkey: file of its key; unset: sslcert's */
+    HEARTH_SSLKEYTYPE = 179,  /* sslkeytype: PEM, DER */
+    HEARTH_KEYPASSWD = 180,   /* keypasswd: HEARTH_UNSUPPORTED unless empty */
+    HEARTH_SSLENGINE = 181,   /* engine: HEARTH_UNSUPPORTED unless empty */
+    HEARTH_CAINFO = 182,      /* cainfo: file of the authorities that are believed */
+    HEARTH_CAPATH = 183,      /* capath: folder of such files */
+    HEARTH_CAPEM = 184,       /* capem: the authorities themselves */
+    HEARTH_PROXY_SSLCERT = 185, /* proxy_…: the same towards a proxy over TLS */
+    HEARTH_PROXY_SSLCERTTYPE = 186,
+    HEARTH_PROXY_SSLKEY = 187,
+    HEARTH_PROXY_SSLKEYTYPE = 188,
+    HEARTH_PROXY_KEYPASSWD = 189,
+    HEARTH_PROXY_CAINFO = 190,
+    HEARTH_PROXY_CAPATH = 191
+};
+
+/* ---- engine: connections, one I/O thread, and one callback thread once a request wants it ---- */
+
+/* A new engine, the caller's own. Nothing is opened and no thread runs before its first request or hearth_engine_start. */
+hearth_status hearth_engine_new(hearth_engine **engine);
+/* Begins, where it has not. After a stop: anew. */
+hearth_status hearth_engine_start(hearth_engine *engine);
+/* Takes no new requests, waits so long for those under way, then aborts the rest (HEARTH_ERROR_STOPPED), each with its one completion,
+ * and ends the threads. forced (may be NULL): 1 if something had to be aborted. Returns as soon as nothing is left. From a callback:
+ * HEARTH_STATE. */
+hearth_status hearth_engine_stop(hearth_engine *engine, uint64_t timeout_ms, int *forced);
+/* Stops (0 ms) and frees. Requests may outlive their engine; they cannot be started any more. From a callback: the engine ends by itself. */
+void hearth_engine_free(hearth_engine *engine);
+
+/* Options as "key=value,key=value", spaces around them ignored. A value with a comma or spaces stands in quotes: "a \"b\", c", \" and \\
+ * within. Booleans are 0 or 1. One wrong key or value: HEARTH_INVALID, hearth_last_error names it, and nothing was changed. */
+hearth_status hearth_engine_set_options(hearth_engine *engine, const char *text, size_t size);
+/* The same with the keys mode, user, secret. */
+hearth_status hearth_engine_set_authentication(hearth_engine *engine, const char *text, size_t size);
+/* The same with the keys of certificates. */
+hearth_status hearth_engine_set_certificates(hearth_engine *engine, const char *text, size_t size);
+/* One option that is a number. */
+hearth_status hearth_engine_set_number(hearth_engine *engine, hearth_option option, int64_t value);
+/* One option that is a text. */
+hearth_status hearth_engine_set_text(hearth_engine *engine, hearth_option option, const char *text, size_t size);
+/* The jar of cookies=2, the caller's own: one more handle of it. */
+hearth_status hearth_engine_jar(hearth_engine *engine, hearth_jar **jar);
+
+/* Numbers of one engine. They only grow, but for those marked "now". */
+typedef struct hearth_statistics {
+    size_t size;       /* sizeof(hearth_statistics): set by the caller */
+    uint64_t started;  /* requests */
+    uint64_t answered; /* with a final status */
+    uint64_t failed;   /* without, aborted ones included */
+    uint64_t aborted;
+    uint64_t active;      /* now: started and not completed */
+    uint64_t peak;        /* the most of them */
+    uint64_t queued;      /* now: waiting for their turn at their host */
+    uint64_t connections; /* now: open */
+    uint64_t connects;
+    uint64_t reused; /* tries over a connection that had been there */
+    uint64_t handshakes;
+    uint64_t handshakes_saved;
+    uint64_t retries;
+    uint64_t redirects;
+    uint64_t bytes_sent;     /* of bodies */
+    uint64_t bytes_received; /* of bodies, as they came */
+    uint64_t panics;         /* faults of the library's own; 0 unless there is a bug to report */
+} hearth_statistics;
+
+/* Fills what both sides know of. */
+hearth_status hearth_engine_statistics(const hearth_engine *engine, hearth_statistics *statistics);
+
+/* ---- request ---- */
+
+/* It has ended, one way or the other. Called exactly once for each hearth_request_start that returned HEARTH_OK; after it no callback of
+ * that start comes. The request may be started anew or freed in here. request, response: borrow (hearth_response_keep). */
+typedef void (*hearth_on_done)(void *user, hearth_request *request, const hearth_response *response);
+/* The final answer's head is there; of redirects that are followed there is none. */
+typedef hearth_flow (*hearth_on_head)(void *user, hearth_request *request, const hearth_response *response);
+/* An interim answer (100, 103, …). */
+typedef hearth_flow (*hearth_on_interim)(void *user, hearth_request *request, const hearth_response *response);
+/* A piece of the final answer's body, decompressed. With this set nothing is collected and max_response_size does not count. */
+typedef hearth_flow (*hearth_on_body)(void *user, hearth_request *request, const char *data, size_t size);
+/* Writes up to room bytes of the request's body to buffer, says how many in written. HEARTH_END: that was the last (written may be 0).
+ * HEARTH_PAUSE, or HEARTH_CONTINUE with 0: nothing now, asked again after hearth_request_resume. */
+typedef hearth_flow (*hearth_source)(void *user, hearth_request *request, char *buffer, size_t room, size_t *written);
+/* The body is needed from its beginning: another try, a redirect, Digest. Non-zero: it cannot be had again. */
+typedef int (*hearth_rewind)(void *user, hearth_request *request);
+/* So much is done. Totals are HEARTH_UNKNOWN where nobody has said. At most each 50 ms, and at the end of either way. */
+typedef hearth_flow (*hearth_on_progress)(void *user, hearth_request *request, uint64_t sent, uint64_t to_send, uint64_t received,
+    uint64_t to_receive);
+/* The memory that was given is not needed any more. */
+typedef void (*hearth_release)(void *user, const char *data, size_t size);
+
+/* A new request with the engine's defaults of this moment, the caller's own. */
+hearth_status hearth_request_new(hearth_engine *engine, hearth_request **request);
+/* Gives up the handle. A request under way goes on to its completion. */
+void hearth_request_free(hearth_request *request);
+/* Back to the engine's defaults of this moment: no method, URL, fields, body and callbacks. Its cookies stay. */
+hearth_status hearth_request_reset(hearth_request *request);
+
+/* All of these: HEARTH_STATE while the request is under way. */
+
+/* Method (any token; CONNECT is HEARTH_UNSUPPORTED) and URL, absolute. A URL is judged strictly and now: no control characters, no
+ * spaces, no user information, a host that is one (IDNA). */
+hearth_status hearth_request_set_target(hearth_request *request, const char *method, size_t method_size, const char *url, size_t url_size);
+/* Adds name=value to the URL's query, percent-encoded, with ? or & as needed. After set_target. */
+hearth_status hearth_request_add_query(hearth_request *request, const char *name, size_t name_size, const char *value, size_t value_size);
+/* Adds a field; the same name may come again. CR, LF, NUL or no token as name: HEARTH_INVALID. Framing (Content-Length,
+ * Transfer-Encoding, Connection, Upgrade, …) is the library's own: HEARTH_INVALID, too. */
+hearth_status hearth_request_add_header(hearth_request *request, const char *name, size_t name_size, const char *value, size_t value_size);
+/* Removes all fields of that name, those that are set by default included (User-Agent, Accept, Accept-Encoding). */
+hearth_status hearth_request_remove_header(hearth_request *request, const char *name, size_t name_size);
+/* Trailers, sent after a body of unknown length. */
+hearth_status hearth_request_add_trailer(hearth_request *request, const char *name, size_t name_size, const char *value, size_t value_size);
+
+hearth_status hearth_request_set_options(hearth_request *request, const char *text, size_t size);
+hearth_status hearth_request_set_authentication(hearth_request *request, const char *text, size_t size);
+hearth_status hearth_request_set_certificates(hearth_request *request, const char *text, size_t size);
+hearth_status hearth_request_set_number(hearth_request *request, hearth_option option, int64_t value);
+hearth_status hearth_request_set_text(hearth_request *request, hearth_option option, const char *text, size_t size);
+/* Cookies from and to this jar, instead of what the option says; NULL: as the option says. One more handle of it is taken. */
+hearth_status hearth_request_set_jar(hearth_request *request, hearth_jar *jar);
+
+/* The body; each replaces the one before. Copied. */
+hearth_status hearth_request_set_body(hearth_request *request, const char *data, size_t size);
+/* Given: used as it is, released once (release may be NULL: it is static), on any thread. */
+hearth_status hearth_request_give_body(hearth_request *request, const char *data, size_t size, hearth_release release, void *user);
+/* A file, read while it is sent. Looked for now; its size is taken at the start. */
+hearth_status hearth_request_set_body_file(hearth_request *request, const char *path, size_t size);
+/* Whatever source says. length may be HEARTH_UNKNOWN. rewind may be NULL: the body can be had once. */
+hearth_status hearth_request_set_body_source(hearth_request *request, uint64_t length, hearth_source source, hearth_rewind rewind, void *user);
+
+/* NULL takes a callback away. */
+hearth_status hearth_request_on_head(hearth_request *request, hearth_on_head callback, void *user);
+hearth_status hearth_request_on_interim(hearth_request *request, hearth_on_interim callback, void *user);
+hearth_status hearth_request_on_body(hearth_request *request, hearth_on_body callback, void *user);
+hearth_status hearth_request_on_progress(hearth_request *request, hearth_on_progress callback, void *user);
+
+/* Starts it; callback may be NULL. Any other result than HEARTH_OK: nothing was started and nothing completes. A URL or file that turns
+ * out wrong later is told by the completion. */
+hearth_status hearth_request_start(hearth_request *request, hearth_on_done callback, void *user);
+/* Ends it as soon as may be with HEARTH_ERROR_ABORTED; the completion comes as always. Too late, or not under way: nothing happens. */
+hearth_status hearth_request_abort(hearth_request *request);
+/* After HEARTH_PAUSE, of both ways. Not paused: the next pause is none. */
+hearth_status hearth_request_resume(hearth_request *request);
+/* Waits until it is not under way: its callback has returned. HEARTH_LATE after timeout_ms; (uint64_t)-1: for ever. On the thread of
+ * callbacks HEARTH_STATE. */
+hearth_status hearth_request_wait(hearth_request *request, uint64_t timeout_ms);
+/* Starts, waits, hands out the answer: the caller's own, also where it is an error. */
+hearth_status hearth_request_perform(hearth_request *request, hearth_response **response);
+/* 1: started and not completed. */
+int hearth_request_running(const hearth_request *request);
+/* The URL as it will be called, query included. Lent until the request is changed, started or freed. */
+hearth_bytes hearth_request_url(const hearth_request *request);
+
+/* GET of a URL with the engine's defaults, in one call and without a handle: request is NULL in callback. */
+hearth_status hearth_engine_get(hearth_engine *engine, const char *url, size_t size, hearth_on_done callback, void *user);
+
+/* ---- response: lent to callbacks; kept, it is the caller's own. What it hands out lives as long as it does ---- */
+
+/* One more handle, the caller's own. Cheap. The body is complete only in hearth_on_done. */
+hearth_response *hearth_response_keep(const hearth_response *response);
+void hearth_response_free(hearth_response *response);
+
+/* 100 to 599; 0: there is none. With an error after the head it is the head's. */
+int hearth_response_status(const hearth_response *response);
+hearth_error hearth_response_error(const hearth_response *response);
+/* The number of the libcurl error that fits best (curl/curl.h); 0: none does, or no error. */
+int hearth_response_error_code(const hearth_response *response);
+/* In words; empty: no error. */
+hearth_bytes hearth_response_error_message(const hearth_response *response);
+/* 10, 11, 20; 0: there is none. */
+int hearth_response_version(const hearth_response *response);
+hearth_bytes hearth_response_body(const hearth_response *response);
+/* The URL that answered in the end. */
+hearth_bytes hearth_response_url(const hearth_response *response);
+/* Where the answer points to, absolute, when it is a redirect that was not followed. */
+hearth_bytes hearth_response_redirect_url(const hearth_response *response);
+/* "127.0.0.1:443" */
+hearth_bytes hearth_response_address(const hearth_response *response);
+
+/* Fields of the final answer alone, in their order (values of one name stand together), doubles kept. Names in lower
+ * case. */
+size_t hearth_response_header_count(const hearth_response *response);
+/* 1: there is one at this index. */
+int hearth_response_header_at(const hearth_response *response, size_t index, hearth_bytes *name, hearth_bytes *value);
+/* The first of that name, whatever its case. */
+hearth_bytes hearth_response_header(const hearth_response *response, const char *name, size_t size);
+size_t hearth_response_trailer_count(const hearth_response *response);
+int hearth_response_trailer_at(const hearth_response *response, size_t index, hearth_bytes *name, hearth_bytes *value);
+/* With the option history: what came before, oldest first. Lent. */
+size_t hearth_response_history_count(const hearth_response *response);
+const hearth_response *hearth_response_history_at(const hearth_response *response, size_t index);
+
+/* Microseconds. Of the last try, but for queued and total; 0: it was there, or did not happen. */
+typedef struct hearth_timings {
+    size_t size;         /* sizeof(hearth_timings): set by the caller */
+    uint64_t queued;     /* from start until its turn came */
+    uint64_t resolved;   /* from its turn on: the name */
+    uint64_t connected;  /* the connection */
+    uint64_t secured;    /* TLS */
+    uint64_t first_byte; /* the head of the answer */
+    uint64_t total;      /* from start to the end */
+    uint32_t redirects;
+    uint32_t retries;
+    int reused; /* 1: over a connection that had been there */
+} hearth_timings;
+
+hearth_status hearth_response_timings(const hearth_response *response, hearth_timings *timings);
+
+/* ---- jar: cookies (RFC 6265), shared by whoever is given it ---- */
+
+hearth_status hearth_jar_new(hearth_jar **jar);
+void hearth_jar_free(hearth_jar *jar);
+/* As if this URL had answered with Set-Cookie: text. */
+hearth_status hearth_jar_add(hearth_jar *jar, const char *url, size_t url_size, const char *text, size_t size);
+/* What would be sent to this URL, as Cookie has it; the caller's own until hearth_text_free. */
+hearth_status hearth_jar_cookies(const hearth_jar *jar, const char *url, size_t url_size, char **text);
+/* All cookies, or those that outlive the session, as JSON; load adds them. text: the caller's own until hearth_text_free. */
+hearth_status hearth_jar_save(const hearth_jar *jar, int session_too, char **text);
+hearth_status hearth_jar_load(hearth_jar *jar, const char *text, size_t size);
+hearth_status hearth_jar_clear(hearth_jar *jar);
+void hearth_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
