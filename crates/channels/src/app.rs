@@ -80,6 +80,8 @@ pub struct Limits {
     pub connections: Option<usize>,
     /// Channels one socket may be subscribed to.
     pub subscriptions: usize,
+    /// Public ones among them. Whoever finds the page may subscribe to those, under any name, and each costs memory.
+    pub public_subscriptions: usize,
     /// Characters of a channel's name.
     pub channel_name: usize,
     /// Characters of an event's name.
@@ -121,6 +123,7 @@ impl Default for Limits {
         Self {
             connections: None,
             subscriptions: 1000,
+            public_subscriptions: 100,
             channel_name: 164,
             event_name: 200,
             data: 10 * 1024,

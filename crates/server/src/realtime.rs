@@ -54,8 +54,12 @@ pub(crate) use publisher::{Publisher, VARIABLE};
 pub(crate) use report::{Status, describe_metrics, set_metrics};
 use webhooks::{OfApps, Webhooks};
 
-/// Descriptors that sockets leave to everything else.
+/// Descriptors that sockets leave to everything else, where there are enough; else a quarter.
 const OTHER_DESCRIPTORS: u64 = 256;
+/// With fewer, nothing of use could be served.
+const FEWEST_DESCRIPTORS: u64 = 128;
+/// With fewer, somebody has forgotten to raise the limit.
+const FEW_DESCRIPTORS: u64 = 10_000;
 
 /// Channels at work.
 #[derive(Debug)]
@@ -127,7 +131,7 @@ impl Realtime {
             event_loops: event_loops(settings, alone),
             listen: own.listen,
             handover: own.handover,
-            sockets: sockets(),
+            sockets: room()?,
             deflate: deflate(settings),
             ..hub::Options::default()
         };
@@ -247,10 +251,31 @@ fn event_loops(settings: &Settings, alone: bool) -> NonZeroUsize {
     })
 }
 
-/// How many sockets the process has descriptors for.
-fn sockets() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit.saturating_sub(OTHER_DESCRIPTORS).max(1)).unwrap_or(usize::MAX)
+/// How many sockets a process has descriptors for that may have so many; none: too few to serve anybody.
+fn sockets(descriptors: u64) -> Option<u64> {
+    (descriptors >= FEWEST_DESCRIPTORS)
+        .then(|| descriptors - (descriptors / 4).min(OTHER_DESCRIPTORS))
+}
+
+/// How many sockets this process has descriptors for.
+fn room() -> Result<usize, Failure> {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let Some(sockets) = sockets(descriptors) else {
+        return Err(Failure::misused(
+            format!(
+                "the limit of open files is {descriptors}: too low for realtime, where each client is one"
+            ),
+            "raise it (`ulimit -n`, `LimitNOFILE=` in systemd), or set `realtime.enabled` to `off`",
+        ));
+    };
+    if descriptors < FEW_DESCRIPTORS {
+        tracing::warn!(
+            descriptors,
+            clients = sockets,
+            "the limit of open files is low: further clients are refused with 4100 (ulimit -n, LimitNOFILE=)"
+        );
+    }
+    Ok(usize::try_from(sockets).unwrap_or(usize::MAX))
 }
 
 /// The least message that is compressed, in bytes.
@@ -352,4 +377,17 @@ fn text(status: StatusCode, content_type: &'static str, body: Bytes) -> Response
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_get_most_of_few_descriptors_and_all_but_a_few_of_many() {
+        let expected = [(0, None), (127, None), (128, Some(96)), (300, Some(225))];
+        assert_eq!(expected.map(|(descriptors, _)| (descriptors, sockets(descriptors))), expected);
+        assert_eq!(sockets(1024), Some(768));
+        assert_eq!(sockets(100_000), Some(99_744));
+    }
 }

@@ -265,14 +265,15 @@ pub(crate) fn pool_options(
     }
     let own_script = own_files.and_then(|own| own.script.as_ref());
     let worker_script = match (&php.script, own_script) {
-        (_, Some(own)) => {
+        (Some(WorkerScript::Ours { .. }), Some(own)) => {
             // It lies outside the application and finds it by this; in most models it has nothing to put back after a request.
             env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
             env.push(("HEARTH_MODEL".into(), php.model.name().into()));
             Some(own.clone())
         }
-        (Some(WorkerScript::File(path)), None) => Some(path.clone()),
-        (Some(WorkerScript::Ours { .. }) | None, None) => None,
+        (Some(WorkerScript::File(path)), _) => Some(path.clone()),
+        // Also where another model has taken the place of one that runs a script.
+        (Some(WorkerScript::Ours { .. }) | None, _) => None,
     };
     pool::Options {
         program: php.worker.program.clone(),

@@ -32,12 +32,10 @@ const HEARD: usize = 65_536;
 /// Where NATS is.
 #[derive(Clone)]
 pub struct Options {
-    /// `nats://[user:password@]host[:port]`, `tls://` for TLS: some servers of one cluster. The others are learned from them.
+    /// `nats://[user:password@]host[:port]`, or a token in place of both; `tls://` for TLS: some servers of one cluster. The others are learned from them.
     pub servers: Vec<String>,
     /// What nodes publish to and hear: the same for all that belong together. Without blanks, `*` and `>`.
     pub subject: String,
-    /// A token instead of user and password.
-    pub token: Option<crate::Secret>,
     /// A file with authorities in PEM, with TLS, besides the system's.
     pub authorities: Option<PathBuf>,
 }
@@ -123,8 +121,11 @@ impl Nats {
         if let Some((user, password)) = with_user {
             connect = connect.user_and_password(user.to_owned(), password.to_owned());
         }
-        if let Some(token) = &options.token {
-            connect = connect.token(token.expose().to_owned());
+        let alone = |server: &ServerAddr| {
+            server.username().filter(|_| server.password().is_none()).map(str::to_owned)
+        };
+        if let Some(token) = servers.iter().find_map(alone) {
+            connect = connect.token(token);
         }
         if let Some(authorities) = &options.authorities {
             connect = connect.add_root_certificates(authorities.clone());

@@ -5,6 +5,10 @@ use std::time::Duration;
 use super::listener::LAST_ARRIVALS;
 use crate::moment::Moment;
 
+/// Sockets are closed at this pace or faster: a few take no longer than they need.
+const PACE: Duration = Duration::from_millis(20);
+/// How long a client may take to answer a close when the process ends; it has been told by then, and need not say anything.
+pub(super) const CLOSING: Duration = Duration::from_secs(2);
 /// How often a slice is closed.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
@@ -12,7 +16,10 @@ pub(super) const SLICE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     began: Moment,
-    patience: Duration,
+    /// How long the listeners are kept.
+    listening: Duration,
+    /// How long closing is spread over.
+    spread: Duration,
     /// Sockets closed by it.
     pub(super) closed: usize,
     /// The next slot to look at.
@@ -20,30 +27,32 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub(super) fn new(now: Moment, patience: Duration) -> Self {
-        Self { began: now, patience, closed: 0, slot: 0 }
+    /// Of so many sockets.
+    pub(super) fn new(now: Moment, patience: Duration, open: usize) -> Self {
+        let spread = PACE.saturating_mul(u32::try_from(open).unwrap_or(u32::MAX)).min(patience);
+        Self { began: now, listening: patience.min(LAST_ARRIVALS), spread, closed: 0, slot: 0 }
     }
 
     /// When listeners are to be closed.
     pub(super) fn listeners_end(&self) -> Moment {
-        self.began + self.patience.min(LAST_ARRIVALS)
+        self.began + self.listening
     }
 
     /// How many sockets are to be closed now, when `open` are still open: as many as are needed to be done in time.
     pub(super) fn slice(&self, open: usize, now: Moment) -> usize {
         let passed = now.since(self.began).as_millis();
-        let patience = self.patience.as_millis();
-        if passed >= patience {
+        let spread = self.spread.as_millis();
+        if passed >= spread {
             return usize::MAX;
         }
         let all = (open + self.closed) as u128;
-        let share = usize::try_from(all * passed / patience).unwrap_or(usize::MAX);
+        let share = usize::try_from(all * passed / spread).unwrap_or(usize::MAX);
         share.saturating_sub(self.closed)
     }
 
     /// When whatever is left is dropped.
     pub(super) fn end(&self, close_timeout: Duration) -> Moment {
-        self.began + self.patience + close_timeout
+        self.began + self.spread.max(self.listening) + close_timeout.min(CLOSING)
     }
 }
 
@@ -54,7 +63,7 @@ mod tests {
     #[test]
     fn sockets_are_closed_evenly_over_the_patience() {
         let at = |millis: u64| Moment::from_millis(1000 + millis);
-        let mut drain = Drain::new(at(0), Duration::from_secs(10));
+        let mut drain = Drain::new(at(0), Duration::from_secs(10), 1000);
         let mut open = 1000;
         for (millis, closed) in [(0, 0), (50, 5), (100, 10), (5_000, 500), (9_990, 999)] {
             let slice = drain.slice(open, at(millis));
@@ -63,5 +72,18 @@ mod tests {
             assert_eq!(drain.closed, closed, "after {millis} ms");
         }
         assert_eq!(drain.slice(open, at(10_000)), usize::MAX);
+    }
+
+    #[test]
+    fn a_few_sockets_do_not_take_all_of_the_patience() {
+        let at = |millis: u64| Moment::from_millis(1000 + millis);
+        let (patience, close_timeout) = (Duration::from_secs(30), Duration::from_secs(5));
+        let drain = Drain::new(at(0), patience, 10);
+        assert_eq!((drain.slice(10, at(100)), drain.slice(10, at(200))), (5, usize::MAX));
+        // The last ones who had begun to come are taken first.
+        assert_eq!(drain.listeners_end(), at(900));
+        assert_eq!(drain.end(close_timeout), at(2_900));
+        let nobody = Drain::new(at(0), Duration::ZERO, 10);
+        assert_eq!((nobody.listeners_end(), nobody.end(close_timeout)), (at(0), at(2_000)));
     }
 }

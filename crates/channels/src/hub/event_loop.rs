@@ -366,7 +366,7 @@ impl EventLoop {
                 tracing::warn!(%error, "connections may be lost while the listener closes");
             }
         }
-        self.drain = Some(Drain::new(self.now, patience));
+        self.drain = Some(Drain::new(self.now, patience, self.open));
     }
 
     fn drain(&mut self) {
@@ -388,6 +388,7 @@ impl EventLoop {
                     slice -= 1;
                     drain.closed += 1;
                     this.close(connection, Close::RECONNECT, Reason::Drained);
+                    connection.until = this.now + this.options.close_timeout.min(drain::CLOSING);
                 }
                 Fate::Stays
             });

@@ -254,13 +254,6 @@ pub(super) fn warn_of_low_limits() {
             "net.core.somaxconn is low: clients that come all at once wait a second and try again"
         );
     }
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    if let Some(descriptors) = descriptors.filter(|descriptors| *descriptors < 10_000) {
-        tracing::warn!(
-            descriptors,
-            "the limit of open files is low: each client is one (ulimit -n, LimitNOFILE=)"
-        );
-    }
 }
 
 #[cfg(test)]

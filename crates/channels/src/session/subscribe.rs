@@ -81,12 +81,20 @@ impl Session {
             return Ok(());
         }
         let member = self.authorize(&name, subscribe)?;
+        let of = |access| {
+            self.subscriptions.iter().filter(move |one| one.name.access() == access).count()
+        };
         // The channel of its user was not its own choice.
-        let of_users = self.subscriptions.iter().filter(|one| one.name.access() == Access::User);
-        if self.subscriptions.len() - of_users.count() >= limits.subscriptions {
+        if self.subscriptions.len() - of(Access::User) >= limits.subscriptions {
             let limit = limits.subscriptions;
             return Err(Refused::limit(&format_args!(
                 "a connection may have {limit} subscriptions at most"
+            )));
+        }
+        let public = limits.public_subscriptions;
+        if name.access() == Access::Public && of(Access::Public) >= public {
+            return Err(Refused::limit(&format_args!(
+                "a connection may have {public} subscriptions to public channels at most"
             )));
         }
         let resume = subscribe.resume.as_ref().map(|resume| Resume {

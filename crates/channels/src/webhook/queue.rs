@@ -112,7 +112,14 @@ pub struct Queue {
 
 impl Queue {
     /// With what the spool has kept from before.
-    pub fn new(options: Options, kept: Vec<Kept>, now: Moment) -> Self {
+    ///
+    /// Its time begins at 0, as that of [`run`](super::run) does.
+    pub fn new(options: Options, kept: Vec<Kept>) -> Self {
+        Self::begun(options, kept, Moment::default())
+    }
+
+    /// The same, at another time.
+    pub(super) fn begun(options: Options, kept: Vec<Kept>, now: Moment) -> Self {
         let settling = Settling::new(options.settling);
         let mut queue = Self {
             options,

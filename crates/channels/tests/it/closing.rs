@@ -109,7 +109,8 @@ fn what_a_client_says_after_it_was_closed_is_let_go() {
 #[test]
 fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     let server = Server::start();
-    let mut clients: Vec<_> = (0..40).map(|_| server.subscriber("news")).collect();
+    // A few would be closed faster than that.
+    let mut clients: Vec<_> = (0..240).map(|_| server.subscriber("news")).collect();
     let started = std::time::SystemTime::now();
     server.hub.drain(Duration::from_secs(2));
     let mut ends: Vec<Duration> = std::thread::scope(|scope| {
@@ -127,11 +128,34 @@ fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     server.hub.wait();
     ends.sort_unstable();
     // Sooner than it should be is what a busy machine cannot cause.
-    assert!(ends[20] > Duration::from_millis(700), "half were closed within {:?}", ends[20]);
-    assert!(ends[39] > Duration::from_millis(1500), "all were closed within {:?}", ends[39]);
-    assert_eq!(server.hub.figures().closed_by(Reason::Drained), 40);
+    assert!(ends[120] > Duration::from_millis(700), "half were closed within {:?}", ends[120]);
+    assert!(ends[239] > Duration::from_millis(1500), "all were closed within {:?}", ends[239]);
+    assert_eq!(server.hub.figures().closed_by(Reason::Drained), 240);
     assert!(server.channels.registry().is_empty());
     assert!(std::net::TcpStream::connect(server.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn a_drain_does_not_wait_long_for_clients_that_do_not_answer_its_close() {
+    let server = Server::with(app(), |options| options.close_timeout = PATIENCE * 4);
+    let mut streams: Vec<_> = (0..5)
+        .map(|_| {
+            let mut stream = tcp(server.address);
+            stream.write_all(request("/app/key?protocol=7", "").as_bytes()).unwrap();
+            head(&mut stream);
+            assert_eq!(server_frame(&mut stream).0, 0x81);
+            stream
+        })
+        .collect();
+    let began = std::time::SystemTime::now();
+    // All of it would be more than the test has.
+    server.hub.drain(PATIENCE * 4);
+    server.hub.wait();
+    let took = began.elapsed().unwrap();
+    assert!(took < PATIENCE, "it took {took:?}");
+    for stream in &mut streams {
+        assert_eq!(server_frame(stream).0, 0x88, "each was told");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use channels::auth;
 use channels::{App, History, Limits, Rights, Secret};
 use http::Uri;
 use pool::ByteSize;
@@ -125,6 +126,10 @@ pub(crate) enum AdapterUrl {
         service: String,
         /// Whether Redis itself speaks TLS.
         tls: bool,
+        /// For Redis itself.
+        user: Option<String>,
+        /// For Redis itself.
+        password: Option<Secret>,
     },
     /// Nodes at the same NATS.
     Nats(Vec<String>),
@@ -147,7 +152,7 @@ impl Value for AdapterUrl {
 
     fn expected() -> String {
         "`memory`, or a URL such as `redis://127.0.0.1:6379`, `redis://one:6379,two:6379` (a cluster), \
-         `redis+sentinel://one:26379,two:26379/service` or `nats://127.0.0.1:4222`; `rediss`, `rediss+sentinel` and `tls` are those with TLS"
+         `redis+sentinel://user:password@one:26379,two:26379/service` or `nats://127.0.0.1:4222`; `rediss`, `rediss+sentinel` and `tls` are those with TLS"
             .into()
     }
 
@@ -159,24 +164,11 @@ impl Value for AdapterUrl {
         // It may hold a password, so it is not quoted back.
         let (scheme, rest) =
             text.split_once("://").ok_or_else(|| Wrong("a text without a scheme".into()))?;
-        let servers = |scheme: &str, hosts: &str| -> Vec<String> {
-            let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
-            hosts.map(|host| format!("{scheme}://{host}")).collect()
-        };
         let adapter = match scheme {
             "redis" | "rediss" => Self::Redis(servers(scheme, rest)),
             "nats" | "tls" => Self::Nats(servers(scheme, rest)),
-            "redis+sentinel" | "rediss+sentinel" => {
-                let (hosts, service) = rest
-                    .rsplit_once('/')
-                    .filter(|(_, service)| !service.is_empty())
-                    .ok_or_else(|| Wrong("sentinels without the name of a service".into()))?;
-                let tls = scheme == "rediss+sentinel";
-                Self::Sentinel {
-                    servers: servers("redis", hosts),
-                    service: service.to_owned(),
-                    tls,
-                }
+            "redis+sentinel" | "rediss+sentinel" | "redis-sentinel" | "rediss-sentinel" => {
+                sentinel(scheme.starts_with("rediss"), rest)?
             }
             other => return Err(Wrong(format!("a URL of the scheme `{other}`"))),
         };
@@ -188,6 +180,89 @@ impl Value for AdapterUrl {
             }
             _ => Ok(adapter),
         }
+    }
+}
+
+/// The servers of a list; who stands before the first one's host stands before all that name nobody else.
+fn servers(scheme: &str, hosts: &str) -> Vec<String> {
+    let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
+    let mut whose = None;
+    let server = hosts.map(|host| {
+        if let Some((user, _)) = host.rsplit_once('@') {
+            whose.get_or_insert(user);
+            return format!("{scheme}://{host}");
+        }
+        match whose {
+            Some(user) => format!("{scheme}://{user}@{host}"),
+            None => format!("{scheme}://{host}"),
+        }
+    });
+    server.collect()
+}
+
+/// `[user:password@]one:26379,two:26379/service[?sentinel_user=…&sentinel_password=…]`: who stands in front is for Redis itself, as Lettuce and others
+/// read such an address.
+fn sentinel(tls: bool, rest: &str) -> Result<AdapterUrl, Wrong> {
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, service) = rest
+        .rsplit_once('/')
+        .filter(|(_, service)| !service.is_empty())
+        .ok_or_else(|| Wrong("sentinels without the name of a service".into()))?;
+    let (whose, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
+    if hosts.contains('/') || whose.contains(',') {
+        return Err(Wrong("an address of sentinels that cannot be read".into()));
+    }
+    let (user, password) = whose.split_once(':').unwrap_or((whose, ""));
+    let filled = |text: &str| {
+        Some(auth::unescaped(text, false).into_owned()).filter(|text| !text.is_empty())
+    };
+    let (mut sentinel_user, mut sentinel_password) = ("", "");
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("sentinel_user", value)) => sentinel_user = value,
+            Some(("sentinel_password", value)) => sentinel_password = value,
+            _ => {
+                return Err(Wrong(
+                    "an address of sentinels with another parameter than sentinel_user and sentinel_password".into(),
+                ));
+            }
+        }
+    }
+    let hosts = if sentinel_password.is_empty() {
+        hosts.to_owned()
+    } else {
+        format!("{sentinel_user}:{sentinel_password}@{hosts}")
+    };
+    Ok(AdapterUrl::Sentinel {
+        servers: servers("redis", &hosts),
+        service: service.to_owned(),
+        tls,
+        user: filled(user),
+        password: filled(password).map(|password| Secret::new(&password)),
+    })
+}
+
+/// What the subject of an adapter begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SubjectPrefix(pub String);
+
+impl Value for SubjectPrefix {
+    const PLACEHOLDER: &'static str = "PREFIX";
+
+    fn expected() -> String {
+        "letters, digits, `-` and `_`, and single dots between them".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let fit = |part: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            !part.is_empty() && part.bytes().all(fits)
+        };
+        if text.len() > 100 || !text.split('.').all(fit) {
+            return Err(Wrong::quoted(text));
+        }
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -259,6 +334,8 @@ app_keys! {
         |app, raw| app.app.limits.connections = read(raw)?;
     subscriptions: usize = "1000", "Channels that one socket may subscribe to.",
         |app, raw| app.app.limits.subscriptions = read(raw)?;
+    public_subscriptions: usize = "100", "Public channels among them, to which anybody may subscribe under any name: each costs some 400 bytes.",
+        |app, raw| app.app.limits.public_subscriptions = read(raw)?;
     channel_name: usize = "164", "Characters of a channel's name.",
         |app, raw| app.app.limits.channel_name = read(raw)?;
     event_name: usize = "200", "Characters of an event's name.",

@@ -86,3 +86,55 @@ fn every_mistake_names_what_is_wrong_and_no_secret() {
     a text with an empty part
     ");
 }
+
+#[test]
+fn an_adapters_address_is_read_as_people_write_it_and_no_password_is_shown() {
+    let read = |text: &str| AdapterUrl::parse(&Raw::Text(text.into()), Path::new("."));
+    let servers = |text: &str| match read(text) {
+        Ok(AdapterUrl::Redis(servers) | AdapterUrl::Nats(servers)) => servers.join(" "),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(servers("redis://127.0.0.1:6379"), "redis://127.0.0.1:6379");
+    // Who stands in front stands before all.
+    assert_eq!(servers("rediss://u:p@one:1, two:2"), "rediss://u:p@one:1 rediss://u:p@two:2");
+    assert_eq!(servers("redis://:p@one,:q@two"), "redis://:p@one redis://:q@two");
+    assert_eq!(servers("nats://token@one,two"), "nats://token@one nats://token@two");
+
+    let sentinel = |text: &str| match read(text) {
+        Ok(AdapterUrl::Sentinel { servers, service, tls, user, password }) => {
+            let password = password.as_ref().map(Secret::expose).unwrap_or_default();
+            let user = user.unwrap_or_default();
+            format!("{} {service} {tls} {user}:{password}", servers.join(" "))
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        sentinel("redis+sentinel://one:26379,two/main"),
+        "redis://one:26379 redis://two main false :"
+    );
+    assert_eq!(
+        sentinel("rediss-sentinel://app:p%40ss@one,two/main"),
+        "redis://one redis://two main true app:p@ss"
+    );
+    assert_eq!(
+        sentinel("redis+sentinel://:p@one,two/main?sentinel_user=s&sentinel_password=w%2Fx"),
+        "redis://s:w%2Fx@one redis://s:w%2Fx@two main false :p"
+    );
+    for wrong in [
+        "redis+sentinel://:hush@one",
+        "redis+sentinel://:hush@one/",
+        "redis+sentinel://:hush@one/main/0",
+        "redis+sentinel://:hush@one,:hush@two/main",
+        "redis+sentinel://:hush@one/main?db=hush",
+        "redis+sentinel:///main",
+        "nats://",
+        "http://hush@one",
+    ] {
+        let error = read(wrong).unwrap_err().0;
+        assert!(!error.contains("hush"), "{error}");
+    }
+    assert!(!format!("{:?}", read("redis+sentinel://:hush@one/main")).contains("hush"));
+    let prefix = |text: &str| SubjectPrefix::parse(&Raw::Text(text.into()), Path::new("."));
+    assert!(["hearth", "shop.live", "a-b_1"].map(prefix).iter().all(Result::is_ok));
+    assert!(["", ".", "a..b", "a b", "a*", ">", "a."].map(prefix).iter().all(Result::is_err));
+}

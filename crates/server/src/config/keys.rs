@@ -14,7 +14,7 @@ use front_http::{AccessLogFormat, Cidr};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
-use super::apps::{AdapterUrl, Apps, LookupTarget, WebhookTarget};
+use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::value::{
     Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
     UrlPath, Value,
@@ -327,7 +327,12 @@ settings! {
         /// `auto`: `webhooks` in `server.run_dir`, where that is set.
         webhook_spool: Auto<Option<PathBuf>> = "auto";
         /// Where other nodes with the same applications are met, so that clients of all of them are in the same channels.
+        ///
+        /// User and password stand before the first host, for all of them. With sentinels they are for Redis itself; `?sentinel_user=` and
+        /// `?sentinel_password=` after the service are for the sentinels. A token for NATS stands where the user would.
         adapter: AdapterUrl = "memory", flag "adapter";
+        /// What nodes of one installation have in common: those with another prefix at the same Redis or NATS are not heard.
+        adapter_prefix: SubjectPrefix = "hearth";
         /// A PEM file with the certificates of authorities, besides the system's, that vouch for the adapter's servers (`rediss://`, `tls://`).
         adapter_ca: Option<PathBuf> = "off";
         /// Messages of at least this size are compressed (permessage-deflate) for clients that offer it, once for all of them. `off`: none.
@@ -336,7 +341,9 @@ settings! {
         deflate: Option<ByteSize> = "off";
         /// Event loops, each a thread with its own listener and sockets. `auto`: one per processor.
         threads: Auto<NonZeroUsize> = "auto";
-        /// How long closing all sockets is spread over when the server ends, so that not all clients come back at once.
+        /// How long closing all sockets is spread over at most when the server ends, so that not all clients come back at once.
+        ///
+        /// Each event loop closes 50 a second or more, so a few do not take as long. Who does not answer the close within 2 s is cut.
         drain: Duration = "5s";
     }
 

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{AdapterUrl, Settings};
 use crate::failure::Failure;
 
-/// What all nodes with the same adapter hear: those of other versions of the packets are others.
-const SUBJECT: &str = "hearth.channels.1";
+/// After the prefix: what all nodes of an installation hear. Those of other versions of the packets are others.
+const SUBJECT: &str = "channels.1";
 
 /// This node among others.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Nodes {
         settings: &Settings,
     ) -> Result<Option<Self>, Failure> {
         let hint = "correct `realtime.adapter` (`--adapter`)";
-        let subject = SUBJECT.to_owned();
+        let subject = format!("{}.{SUBJECT}", settings.realtime.adapter_prefix.0);
         let ca = settings.realtime.adapter_ca.as_deref();
         let authorities = ca.map(std::fs::read).transpose().map_err(|error| {
             let hint =
@@ -49,18 +49,19 @@ impl Nodes {
         let broker: Box<dyn Broker> = match &settings.realtime.adapter {
             AdapterUrl::Memory => return Ok(None),
             AdapterUrl::Redis(servers) => of_redis(servers, None)?,
-            AdapterUrl::Sentinel { servers, service, tls } => {
-                let service = service.clone();
-                of_redis(
-                    servers,
-                    Some(redis::Sentinel { service, user: None, password: None, tls: *tls }),
-                )?
+            AdapterUrl::Sentinel { servers, service, tls, user, password } => {
+                let sentinel = redis::Sentinel {
+                    service: service.clone(),
+                    user: user.clone(),
+                    password: password.clone(),
+                    tls: *tls,
+                };
+                of_redis(servers, Some(sentinel))?
             }
             AdapterUrl::Nats(servers) => {
                 let options = nats::Options {
                     servers: servers.clone(),
                     subject,
-                    token: None,
                     authorities: settings.realtime.adapter_ca.clone(),
                 };
                 let broker = nats::Nats::new(&options)

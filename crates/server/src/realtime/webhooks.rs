@@ -14,7 +14,7 @@ use channels::webhook::{
     self, Carrier, Delivery, Endpoint, Endpoints, Intake, Keeping, OpenError, Outcome, Queue,
     Spool, Topic,
 };
-use channels::{App, Apps, hub};
+use channels::{App, Apps};
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request};
 use tokio::sync::Notify;
@@ -66,7 +66,7 @@ impl Webhooks {
                 }
             },
         };
-        let queue = Queue::new(webhook::Options::default(), kept, hub::now());
+        let queue = Queue::new(webhook::Options::default(), kept);
         self.tasks.spawn(webhook::run(
             queue,
             keeping,

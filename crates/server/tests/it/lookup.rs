@@ -294,3 +294,49 @@ fn channels_alone_ask_a_url() {
         assert!(refused.log().text().contains(hint), "{}", refused.log().text());
     }
 }
+
+#[test]
+fn nodes_that_look_applications_up_share_channels_and_those_with_another_prefix_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut redis = std::process::Command::new("redis-server");
+    redis.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]);
+    let _redis = Running::start(redis.arg(folder.path()));
+    let sites = [site(), site(), site()];
+    // None is kept in store: it is known on the second node only because the first one tells of it.
+    let node = |site: &Site, prefix: &str| {
+        let adapter = format!("redis://127.0.0.1:{port}");
+        Serve::new(site.path())
+            .args(&["--model", "request", "--adapter", &adapter])
+            .set("HEARTH_REALTIME_ADAPTER_PREFIX", prefix)
+            .workers(2)
+            .start()
+    };
+    let nodes = [node(&sites[0], "ours"), node(&sites[1], "ours"), node(&sites[2], "theirs")];
+    let others = |at: usize| nodes[at].status()["realtime"]["nodes"].clone();
+    eventually("two have met", LIMIT, || others(0) == 1 && others(1) == 1);
+    assert_eq!(others(2), 0);
+    let hearing = |at: usize| {
+        let mut client = greeted(&nodes[at], "key");
+        client.send(&json!({"event": "pusher:subscribe", "data": {"channel": "news"}}));
+        assert_eq!(client.next().0, "pusher_internal:subscription_succeeded");
+        client
+    };
+    let (mut near, mut stranger) = (hearing(1), hearing(2));
+    let publish = |at: usize, n: u32| {
+        let body = format!(r#"{{"name":"said","channel":"news","data":"{n}"}}"#);
+        let target = signed(&nodes[at], "secret", "POST", "/apps/shop/events", &body);
+        assert_eq!(nodes[at].post(&target, &[], body.as_bytes()).status, 200);
+    };
+    // The first node has no client: it looks the application up for the call, and for what the other tells.
+    publish(0, 1);
+    publish(2, 2);
+    publish(1, 3);
+    assert_eq!(near.next().1, json!(1));
+    assert_eq!(near.next().1, json!(3));
+    assert_eq!(stranger.next().1, json!(2));
+    let target = || signed(&nodes[0], "secret", "GET", "/apps/shop/channels", "");
+    eventually("the first one knows of the second one's subscriber", LIMIT, || {
+        nodes[0].get(&target()).text() == r#"{"channels":{"news":{}}}"#
+    });
+}

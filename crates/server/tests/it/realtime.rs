@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::{Running, eventually};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
@@ -312,4 +312,77 @@ fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
         assert_eq!(head.contains("permessage-deflate"), first == 0xc1, "{head}");
         assert_eq!(answer[end], first, "{head}");
     }
+}
+
+/// `hearth channels` that may have so many files open.
+fn channels_with_descriptors(count: usize) -> Running {
+    let hearth = crate::hearth::command();
+    let mut shell = std::process::Command::new("sh");
+    shell.env_clear().envs(hearth.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let script = format!(
+        "ulimit -n {count}; exec {} channels --app 1:key:secret --listen 127.0.0.1:0 --admin 127.0.0.1:0",
+        hearth.get_program().display()
+    );
+    shell.args(["-c", &script]).current_dir(std::env::temp_dir());
+    Running::start(&mut shell)
+}
+
+#[test]
+fn with_few_descriptors_those_are_served_for_whom_there_is_room_and_it_is_said() {
+    let process = channels_with_descriptors(300);
+    let find = |prefix: &'static str| {
+        process.log().find(LIMIT, |line| Some(line.strip_prefix(prefix)?.to_owned())).unwrap()
+    };
+    let url = find("hearth: ready on ");
+    let admin = find("hearth: admin on http://").parse().unwrap();
+    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let hearth = Hearth { process, address, url, admin };
+    assert!(hearth.log().text().contains("the limit of open files is low"));
+    let mut clients: Vec<Client> = (0..225).map(|_| Client::open(&hearth, "key")).collect();
+    assert!(clients.iter_mut().all(|client| client.next().0 == "pusher:connection_established"));
+    let mut one_more = Client::open(&hearth, "key");
+    assert_eq!(one_more.next().0, "pusher:error");
+    assert_eq!(one_more.closed(), 4100);
+    clients.pop();
+    eventually("its place is free", LIMIT, || {
+        Client::open(&hearth, "key").next().0 == "pusher:connection_established"
+    });
+    let mut too_few = channels_with_descriptors(100);
+    assert_eq!(too_few.wait(LIMIT).code(), Some(2));
+    assert!(too_few.log().text().contains("too low for realtime"), "{}", too_few.log().text());
+}
+
+/// As it is, not as one would wish: whoever relies on webhooks asks `GET /channels` after such a start.
+#[test]
+fn what_had_not_settled_when_the_process_was_killed_is_not_told_and_what_was_accepted_is() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php if ($_SERVER['REQUEST_URI'] === '/hook') {\n\
+         if (!is_file(dirname(__DIR__) . '/up')) { http_response_code(500); exit; }\n\
+         $body = file_get_contents('php://input');\n\
+         foreach (json_decode($body, true)['events'] as $event) {\n\
+         file_put_contents(dirname(__DIR__) . '/told', \"{$event['name']} {$event['channel']}\\n\", FILE_APPEND); } }",
+    );
+    let spool = tempfile::tempdir().unwrap();
+    let start = || {
+        Serve::new(site.path())
+            .args(APP)
+            .args(&["--webhook", "php:/hook"])
+            .set("HEARTH_REALTIME_WEBHOOK_SPOOL", spool.path().to_str().unwrap())
+            .workers(1)
+            .start()
+    };
+    let mut hearth = start();
+    let (news, _) = Client::hearing(&hearth, "news");
+    hearth.log().find(LIMIT, |line| line.contains("webhook refused").then_some(())).unwrap();
+    // It may have been gone for three seconds before that is told.
+    drop(news);
+    hearth.process.signal(rustix::process::Signal::KILL);
+    hearth.process.wait(LIMIT);
+    site.write("up", "");
+    let hearth = start();
+    let (_talk, _) = Client::hearing(&hearth, "talk");
+    let told = || std::fs::read_to_string(site.path().join("told")).unwrap_or_default();
+    eventually("both are told", LIMIT, || told().contains("channel_occupied talk"));
+    assert_eq!(told(), "channel_occupied news\nchannel_occupied talk\n");
 }

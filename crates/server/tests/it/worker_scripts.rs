@@ -213,3 +213,16 @@ fn a_rehearsal_leaves_nothing_in_the_booted_application() {
         assert_eq!(asked.get("/").text(), "4 seen, 3 warm", "{model}");
     }
 }
+
+#[test]
+fn a_framework_that_does_not_boot_is_served_by_the_model_request_and_it_is_said_why() {
+    let site = Site::empty()
+        .with_file("artisan", "")
+        .with_file("vendor/autoload.php", "<?php")
+        .with_file("bootstrap/app.php", "<?php throw new RuntimeException('it burns');")
+        .with_file("public/index.php", "<?php echo 'all the same';");
+    let hearth = Serve::new(site.path()).workers(1).start();
+    assert_eq!(hearth.get("/").text(), "all the same");
+    let log = hearth.log().text();
+    assert!(log.contains("it burns") && log.contains("request model in place of"), "{log}");
+}

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::Secret;
 use crate::adapter::nats::{self, Nats};
 use crate::adapter::redis::{self, Redis};
 use crate::adapter::{Broker, Joined, Options, Report, start};
@@ -130,7 +131,6 @@ pub(super) async fn nats(address: &str) -> Box<dyn Broker> {
     let options = nats::Options {
         servers: vec![format!("nats://{address}")],
         subject: "hearth.test".into(),
-        token: None,
         authorities: None,
     };
     Box::new(Nats::new(&options).await.unwrap())
@@ -373,6 +373,17 @@ async fn three_nodes_over_nats_are_one() {
 }
 
 #[tokio::test]
+async fn a_token_for_nats_stands_where_the_user_would() {
+    let server = nats_server("--auth hush");
+    let mut brokers = Vec::new();
+    for _ in 0..3 {
+        brokers.push(nats(&format!("hush@{}", server.address())).await);
+    }
+    let mut nodes = bring_together(brokers).await;
+    all_hear_all(&mut nodes, "with a token").await;
+}
+
+#[tokio::test]
 async fn redis_may_hang_and_die_and_come_back() {
     let server = redis_server("");
     let options = redis_options(&server.address());
@@ -412,14 +423,15 @@ async fn nodes_start_before_their_broker() {
 }
 
 #[tokio::test]
-async fn a_service_behind_sentinels_moves_and_the_nodes_follow() {
-    let mut master = redis_server("");
-    let replica = redis_server(&format!("--replicaof 127.0.0.1 {}", master.port));
+async fn a_service_behind_sentinels_moves_and_the_nodes_follow_with_passwords_for_both() {
+    let mut master = redis_server("--requirepass pass --masterauth pass");
+    let of_master = format!("--replicaof 127.0.0.1 {}", master.port);
+    let replica = redis_server(&format!("{of_master} --requirepass pass --masterauth pass"));
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let settings = folder.path().join("sentinel.conf");
     let text = format!(
-        "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor service 127.0.0.1 {} 1\nsentinel down-after-milliseconds service 1000\nsentinel failover-timeout service 5000\n",
+        "port {port}\nbind 127.0.0.1\ndir {}\nrequirepass guard\nsentinel monitor service 127.0.0.1 {} 1\nsentinel auth-pass service pass\nsentinel down-after-milliseconds service 1000\nsentinel failover-timeout service 5000\n",
         folder.path().display(),
         master.port
     );
@@ -427,14 +439,20 @@ async fn a_service_behind_sentinels_moves_and_the_nodes_follow() {
     let _sentinel =
         Server::start(words(&format!("redis-sentinel {}", settings.display())), port, Some(folder));
 
-    let sentinel =
-        redis::Sentinel { service: "service".into(), user: None, password: None, tls: false };
-    let options =
-        redis::Options { sentinel: Some(sentinel), ..redis_options(&format!("127.0.0.1:{port}")) };
+    let sentinel = redis::Sentinel {
+        service: "service".into(),
+        user: None,
+        password: Some(Secret::new("pass")),
+        tls: false,
+    };
+    let options = redis::Options {
+        sentinel: Some(sentinel),
+        ..redis_options(&format!(":guard@127.0.0.1:{port}"))
+    };
     let mut nodes = bring_together((0..3).map(|_| redis(&options)).collect()).await;
     all_hear_all(&mut nodes, "before").await;
     // The sentinel learns of the replica from the master, within ten seconds.
-    let client = ::redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+    let client = ::redis::Client::open(format!("redis://:guard@127.0.0.1:{port}")).unwrap();
     let replicas = || {
         let mut connection = client.get_connection().unwrap();
         let found: Vec<::redis::Value> =
@@ -518,7 +536,6 @@ async fn brokers_speak_tls_and_want_a_password() {
         let options = nats::Options {
             servers: vec![format!("tls://user:secret@localhost:{}", server.port)],
             subject: "hearth".into(),
-            token: None,
             authorities: Some(authorities.clone()),
         };
         brokers.push(Box::new(Nats::new(&options).await.unwrap()) as Box<dyn Broker>);

@@ -157,6 +157,26 @@ fn one_subscription_more_than_a_connection_may_have_is_refused() {
 }
 
 #[test]
+fn public_channels_which_anybody_may_name_have_a_limit_of_their_own() {
+    let mut app = app();
+    app.limits.public_subscriptions = 1;
+    let mut world = Loop::new(app);
+    let socket = world.open().unwrap();
+    world.subscribe(socket, "a", None);
+    assert_eq!(
+        error_of(&world.subscribe(socket, "cache-b", None)),
+        ("LimitReached".to_owned(), 403)
+    );
+    for n in 0..10 {
+        // The application signed these.
+        let name = format!("private-{n}");
+        assert_eq!(world.subscribe(socket, &name, None), [succeeded(&name)]);
+    }
+    world.unsubscribe(socket, "a");
+    assert_eq!(world.subscribe(socket, "b", None), [succeeded("b")]);
+}
+
+#[test]
 fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
     for channel in ["cache-a", "private-cache-a", "private-encrypted-cache-a", "presence-cache-a"] {
         let diary = Arc::new(Diary::default());

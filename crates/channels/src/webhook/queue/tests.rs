@@ -29,7 +29,7 @@ fn options() -> Options {
 }
 
 fn queue(options: Options) -> Queue {
-    Queue::new(options, vec![], at(0))
+    Queue::new(options, vec![])
 }
 
 /// Names and channels of the events of a batch, as `name channel`.
@@ -370,7 +370,7 @@ proptest! {
                     flying.clear();
                     let (kept, sound) = spool::read(&file);
                     prop_assert_eq!(sound, file.len());
-                    queue = Queue::new(options(), kept, now);
+                    queue = Queue::begun(options(), kept, now);
                     step(&mut queue, &mut file, &mut flying, now);
                     continue;
                 }

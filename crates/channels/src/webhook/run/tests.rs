@@ -71,11 +71,7 @@ fn start_with(keeping: Keeping, kept: Vec<Kept>, listener: &Arc<Listener>) -> Ru
     let woken = Arc::new(Notify::new());
     let notify = Arc::clone(&woken);
     let intake = Arc::new(Intake::new(Arc::new(One), move || notify.notify_one()));
-    let queue = Queue::new(
-        Options { linger: Duration::from_secs(1), ..Options::default() },
-        kept,
-        Moment::default(),
-    );
+    let queue = Queue::new(Options { linger: Duration::from_secs(1), ..Options::default() }, kept);
     let (end, ended) = oneshot::channel::<()>();
     let apps = Arc::new(FixedApps::new([app()]));
     let carrier: Arc<dyn Carrier> = Arc::<Listener>::clone(listener);
@@ -161,7 +157,7 @@ impl Endpoints for Vacancies {
 #[test]
 fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
     let intake = Intake::new(Arc::new(Vacancies), || {});
-    let mut queue = Queue::new(Options::default(), vec![], Moment::default());
+    let mut queue = Queue::new(Options::default(), vec![]);
     let (app, reloaded, left): (_, Arc<str>, Arc<str>) =
         (Arc::new(app()), "reloaded".into(), "left".into());
     for happening in [
