@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "board.h"
 #include "boot_descriptors.h"
 #include "channel.h"
 #include "databases_guard.h"
@@ -327,6 +328,7 @@ static _Noreturn void retire(struct connection *connection, const char *why) {
     if (connection->resets < LASTING) {
         databases_guard_failed(connection->server, milliseconds());
     }
+    board_tell_database_failed();
     log_line(LOG_NOTICE, LOG_SOURCE_WORKER, "%s (%s): %s", connection->peer,
         protocol_of(connection), why);
     fflush(NULL);
@@ -379,6 +381,17 @@ static void keep_alive(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &after, sizeof after); /* fails on unix sockets */
 }
 
+/* NULL: the server's answer is the one that is expected. */
+static const char *ask(struct connection *connection) {
+    uint8_t question[SESSION_RESET];
+    size_t len = session_write_question(&connection->session, question);
+    if (len == 0) {
+        return session_doubt(&connection->session);
+    }
+    return write_all(connection->fd, question, len) ? finish_reset(connection)
+                                                    : "its socket did not take a question";
+}
+
 /* NULL: it is kept. A reset now is the proof that this server can be put back, and requests find what it leaves. */
 static const char *try_to_keep(struct connection *connection) {
     connection->server = name_server(connection->fd);
@@ -400,10 +413,10 @@ static const char *try_to_keep(struct connection *connection) {
         return "it did not last in the workers before; tried again later";
     }
     keep_alive(connection->fd);
-    why = write_reset(connection);
-    if (why == NULL) {
-        why = finish_reset(connection);
-    }
+    why = ask(connection);
+    why = why == NULL ? write_reset(connection) : why;
+    why = why == NULL ? finish_reset(connection) : why;
+    why = why == NULL ? ask(connection) : why;
     if (why == NULL) {
         connection->kept = true;
         db->kept++;
@@ -483,6 +496,7 @@ void databases_settle(bool callbacks_worked) {
     }
     db->ends_at = db->kept > 0 && db->lifetime_ms > 0 ? now + spread(db->lifetime_ms) : 0;
     db->serves = true;
+    board_tell_databases(db->kept, 0, 0);
 }
 
 /* --- between requests ---------------------------------------------------------------------------------------------------------------------- */
@@ -509,6 +523,7 @@ void databases_await(void) {
     }
     if (any) {
         db->reset_ns += nanoseconds() - db->sent_at;
+        board_tell_databases(db->kept, db->resets, db->reset_ns);
     }
 }
 

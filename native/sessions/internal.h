@@ -28,7 +28,9 @@ struct dialect {
     /* Adds what the record says to `init`. NULL, or why it cannot be repeated. */
     const char *(*learn)(struct session *session, struct growing *init);
     void (*reset)(struct session *session, struct growing *to);
-    /* All answers are there: was the last the nonce? */
+    /* NULL: none. */
+    void (*question)(struct session *session, struct growing *to);
+    /* All answers are there: was the last the nonce, or the question's the right one? */
     bool (*proven)(const struct session *session);
     size_t (*goodbye)(const struct session *session, uint8_t *to);
 };

@@ -286,6 +286,14 @@ static bool is_nonce(const struct session *session, const struct session_message
            memcmp(packet->prefix + 1, session->nonce, SESSION_NONCE) == 0;
 }
 
+/* A digest that was asked for. */
+static void take_print(struct session_mysql *my, const struct session_messages *packet) {
+    my->printed = packet->len == 1 + SESSION_PRINT && packet->prefix[0] == SESSION_PRINT;
+    if (my->printed) {
+        memcpy(my->print, packet->prefix + 1, SESSION_PRINT);
+    }
+}
+
 static void row(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
     uint8_t kind = packet->prefix_len > 0 ? packet->prefix[0] : 0;
@@ -298,6 +306,9 @@ static void row(struct session *session, const struct session_messages *packet) 
     } else {
         my->rows += my->rows < 2;
         my->row_is_nonce = session->judging && is_nonce(session, packet);
+        if (session->asking) {
+            take_print(my, packet);
+        }
     }
 }
 
@@ -516,6 +527,7 @@ static const char *learn(struct session *session, struct growing *init) {
         return "it is in a transaction";
     }
     my->multi_learned = my->multi;
+    my->printed = false; /* settings may differ from those learned before */
     return NULL;
 }
 
@@ -539,8 +551,25 @@ static void reset(struct session *session, struct growing *to) {
     my->statements = 0;
 }
 
+/* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. */
+static void question(struct session *session, struct growing *to) {
+    static const char query[] =
+        "SELECT MD5(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
+        "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
+        "@@foreign_key_checks, @@lc_time_names, DATABASE()))";
+    struct session_mysql *my = &session->mysql;
+    my->compares = my->printed;
+    memcpy(my->first_print, my->print, SESSION_PRINT);
+    my->printed = false;
+    add_command(to, COM_QUERY, (const uint8_t *)query, sizeof query - 1);
+}
+
 static bool proven(const struct session *session) {
     const struct session_mysql *my = &session->mysql;
+    if (session->asking) {
+        return my->printed && my->rows == 1 &&
+               (!my->compares || memcmp(my->print, my->first_print, SESSION_PRINT) == 0);
+    }
     return my->row_is_nonce && my->rows == 1 && (my->status & STATUS_IN_TRANSACTION) == 0;
 }
 
@@ -559,6 +588,7 @@ const struct dialect dialect_mysql = {
     .busy = busy,
     .learn = learn,
     .reset = reset,
+    .question = question,
     .proven = proven,
     .goodbye = goodbye,
 };

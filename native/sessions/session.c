@@ -264,6 +264,18 @@ size_t session_write_reset(
     return session->doubt == NULL ? reset.len : 0;
 }
 
+size_t session_write_question(struct session *session, uint8_t *to) {
+    const struct dialect *dialect = dialect_of(session);
+    if (!session->learned || session_doubt(session) != NULL || dialect->question == NULL) {
+        return 0;
+    }
+    struct growing question = {.bytes = to, .room = SESSION_RESET};
+    dialect->question(session, &question);
+    session->judging = session->asking = true;
+    dialect->sent(session, to, question.len);
+    return question.len;
+}
+
 enum session_verdict session_judge(struct session *session, const void *bytes, size_t len) {
     const struct dialect *dialect = dialect_of(session);
     if (!session->judging) {
@@ -279,10 +291,12 @@ enum session_verdict session_judge(struct session *session, const void *bytes, s
         return SESSION_WAIT;
     }
     if (!dialect->proven(session)) {
-        session_spoil(session, "the answer to its reset is not the right one");
+        session_spoil(session, session->asking
+                                   ? "its reset does not bring the server's settings back"
+                                   : "the answer to its reset is not the right one");
         return SESSION_WRONG;
     }
-    session->judging = false;
+    session->judging = session->asking = false;
     explicit_bzero(session->nonce, sizeof session->nonce);
     return SESSION_CLEAN;
 }

@@ -27,6 +27,7 @@ enum {
     SESSION_GOODBYE = 8,
     SESSION_DATABASE = 256, /* bytes of MySQL's current database */
     SESSION_PENDING = 256,  /* commands under way at once; more is a doubt */
+    SESSION_PRINT = 32,     /* characters of a digest of MySQL's settings */
 };
 
 enum session_protocol {
@@ -66,6 +67,8 @@ struct session_mysql {
     uint32_t statements; /* prepared and not closed; of the initialisation */
     uint8_t pending[SESSION_PENDING];
     uint32_t pending_first, pending_count;
+    uint8_t print[SESSION_PRINT], first_print[SESSION_PRINT];
+    bool printed, compares;
     uint32_t database_len;
     uint8_t database[SESSION_DATABASE];
 };
@@ -103,7 +106,7 @@ struct session_redis {
 /* To be treated as opaque. No pointers but to static text: it may be copied. */
 struct session {
     uint8_t protocol; /* enum session_protocol */
-    bool used, recording, overflow, judging, learned, greeted_first;
+    bool used, recording, overflow, judging, asking, learned, greeted_first;
     const char *doubt;
     uint8_t head[8], head_len;
     uint8_t nonce[SESSION_NONCE];
@@ -140,7 +143,11 @@ const char *session_learn(struct session *session);
  * written to `to`, which has room for SESSION_RESET; 0 when there is a doubt. Borrowed: nonce. */
 size_t session_write_reset(
     struct session *session, const uint8_t nonce[SESSION_NONCE], uint8_t *to);
-/* Bytes that came after the reset was written. Borrowed. */
+/* For a session that was learned: asks for what no reset is known to bring back everywhere. Asked before the first reset and again after it;
+ * session_judge() awaits the answer, and the second is wrong when it differs from the first. Returns the bytes written to `to`, which has room
+ * for SESSION_RESET; 0 when there is nothing to ask. */
+size_t session_write_question(struct session *session, uint8_t *to);
+/* Bytes that came after the reset or question was written. Borrowed. */
 enum session_verdict session_judge(struct session *session, const void *bytes, size_t len);
 
 /* What the protocol says before hanging up, at most SESSION_GOODBYE bytes; 0 when nothing can be said now. */

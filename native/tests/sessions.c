@@ -615,6 +615,45 @@ static void options_that_a_reset_leaves_are_put_back(void) {
     check(memmem(reset, len, "\3\0\0\0\x1b\0\0", 7) != NULL, "statements by the many, again");
 }
 
+static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
+    static const char before[] = "0123456789abcdef0123456789abcdef";
+    static const char other[] = "0123456789abcdef0123456789abcdee";
+    for (int right = 0; right < 2; right++) {
+        learned(&servers[0]);
+        check(session_write_question(&session, reset) > 0, "there is a question");
+        answered.len = 0;
+        my_rows(&answered, before, 1, 2);
+        check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "the first");
+        check(!session_is_used(&session), "asking is no use");
+        write_reset();
+        answered.len = 0;
+        my_answer(&answered, (const char *)nonce);
+        check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "the reset");
+        session_write_question(&session, reset);
+        answered.len = 0;
+        my_rows(&answered, right ? before : other, 1, 2);
+        enum session_verdict verdict = session_judge(&session, answered.at, answered.len);
+        check(verdict == (right ? SESSION_CLEAN : SESSION_WRONG), "the second");
+    }
+    learned(&servers[0]);
+    session_write_question(&session, reset);
+    answered.len = 0;
+    my_rows(&answered, before, 1, 2);
+    session_judge(&session, answered.at, answered.len);
+    my_initialise(&session);
+    check_text(session_learn(&session), NULL);
+    session_write_question(&session, reset);
+    answered.len = 0;
+    my_rows(&answered, other, 1, 2);
+    check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "learned anew");
+    check(session_write_question(&session, reset) > 0, "and again");
+    answered.len = 0;
+    my_rows(&answered, "short", 1, 2);
+    check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "no digest");
+    learned(&servers[1]);
+    check(session_write_question(&session, reset) == 0, "PostgreSQL says all of it again");
+}
+
 static void run(const char *name, void (*test)(void)) {
     test_name = name;
     checked++;
@@ -636,6 +675,7 @@ int main(void) {
     RUN(passwords_are_not_kept);
     RUN(a_goodbye_is_said_between_commands_only);
     RUN(options_that_a_reset_leaves_are_put_back);
+    RUN(a_reset_that_loses_settings_is_found_before_it_matters);
     printf("sessions: %d tests, %d failed\n", checked, failures);
     return failures > 0;
 }

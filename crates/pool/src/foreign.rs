@@ -42,7 +42,7 @@ use crate::context::RequestContext;
 use crate::exchange::{BoxBody, BoxError, Failure};
 use crate::info::{WorkerInfo, describe_exit, how_it_ended};
 use crate::pool::Reason;
-use crate::status::WorkerState;
+use crate::status::{DatabaseStatus, WorkerState};
 use crate::supervisor::resident_bytes;
 use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError};
 
@@ -312,6 +312,8 @@ impl Foreign {
             crashes: count(&common.crashes),
             recycled: count(&common.recycled),
             retired: 0,
+            last_retirement: None,
+            databases: DatabaseStatus::default(),
             timeouts: count(&common.timeouts),
             workers: infos.iter().flatten().map(|info| info.status()).collect(),
         }

@@ -5,14 +5,15 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::context::RequestId;
 use crate::events::Sink;
-use crate::status::{WorkerState, WorkerStatus};
+use crate::status::{DatabaseStatus, WorkerState, WorkerStatus};
+use crate::worker::Board;
 
 /// What everybody may know about a worker while somebody else holds its socket.
 #[derive(Debug)]
@@ -53,6 +54,7 @@ pub(crate) struct WorkerInfo {
     own_word: Mutex<Option<String>>,
     /// Where events go that it publishes.
     pub(crate) sink: Sink,
+    board: OnceLock<Arc<Board>>,
     exit: OnceLock<u32>,
     exited: Notify,
     /// All that it sent has been read.
@@ -82,6 +84,7 @@ impl WorkerInfo {
             tail: Mutex::new(VecDeque::new()),
             own_word: Mutex::new(None),
             sink,
+            board: OnceLock::new(),
             exit: OnceLock::new(),
             exited: Notify::new(),
             read_out: AtomicBool::new(false),
@@ -173,6 +176,16 @@ impl WorkerInfo {
             }
             notified.await;
         }
+    }
+
+    /// Told once, before the worker runs.
+    pub(crate) fn set_board(&self, board: Arc<Board>) {
+        self.board.get_or_init(|| board);
+    }
+
+    /// What it has done with connections of databases.
+    pub(crate) fn databases(&self) -> DatabaseStatus {
+        self.board.get().map(|board| board.databases()).unwrap_or_default()
     }
 
     pub(crate) fn status(&self) -> WorkerStatus {

@@ -32,7 +32,7 @@ pub use events::{EventSink, PublishedEvent, Refused};
 pub use model::Model;
 pub use options::{ByteSize, Options};
 pub use pool::{Pool, Reason};
-pub use status::{PoolStatus, WorkerState, WorkerStatus};
+pub use status::{DatabaseStatus, PoolStatus, WorkerState, WorkerStatus};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

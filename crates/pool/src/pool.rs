@@ -17,6 +17,7 @@ use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
 use crate::info::how_it_ended;
 use crate::shared::{Command, Queue, Shared};
+use crate::status::DatabaseStatus;
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
 use crate::zygote::Zygote;
@@ -63,6 +64,8 @@ impl Pool {
             crashes: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             retired: AtomicU64::new(0),
+            last_retirement: Mutex::new(None),
+            databases: Mutex::new(DatabaseStatus::default()),
             timeouts: AtomicU64::new(0),
             infos: Mutex::new(BTreeMap::new()),
             php_version: Mutex::new(zygote.php_version.clone()),
@@ -169,6 +172,10 @@ impl Pool {
         };
         let infos = shared.infos.lock().expect("no holder panics");
         let workers = infos.values().map(|info| info.status()).collect();
+        let mut databases = shared.databases.lock().expect("no holder panics").clone();
+        for info in infos.values() {
+            databases.add(&info.databases());
+        }
         drop(infos);
         PoolStatus {
             php_version: shared.php_version.lock().expect("no holder panics").clone(),
@@ -177,6 +184,8 @@ impl Pool {
             crashes: shared.crashes.load(Ordering::Relaxed),
             recycled: shared.recycled.load(Ordering::Relaxed),
             retired: shared.retired.load(Ordering::Relaxed),
+            last_retirement: shared.last_retirement.lock().expect("no holder panics").clone(),
+            databases,
             timeouts: shared.timeouts.load(Ordering::Relaxed),
             workers,
         }

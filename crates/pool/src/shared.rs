@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::info::WorkerInfo;
-use crate::status::WorkerState;
+use crate::status::{DatabaseStatus, WorkerState};
 use crate::worker::{Event, Worker};
 use crate::{DispatchError, Options};
 
@@ -41,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) crashes: AtomicU64,
     pub(crate) recycled: AtomicU64,
     pub(crate) retired: AtomicU64,
+    pub(crate) last_retirement: Mutex<Option<String>>,
+    /// Of workers that have ended.
+    pub(crate) databases: Mutex<DatabaseStatus>,
     pub(crate) timeouts: AtomicU64,
     /// Every worker that has not ended, by slot; the supervisor adds and removes.
     pub(crate) infos: Mutex<BTreeMap<u32, Arc<WorkerInfo>>>,

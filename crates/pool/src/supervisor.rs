@@ -218,7 +218,9 @@ impl Supervisor {
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
                 self.shared.tasks.spawn(lines);
-                let worker = Box::new(Worker::new(info, ends.frames, ends.board));
+                let board = Arc::new(ends.board);
+                info.set_board(Arc::clone(&board));
+                let worker = Box::new(Worker::new(info, ends.frames, board));
                 self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker));
                 true
             }
@@ -266,6 +268,7 @@ impl Supervisor {
         let told_to_end = info.told_to_end.load(Ordering::Relaxed);
         let spent = info.spent.load(Ordering::Relaxed);
         info.set_exit(status);
+        self.shared.databases.lock().expect("no holder panics").add_past(&info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         if let Some(replaced) = self.successors.remove(&slot)
@@ -308,6 +311,7 @@ impl Supervisor {
         let requests = info.requests.load(Ordering::Relaxed);
         let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
         info!(worker.pid = info.pid(), requests, reason, "worker retired");
+        *self.shared.last_retirement.lock().expect("no holder panics") = Some(reason);
         if requests > 0 {
             self.fruitless = 0;
             return;

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -18,6 +19,7 @@ use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
 use crate::info::WorkerInfo;
+use crate::status::DatabaseStatus;
 use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
@@ -163,7 +165,7 @@ fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Ma
     Ok(Head { status, headers, reason })
 }
 
-/// Where a worker counts the requests it has taken (docs/internals/frames.md, "The board").
+/// Where a worker counts the requests it has taken, and what it does with connections of databases (docs/internals/frames.md, "The board").
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) file: OwnedFd,
@@ -172,8 +174,26 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn new() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("hearth-board", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, 8)?;
+        rustix::fs::ftruncate(&file, 40)?;
         Ok(Self { file })
+    }
+
+    /// What the worker says of connections that it keeps. Zeros where it keeps none.
+    pub(crate) fn databases(&self) -> DatabaseStatus {
+        let mut words = [0; 32];
+        if !matches!(rustix::io::pread(&self.file, &mut words, 8), Ok(32)) {
+            return DatabaseStatus::default();
+        }
+        let mut words = words.chunks_exact(8).map(|word| {
+            u64::from_le_bytes(word.try_into().expect("chunks of eight are eight bytes"))
+        });
+        let mut next = || words.next().unwrap_or_default();
+        DatabaseStatus {
+            kept: next(),
+            resets: next(),
+            reset_seconds: Duration::from_nanos(next()).as_secs_f64(),
+            retired: next(),
+        }
     }
 
     /// How many REQUEST frames the worker has taken.
@@ -192,7 +212,7 @@ pub(crate) struct Worker {
     pub(crate) info: Arc<WorkerInfo>,
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
-    board: Board,
+    board: Arc<Board>,
     /// REQUEST frames of which some byte has been written.
     pub(crate) sent: u64,
     /// It reads the next request at once; else it cleans up first.
@@ -202,7 +222,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(info: Arc<WorkerInfo>, stream: UnixStream, board: Board) -> Self {
+    pub(crate) fn new(info: Arc<WorkerInfo>, stream: UnixStream, board: Arc<Board>) -> Self {
         Self {
             info,
             stream,

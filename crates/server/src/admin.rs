@@ -17,7 +17,7 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pool::{Pool, WorkerState};
+use pool::{DatabaseStatus, Pool, PoolStatus, WorkerState};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -250,7 +250,7 @@ struct Status {
     listeners: Vec<String>,
     application: Option<String>,
     model: Option<&'static str>,
-    pool: Option<pool::PoolStatus>,
+    pool: Option<PoolStatus>,
     egress: Option<egress::Status>,
     realtime: Option<realtime::Status>,
 }
@@ -289,6 +289,22 @@ fn describe_metrics() {
     metrics::describe_counter!(
         "hearth_worker_retired_total",
         "Workers that ended because they could not be put back as they were"
+    );
+    metrics::describe_gauge!(
+        "hearth_database_connections_kept",
+        "Connections of databases that stay open across requests"
+    );
+    metrics::describe_counter!(
+        "hearth_database_resets_total",
+        "Sessions of databases put back after a request"
+    );
+    metrics::describe_gauge!(
+        "hearth_database_reset_seconds",
+        "Time from writing those resets to the servers' proof, added up since the start"
+    );
+    metrics::describe_counter!(
+        "hearth_database_retired_total",
+        "Workers that ended because of a kept connection"
     );
     metrics::describe_counter!(
         "hearth_worker_timeouts_total",
@@ -331,6 +347,29 @@ fn set_gauges(state: &State) {
     metrics::counter!("hearth_worker_recycled_total").absolute(status.recycled);
     metrics::counter!("hearth_worker_retired_total").absolute(status.retired);
     metrics::counter!("hearth_worker_timeouts_total").absolute(status.timeouts);
+    let databases = &status.databases;
+    metrics::gauge!("hearth_database_connections_kept").set(databases.kept as f64);
+    metrics::gauge!("hearth_database_reset_seconds").set(databases.reset_seconds);
+    metrics::counter!("hearth_database_resets_total").absolute(databases.resets);
+    metrics::counter!("hearth_database_retired_total").absolute(databases.retired);
+}
+
+fn retired(pool: &PoolStatus) -> String {
+    match &pool.last_retirement {
+        Some(reason) => format!("{}; the last: {reason}", pool.retired),
+        None => pool.retired.to_string(),
+    }
+}
+
+fn databases(status: &DatabaseStatus) -> String {
+    let mean = if status.resets > 0 { status.reset_seconds / status.resets as f64 } else { 0.0 };
+    format!(
+        "{} connections kept, {} resets of {:.0} µs on average, {} workers retired",
+        status.kept,
+        status.resets,
+        mean * 1e6,
+        status.retired
+    )
 }
 
 /// `/`: the same numbers for people, without a script.
@@ -359,7 +398,8 @@ fn page(status: &Status) -> String {
             ("Requests", pool.requests.to_string()),
             ("Crashes", pool.crashes.to_string()),
             ("Recycled", pool.recycled.to_string()),
-            ("Retired", pool.retired.to_string()),
+            ("Retired", retired(pool)),
+            ("Databases", databases(&pool.databases)),
         ]);
     }
     let rows = rows

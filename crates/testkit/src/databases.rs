@@ -17,7 +17,7 @@ use crate::process::{Running, eventually};
 /// The password of `visitor`.
 pub const DATABASE_PASSWORD: &str = "a password";
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Which database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Database {
         self.kind
     }
 
-    /// What a client connects to: the socket, of PostgreSQL its folder.
+    /// What a client connects to: the socket; of `PostgreSQL` its folder.
     pub fn address(&self) -> PathBuf {
         match self.kind {
             DatabaseKind::Postgres => self.path().to_owned(),
@@ -241,7 +241,7 @@ impl Drop for Database {
     }
 }
 
-/// PostgreSQL refuses to run as root.
+/// `PostgreSQL` refuses to run as root.
 fn as_owner(program: &Path) -> Command {
     if !rustix::process::getuid().is_root() {
         return Command::new(program);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
+use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, routes};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
@@ -160,6 +160,10 @@ fn nothing_is_left_behind(class: &str) {
             shop.use_well();
         }
     }
+    let counted = shop.hearth.status()["pool"]["databases"].clone();
+    assert_eq!(counted["kept"], 1, "{counted}");
+    assert!(counted["resets"].as_u64().unwrap() as usize > names.len(), "{counted}");
+    assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
     // A session that was put back differs in nothing from one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
     no_secrets(&shop);
@@ -465,4 +469,26 @@ fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
     }
+}
+
+#[test]
+fn an_encrypted_connection_is_cut_before_the_snapshot() {
+    let origin = Origin::tls(routes);
+    let script = format!(
+        "<?php hearth_on_worker_start(function () {{\n\
+         $context = stream_context_create(['ssl' => ['verify_peer' => false, 'verify_peer_name' => false]]);\n\
+         $GLOBALS['peer'] = stream_socket_client('tls://{}', $code, $why, 10, STREAM_CLIENT_CONNECT, $context);\n\
+         $GLOBALS['kept'] = hearth_keep_connection(new stdClass()); }});\n\
+         while (hearth_handle_request(function () {{\n\
+         @fwrite($GLOBALS['peer'], \"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n\");\n\
+         echo json_encode([$GLOBALS['kept'], (string) @fgets($GLOBALS['peer'])]); }})) {{ }}",
+        origin.address()
+    );
+    let site = Site::empty().with_file("worker.php", &script);
+    let hearth = serve(&site).workers(1).start();
+    for _ in 0..3 {
+        assert_eq!(hearth.get("/").json(), json!([false, ""]));
+    }
+    hearth.log_line("(TLS) cannot stay open: it is encrypted");
+    assert_eq!(origin.requests().len(), 0);
 }
