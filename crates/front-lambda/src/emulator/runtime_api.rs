@@ -187,11 +187,8 @@ async fn response(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) ->
                 answering.succeed(body);
                 accepted()
             }
-            Read::TooLarge => {
-                let message = format!(
-                    "Response payload size exceeded maximum allowed payload size ({PAYLOAD} bytes)."
-                );
-                answering.fail(FunctionError::new("Function.ResponseSizeTooLarge", &message));
+            Read::TooLarge { size } => {
+                answering.fail(FunctionError::too_large(size, PAYLOAD));
                 too_large()
             }
             Read::Truncated => {
@@ -259,7 +256,11 @@ async fn posted_error(request: Request<Incoming>) -> Result<FunctionError, Broke
     let Ok(serde_json::Value::Object(mut whole)) = serde_json::from_slice(&body) else {
         return Ok(FunctionError::posted(kind, Bytes::from_static(b"\"Invalid error body\"")));
     };
-    whole.retain(|key, _| ["errorMessage", "errorType", "stackTrace"].contains(&key.as_str()));
+    whole.retain(|key, value| match key.as_str() {
+        "errorMessage" | "errorType" => true,
+        "stackTrace" => value.as_array().is_none_or(|trace| !trace.is_empty()),
+        _ => false,
+    });
     Ok(FunctionError::posted(kind, serde_json::Value::Object(whole).to_string().into()))
 }
 
@@ -279,7 +280,7 @@ async fn swallow(request: Request<Incoming>) {
 
 enum Read {
     Whole(Bytes),
-    TooLarge,
+    TooLarge { size: usize },
     Truncated,
     Cut,
 }
@@ -294,7 +295,7 @@ async fn read(request: Request<Incoming>, limit: usize, cut: &Cut) -> Read {
             () = cut.now.cancelled() => return Read::Cut,
         };
         match frame {
-            None if size > limit => return Read::TooLarge,
+            None if size > limit => return Read::TooLarge { size },
             None => return Read::Whole(whole.freeze()),
             Some(Err(_broken)) => return Read::Truncated,
             Some(Ok(frame)) => {
@@ -303,7 +304,7 @@ async fn read(request: Request<Incoming>, limit: usize, cut: &Cut) -> Read {
                 if size <= limit {
                     whole.extend_from_slice(&data);
                 } else if size > SWALLOWED {
-                    return Read::TooLarge;
+                    return Read::TooLarge { size };
                 }
             }
         }
