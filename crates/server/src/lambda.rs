@@ -20,6 +20,7 @@ use crate::detect;
 use crate::egress::{self, Inside};
 use crate::emulate;
 use crate::failure::Failure;
+use crate::function;
 use crate::plan::Plan;
 use crate::process;
 use crate::serve::{OwnFiles, bind_broker, boot_failure, own_files, pool_options};
@@ -76,7 +77,10 @@ pub(crate) fn settings(
     environment: &Environment,
 ) -> Result<(Settings, PathBuf), Failure> {
     let path = path(target.path.as_deref(), environment)?;
-    let folder = detect::folder_of(&path)?;
+    let folder = match function::handler_of(&path) {
+        Handler::Http => detect::folder_of(&path)?,
+        Handler::Function | Handler::Console => function::folder_of(&path)?,
+    };
     let platform = platform(environment);
     let config = target.config.as_deref();
     let settings = config::load_on(platform, &folder, config, target.flags, environment)?;
@@ -178,7 +182,13 @@ async fn boot(
     state: &State,
     broker: &mut Inside,
 ) -> Result<Booted, Failure> {
-    let mut plan = Plan::new(detect::detect(path)?, settings, environment)?;
+    let handler = settings.lambda.handler.0.unwrap_or_else(|| function::handler_of(path));
+    let mut plan = match handler {
+        Handler::Http => Plan::new(detect::detect(path)?, settings, environment)?,
+        Handler::Function | Handler::Console => {
+            Plan::of_function(path, handler, settings, environment)?
+        }
+    };
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
         let probe = php::probe(&php.worker, settings);
         if let Some(fallback) = plan.fit_to_machine(&probe) {
@@ -220,18 +230,26 @@ async fn boot(
         egress: watch,
         realtime: None,
     });
-    let filename = plan.nominal_script();
+    let filename = answering_script(&plan, own_files.as_ref());
     let script = Script {
         name: plan.url_of(&filename).into(),
         filename: filename.into(),
         path_info: "".into(),
         document_root: plan.application.document_root.as_path().into(),
     };
-    let target = match settings.lambda.handler.0.unwrap_or(Handler::Http) {
+    let target = match handler {
         Handler::Http => front_lambda::Target::Http(script),
-        Handler::Function => front_lambda::Target::Function(script),
+        Handler::Function | Handler::Console => front_lambda::Target::Function(script),
     };
     Ok(Booted { pool, target, own_files })
+}
+
+/// The script of a request. Models that run a worker script ask it in this one's name.
+fn answering_script(plan: &Plan, own_files: Option<&OwnFiles>) -> PathBuf {
+    let runs_it = plan.php.as_ref().is_some_and(|php| php.model.runs_worker_script());
+    let ours = own_files.and_then(OwnFiles::script);
+    let ours = ours.filter(|_| plan.application.kind.is_function() && !runs_it);
+    ours.map_or_else(|| plan.nominal_script(), Path::to_owned)
 }
 
 fn options(settings: &Settings, api: &str, target: front_lambda::Target) -> front_lambda::Options {
