@@ -15,6 +15,7 @@ mod emulate;
 mod failure;
 mod fallback;
 mod front;
+mod function;
 mod invoke;
 mod lambda;
 mod log;
