@@ -46,7 +46,11 @@ pub(crate) fn look(
             &["var/cache/prod"],
             "run `php bin/console cache:warmup --env=prod` when the package is built: /var/task cannot be written",
         ),
-        Kind::FrontController | Kind::WorkerScript | Kind::StaticFiles => {}
+        Kind::FrontController
+        | Kind::WorkerScript
+        | Kind::StaticFiles
+        | Kind::Function
+        | Kind::Console => {}
     }
 }
 
