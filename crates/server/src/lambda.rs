@@ -269,11 +269,12 @@ async fn boot(
 fn application(path: &Path) -> Result<Application, DetectError> {
     let named = detect::detect(path)?;
     if named.kind == Kind::FrontController && path.is_file() {
-        let project = detect::detect(&named.folder)?;
-        let is_frameworks = matches!(project.kind, Kind::Laravel | Kind::Symfony);
-        if is_frameworks && project.front_controller == named.front_controller {
-            return Ok(project);
-        }
+        let project = detect::detect(&named.folder);
+        let project = project.ok().filter(|project| {
+            matches!(project.kind, Kind::Laravel | Kind::Symfony)
+                && project.front_controller == named.front_controller
+        });
+        return Ok(project.unwrap_or(named));
     }
     Ok(named)
 }
