@@ -340,7 +340,8 @@ impl Environment {
 
     /// An invocation could not be delivered: its call was gone. It is the first to go to another.
     pub(super) fn undeliver(&mut self, now: Instant, id: &InvocationId) {
-        if self.running.remove(id).is_some() {
+        if self.running.get(id).is_some_and(|running| running.stage == Stage::Running) {
+            self.running.remove(id);
             self.queue.push_front(Arc::clone(id));
             self.dispatch(now);
         }
@@ -519,6 +520,11 @@ impl Environment {
         self.running.values().map(|running| running.deadline).min()
     }
 
+    /// When this invocation has run too long.
+    pub(super) fn deadline_of(&self, id: &str) -> Option<Instant> {
+        self.running.get(id).map(|running| running.deadline)
+    }
+
     /// Ends what has run too long.
     pub(super) fn tick(&mut self, now: Instant) {
         let late: Vec<InvocationId> = self
@@ -547,7 +553,7 @@ impl Environment {
     fn settle(&mut self, now: Instant) {
         if !self.is_managed()
             && !self.waiting.is_empty()
-            && self.extensions.values().all(|extension| extension.is_ready())
+            && self.extensions.values().all(Extension::is_ready)
             && let Some((id, running)) = self.running.iter().next()
             && matches!(running.stage, Stage::Answered(_))
         {
@@ -560,7 +566,7 @@ impl Environment {
     fn dispatch(&mut self, now: Instant) {
         while self.phase == Phase::Ready
             && self.running.len() < self.limits.concurrency
-            && self.extensions.values().all(|extension| extension.is_ready())
+            && self.extensions.values().all(Extension::is_ready)
             && !self.waiting.is_empty()
             && let Some(id) = self.queue.pop_front()
         {

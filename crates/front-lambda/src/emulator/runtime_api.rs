@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::FunctionError;
 use super::driver::{Answer, Body, BrokenOff, CHUNKS, Chunk, Chunks, Cut, Shared, Told, answer};
-use super::environment::{Refusal, Status};
+use super::environment::{Environment, Refusal, Status};
 
 /// What all paths begin with.
 pub(super) const BASE: &str = "/2018-06-01";
@@ -74,9 +74,9 @@ pub(super) async fn respond(
 }
 
 async fn next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff> {
-    let told = shared.wait(|environment, now, ticket| environment.next(now, ticket)).await;
+    let told = shared.wait(Environment::next).await;
     let (id, event, deadline) = match told {
-        Ok(Some(Told::Event { id, event, deadline })) => (id, event, deadline),
+        Ok(Some(Told::Event { id, event, deadline, .. })) => (id, event, deadline),
         // The emulator goes down, as a sandbox does: without a word.
         Ok(_) => return Err(BrokenOff),
         Err(refusal) => return Ok(refused(&refusal)),
@@ -230,16 +230,12 @@ async fn error(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Re
             return refused(&refusal);
         }
     };
-    match posted_error(request).await {
-        Ok(error) => {
-            answering.fail(error);
-            accepted()
-        }
-        Err(BrokenOff) => {
-            answering.fail(FunctionError::truncated());
-            truncated()
-        }
-    }
+    let Ok(error) = posted_error(request).await else {
+        answering.fail(FunctionError::truncated());
+        return truncated();
+    };
+    answering.fail(error);
+    accepted()
 }
 
 /// An error as it is posted: the type in a header, the body for the caller. With the media type of error causes the body has both.
