@@ -266,7 +266,9 @@ fn fields(multiple: Option<&Multiple<'_>>, single: Option<&Single<'_>>) -> Heade
     match (multiple, single) {
         (Some(multiple), _) if !multiple.0.is_empty() => {
             for (name, values) in &multiple.0 {
-                values.iter().for_each(|value| append(name, value));
+                for value in values {
+                    append(name, value);
+                }
             }
         }
         (_, Some(single)) => single.0.iter().for_each(|(name, value)| append(name, value)),
@@ -312,3 +314,6 @@ fn host(authority: &str) -> (&str, Option<u16>) {
 fn other(event: &[u8]) -> String {
     serde_json::from_slice::<Other<'_>>(event).unwrap_or_default().name()
 }
+
+#[cfg(test)]
+mod tests;

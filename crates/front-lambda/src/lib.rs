@@ -12,4 +12,7 @@ mod runtime;
 pub mod emulator;
 
 pub use event::Shape;
-pub use runtime::{Failed, Options, Report, Runtime, Target, report_init_error};
+pub use runtime::{
+    Failed, Options, Report, Runtime, Target, report_init_error, report_restore_error,
+    wait_for_restore,
+};

@@ -295,6 +295,11 @@ impl Foreign {
         }
     }
 
+    /// As [`crate::Pool::quiet`].
+    pub(crate) async fn is_quiet(&self) {
+        self.slots.is_quiet().await;
+    }
+
     /// One look at the pool.
     pub(crate) fn status(&self) -> PoolStatus {
         let common = &self.common;

@@ -182,6 +182,34 @@ impl Pool {
         }
     }
 
+    /// Waits until no request runs or waits, and no worker does anything behind its answer. Cancel safe.
+    pub async fn quiet(&self) {
+        match &self.backend {
+            Backend::Frames(shared) => shared.is_quiet().await,
+            Backend::Foreign(foreign) => foreign.is_quiet().await,
+        }
+    }
+
+    /// Replaces every worker by a new process, and returns when the last one is gone. In models that boot in the zygote it is forked
+    /// from that; in the others it boots. False where PHP runs in programs of its own: start another pool there.
+    pub async fn renew(&self) -> bool {
+        const LOOK: Duration = Duration::from_millis(2);
+        let Backend::Frames(shared) = &self.backend else { return false };
+        let old: Vec<_> =
+            shared.infos.lock().expect("no holder panics").values().cloned().collect();
+        for info in &old {
+            if !info.replacing.swap(true, Ordering::Relaxed) {
+                shared.command(Command::Replace { slot: info.slot, why: "renewed" });
+            }
+        }
+        let gone = |info: &Arc<crate::info::WorkerInfo>| info.exit().is_some();
+        let deadline = Instant::now() + shared.options.boot_timeout;
+        while !old.iter().all(gone) && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+        true
+    }
+
     /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still
     /// runs is killed. Returns when no PHP process is left.
     pub async fn drain(&self, patience: Duration) {

@@ -73,6 +73,8 @@ pub(crate) struct Queue {
     waiting: VecDeque<Waiter>,
     /// Workers that have a request or are being brought back from one.
     leased: usize,
+    /// How many wait for quiet.
+    watched: usize,
     draining: bool,
     /// Nothing will be answered any more: leases end their workers.
     closed: bool,
@@ -89,6 +91,15 @@ struct Waiter {
 pub(crate) struct Lease {
     shared: Arc<Shared>,
     worker: Option<Box<Worker>>,
+}
+
+/// Somebody waits for quiet.
+struct Watching<'s>(&'s Shared);
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.0.queue.lock().expect("no holder panics").watched -= 1;
+    }
 }
 
 impl Deref for Lease {
@@ -262,7 +273,7 @@ impl Shared {
                 }
             }
         }
-        if queue.draining && queue.leased == 0 && queue.waiting.is_empty() {
+        if queue.watched > 0 && queue.leased == 0 && queue.waiting.is_empty() {
             self.quiet.notify_waiters();
         }
     }
@@ -302,7 +313,7 @@ impl Shared {
         {
             queue.waiting.pop_front();
         }
-        if queue.draining && queue.leased == 0 && queue.waiting.is_empty() {
+        if queue.watched > 0 && queue.leased == 0 && queue.waiting.is_empty() {
             self.quiet.notify_waiters();
         }
     }
@@ -325,15 +336,20 @@ impl Shared {
 
     /// Waits until no request runs or waits. Cancel safe.
     pub(crate) async fn is_quiet(&self) {
+        let mut watching = None;
         loop {
             let quiet = self.quiet.notified();
             {
                 let mut queue = self.queue.lock().expect("no holder panics");
                 queue.waiting.retain(|waiter| !waiter.give.is_closed());
                 if queue.leased == 0 && queue.waiting.is_empty() {
+                    drop(queue);
                     return;
                 }
+                queue.watched += usize::from(watching.is_none());
+                drop(queue);
             }
+            watching.get_or_insert(Watching(self));
             quiet.await;
         }
     }

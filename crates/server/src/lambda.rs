@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use front_lambda::{Report, Runtime};
 use pool::{Model, Pool, Script};
@@ -25,6 +26,13 @@ use crate::plan::Plan;
 use crate::process;
 use crate::serve::{OwnFiles, bind_broker, boot_failure, own_files, pool_options};
 use crate::{log, php};
+
+/// How the environment came to be: `on-demand`, `provisioned-concurrency`, `snap-start` or [`MANAGED_INSTANCES`].
+const INITIALIZATION: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";
+const LEVEL: &str = "AWS_LAMBDA_LOG_LEVEL";
+const FORMAT: &str = "AWS_LAMBDA_LOG_FORMAT";
+const CONCURRENCY: &str = "AWS_LAMBDA_MAX_CONCURRENCY";
+const MANAGED_INSTANCES: &str = "lambda-managed-instances";
 
 /// Serves events until a signal ends it.
 pub(crate) fn run(
@@ -93,7 +101,7 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     let root = environment.variable("LAMBDA_TASK_ROOT").map(PathBuf::from);
     let root = root.unwrap_or_else(|| environment.current_dir.clone());
     let handler = environment.variable("_HANDLER").filter(|handler| !handler.is_empty());
-    let Some(wanted) = named.or(handler.map(Path::new)) else { return Ok(root) };
+    let Some(wanted) = named.or_else(|| handler.map(Path::new)) else { return Ok(root) };
     let mut places = vec![root.join(wanted)];
     if named.is_some() {
         places.insert(0, environment.current_dir.join(wanted));
@@ -114,7 +122,6 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
         // An invocation has its own deadline, and a crowd of its own to wait in.
         ("php.request_timeout", "AWS_LAMBDA_RUNTIME_API", Raw::Text("off".into())),
     ];
-    const LEVEL: &str = "AWS_LAMBDA_LOG_LEVEL";
     if let Some(level) = environment.variable(LEVEL) {
         let level = match level.to_ascii_lowercase().as_str() {
             "fatal" => "error".to_owned(),
@@ -122,13 +129,15 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
         };
         platform.push(("log.level", LEVEL, Raw::Text(level)));
     }
-    const FORMAT: &str = "AWS_LAMBDA_LOG_FORMAT";
     if let Some(format) = environment.variable(FORMAT) {
         platform.push(("log.format", FORMAT, Raw::Text(format.to_ascii_lowercase())));
     }
     platform.extend(emulate::platform(environment));
-    const CONCURRENCY: &str = "AWS_LAMBDA_MAX_CONCURRENCY";
     let concurrency = environment.variable(CONCURRENCY).unwrap_or("1");
+    if concurrency == "1" {
+        // One invocation, one thing to do.
+        platform.push(("server.threads", CONCURRENCY, Raw::Text("1".into())));
+    }
     for key in ["lambda.concurrency", "php.workers"] {
         platform.push((key, CONCURRENCY, Raw::Text(concurrency.into())));
     }
@@ -148,19 +157,45 @@ pub(crate) async fn serve_and_drain(
         booted = boot(settings, path, environment, state, &mut broker) => booted,
         () = drain.cancelled() => return Ok(()),
     };
-    let Booted { pool, target, own_files: _own_files } = match booted {
+    let mut booted = match booted {
         Ok(booted) => booted,
         Err(failure) => {
             report(api, &failure).await;
             return Err(failure);
         }
     };
-    let options = options(settings, api, target);
-    let outcome = Runtime::new(options).serve(pool.clone(), drain.clone()).await;
-    state.draining();
+    let initialization = environment.variable(INITIALIZATION).unwrap_or_default();
+    if initialization == "snap-start" {
+        tokio::select! {
+            restored = restored(settings, api, &mut booted, &mut broker) => restored?,
+            () = drain.cancelled() => {}
+        }
+    }
+    let options = front_lambda::Options {
+        api: api.to_owned(),
+        target: booted.target,
+        lanes: settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN),
+        deadline_margin: settings.lambda.deadline_margin,
+        streaming: settings.lambda.streaming,
+        stage_prefix: settings.lambda.stage_prefix,
+        extension: settings.lambda.extension.0.unwrap_or(initialization != MANAGED_INSTANCES),
+        api_timeout: settings.lambda.api_timeout,
+    };
+    let draining = async {
+        drain.cancelled().await;
+        state.draining();
+        tracing::info!("draining");
+        tokio::time::sleep(settings.server.shutdown_patience).await;
+        tracing::warn!("invocations were cut: they took longer than `server.shutdown_patience`");
+    };
+    let outcome = tokio::select! {
+        outcome = Runtime::new(options).serve(booted.pool.clone(), drain.clone()) => outcome,
+        () = draining => Ok(()),
+    };
     let deadline = Instant::now() + settings.server.shutdown_patience;
-    pool.drain(deadline.saturating_duration_since(Instant::now())).await;
+    booted.pool.drain(settings.server.shutdown_patience).await;
     broker.drain(deadline.saturating_duration_since(Instant::now())).await;
+    tracing::info!("drained");
     outcome.map_err(|error| {
         Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
     })
@@ -168,6 +203,7 @@ pub(crate) async fn serve_and_drain(
 
 /// What serves events.
 struct Booted {
+    plan: Plan,
     pool: Pool,
     target: front_lambda::Target,
     /// Kept until the pool is drained: workers that are replaced read their files again.
@@ -196,30 +232,9 @@ async fn boot(
         }
     }
     let own_files = own_files(settings, &plan, environment)?;
-    let mut watch = None;
-    if let Some(bound) = bind_broker(settings, own_files.as_ref())? {
-        watch = Some(bound.watch());
-        broker.start(bound);
-    }
+    let watch = start_broker(settings, own_files.as_ref(), broker)?;
     let socket = watch.as_ref().map(egress::Watch::socket);
-    let pool = loop {
-        let Some(php) = &plan.php else {
-            return Err(Failure::failed(
-                format!("no PHP script to run in {}", plan.application.folder.display()),
-                "name the script: `hearth lambda PATH/TO/index.php`",
-            ));
-        };
-        let options = pool_options(php, &plan, settings, own_files.as_ref(), socket, None);
-        match Pool::start(options).await {
-            Ok(pool) => break pool,
-            Err(error) => {
-                let Some(fallback) = plan.fit_to_application(&error) else {
-                    return Err(boot_failure(&error, &plan));
-                };
-                fallback.warn();
-            }
-        }
-    };
+    let pool = start_pool(settings, &mut plan, own_files.as_ref(), socket).await?;
     let explanation = plan.explain(Some(&pool.status().php_version));
     log::say(&explanation);
     state.ready(Serving {
@@ -241,7 +256,7 @@ async fn boot(
         Handler::Http => front_lambda::Target::Http(script),
         Handler::Function | Handler::Console => front_lambda::Target::Function(script),
     };
-    Ok(Booted { pool, target, own_files })
+    Ok(Booted { plan, pool, target, own_files })
 }
 
 /// The script of a request. Models that run a worker script ask it in this one's name.
@@ -252,14 +267,72 @@ fn answering_script(plan: &Plan, own_files: Option<&OwnFiles>) -> PathBuf {
     ours.map_or_else(|| plan.nominal_script(), Path::to_owned)
 }
 
-fn options(settings: &Settings, api: &str, target: front_lambda::Target) -> front_lambda::Options {
-    let lambda = &settings.lambda;
-    front_lambda::Options {
-        api: api.to_owned(),
-        target,
-        lanes: lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN),
-        deadline_margin: lambda.deadline_margin,
-        streaming: lambda.streaming,
-        stage_prefix: lambda.stage_prefix,
+fn start_broker(
+    settings: &Settings,
+    own_files: Option<&OwnFiles>,
+    broker: &mut Inside,
+) -> Result<Option<egress::Watch>, Failure> {
+    let Some(bound) = bind_broker(settings, own_files)? else { return Ok(None) };
+    let watch = bound.watch();
+    broker.start(bound);
+    Ok(Some(watch))
+}
+
+async fn start_pool(
+    settings: &Settings,
+    plan: &mut Plan,
+    own_files: Option<&OwnFiles>,
+    socket: Option<&Path>,
+) -> Result<Pool, Failure> {
+    loop {
+        let Some(php) = &plan.php else {
+            return Err(Failure::failed(
+                format!("no PHP script to run in {}", plan.application.folder.display()),
+                "name the script: `hearth lambda PATH/TO/index.php`",
+            ));
+        };
+        let options = pool_options(php, plan, settings, own_files, socket, None);
+        match Pool::start(options).await {
+            Ok(pool) => return Ok(pool),
+            Err(error) => {
+                let Some(fallback) = plan.fit_to_application(&error) else {
+                    return Err(boot_failure(&error, plan));
+                };
+                fallback.warn();
+            }
+        }
     }
+}
+
+/// Waits until the environment was restored, and replaces what must not be as it was in every other environment restored from the same
+/// snapshot: connections of the broker, and workers with the random state and the credentials they hold.
+async fn restored(
+    settings: &Settings,
+    api: &str,
+    booted: &mut Booted,
+    broker: &mut Inside,
+) -> Result<(), Failure> {
+    const AT_ONCE: Duration = Duration::ZERO;
+    front_lambda::wait_for_restore(api).await.map_err(|error| {
+        Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
+    })?;
+    let renewed = async {
+        std::mem::take(broker).drain(AT_ONCE).await;
+        let own_files = booted.own_files.as_ref();
+        let watch = start_broker(settings, own_files, broker)?;
+        let socket = watch.as_ref().map(egress::Watch::socket);
+        if !booted.pool.renew().await {
+            booted.pool.drain(AT_ONCE).await;
+            booted.pool = start_pool(settings, &mut booted.plan, own_files, socket).await?;
+        }
+        Ok(())
+    };
+    let renewed: Result<(), Failure> = renewed.await;
+    if let Err(failure) = &renewed {
+        let report = Report::of_hearth("RestoreError", failure.message());
+        if let Err(error) = front_lambda::report_restore_error(api, &report).await {
+            tracing::warn!(%error, "restore error not told");
+        }
+    }
+    renewed
 }

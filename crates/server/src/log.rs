@@ -54,7 +54,9 @@ pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<()
         .with_ansi(environment.colour_stderr());
     let started = match format(settings, environment) {
         LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_ansi(false).try_init(),
+        LogFormat::Json => {
+            builder.json().flatten_event(true).with_span_list(false).with_ansi(false).try_init()
+        }
     };
     started.map_err(|error| {
         Failure::failed(format!("cannot start logging: {error}"), "please report this")

@@ -7,6 +7,7 @@ mod origin;
 mod php_fpm;
 mod process;
 mod programs;
+mod runtime_api;
 
 pub use certificates::{Certificate, Certificates, certificates};
 pub use delay_proxy::{DelayProxy, Distance};
@@ -18,3 +19,4 @@ pub use origin::{
 pub use php_fpm::PhpFpm;
 pub use process::{Log, ProcessFacts, Running, eventually};
 pub use programs::{fake_worker, php_worker};
+pub use runtime_api::{Act, LambdaEvent, Posted, RuntimeApi};

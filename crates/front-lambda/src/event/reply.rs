@@ -140,6 +140,18 @@ impl Reply<'_> {
     }
 }
 
+/// Types of text beside `text/…`, `…+json` and `…+xml`.
+const TEXTS: [&[u8]; 8] = [
+    b"application/json",
+    b"application/javascript",
+    b"application/x-javascript",
+    b"application/ecmascript",
+    b"application/xml",
+    b"application/x-www-form-urlencoded",
+    b"application/graphql",
+    b"application/x-ndjson",
+];
+
 /// Whether a body is text by what its head says of it: then it need not be base64.
 pub(crate) fn is_text(headers: &HeaderMap) -> bool {
     let encoded = headers.get(CONTENT_ENCODING);
@@ -149,16 +161,6 @@ pub(crate) fn is_text(headers: &HeaderMap) -> bool {
     let Some(full) = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) else { return true };
     let essence = full.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let essence = essence.to_ascii_lowercase();
-    const TEXTS: [&[u8]; 8] = [
-        b"application/json",
-        b"application/javascript",
-        b"application/x-javascript",
-        b"application/ecmascript",
-        b"application/xml",
-        b"application/x-www-form-urlencoded",
-        b"application/graphql",
-        b"application/x-ndjson",
-    ];
     essence.is_empty()
         || essence.starts_with(b"text/")
         || essence.ends_with(b"+json")

@@ -67,7 +67,9 @@ pub(crate) fn push_pairs(
     match (multiple, single) {
         (Some(multiple), _) => {
             for (name, values) in &multiple.0 {
-                values.iter().for_each(|value| push(out, name, value));
+                for value in values {
+                    push(out, name, value);
+                }
             }
         }
         (None, Some(single)) => single.0.iter().for_each(|(name, value)| push(out, name, value)),

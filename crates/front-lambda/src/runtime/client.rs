@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,6 +27,9 @@ pub(crate) enum ApiError {
         #[source]
         cause: io::Error,
     },
+    /// It took nothing, or said nothing, for as long as it may.
+    #[error("the Runtime API at {api} has not taken `{call}` within {patience:?}")]
+    Stalled { api: Arc<str>, call: &'static str, patience: Duration },
     /// What it says is no HTTP.
     #[error("the Runtime API at {api} speaks no HTTP")]
     Malformed {
@@ -98,11 +101,8 @@ impl Client {
                     Ok(sent) => sent,
                     Err(_elapsed) => {
                         self.disconnect();
-                        let cause = io::Error::new(
-                            io::ErrorKind::TimedOut,
-                            format!("no answer to `{}` within {patience:?}", call.name),
-                        );
-                        return Err(ApiError::Lost { api: Arc::clone(&self.api), cause });
+                        let api = Arc::clone(&self.api);
+                        return Err(ApiError::Stalled { api, call: call.name, patience });
                     }
                 },
             };
@@ -129,15 +129,30 @@ impl Client {
         self.incoming.clear();
     }
 
-    async fn attempt(&mut self, call: Call<'_>) -> Result<Answer, ApiError> {
-        let lost = |cause| ApiError::Lost { api: Arc::clone(&self.api), cause };
+    /// Begins a request whose body comes bit by bit: `head` as in [`Call`], with the fields that say so. `patience`: how long the API may
+    /// take none of it, or leave it unanswered.
+    pub(crate) fn upload<'c>(
+        &'c mut self,
+        name: &'static str,
+        head: &str,
+        patience: Duration,
+    ) -> Upload<'c> {
+        let beginning = format!("{head}Host: {}\r\n\r\n", self.api).into_bytes();
+        Upload { client: self, name, beginning, patience }
+    }
+
+    async fn connect(&mut self) -> Result<&mut TcpStream, ApiError> {
         if self.stream.is_none() {
+            let lost = |cause| ApiError::Lost { api: Arc::clone(&self.api), cause };
             let stream = TcpStream::connect(&*self.api).await.map_err(lost)?;
             stream.set_nodelay(true).map_err(lost)?;
             self.stream = Some(stream);
         }
-        let stream = self.stream.as_mut().expect("it was connected just now");
-        let head = &mut self.head;
+        Ok(self.stream.as_mut().expect("it was connected just now"))
+    }
+
+    async fn attempt(&mut self, call: Call<'_>) -> Result<Answer, ApiError> {
+        let mut head = std::mem::take(&mut self.head);
         head.clear();
         head.extend_from_slice(call.head.as_bytes());
         head.extend_from_slice(b"Host: ");
@@ -147,45 +162,150 @@ impl Client {
             head.extend_from_slice(body.len().to_string().as_bytes());
         }
         head.extend_from_slice(b"\r\n\r\n");
-        let written = write_both(stream, head, call.body.unwrap_or_default()).await;
+        let stream = self.connect().await?;
+        let body = call.body.unwrap_or_default();
+        let written = write_all(stream, &mut [IoSlice::new(&head), IoSlice::new(body)]).await;
+        self.head = head;
+        self.read_answer(written).await
+    }
+
+    /// Reads until the answer is there. `written`: how the request was written. Who refuses a body early closes behind the answer: what
+    /// it said is worth more than how the write failed.
+    async fn read_answer(&mut self, written: io::Result<()>) -> Result<Answer, ApiError> {
+        let api = Arc::clone(&self.api);
+        let lost = |cause| ApiError::Lost { api: Arc::clone(&api), cause };
+        let malformed = |cause| ApiError::Malformed { api: Arc::clone(&api), cause };
         loop {
-            let malformed = |cause| ApiError::Malformed { api: Arc::clone(&self.api), cause };
             if let Some(answer) = Answer::read(&mut self.incoming, false).map_err(malformed)? {
                 return Ok(answer);
             }
-            if self.incoming.capacity() == self.incoming.len() {
-                self.incoming.reserve(16 * 1024);
-            }
-            let lost = |cause| ApiError::Lost { api: Arc::clone(&self.api), cause };
-            // Who refuses a body early closes behind the answer: what it said is worth more than how the write failed.
-            let read = match stream.read_buf(&mut self.incoming).await {
-                Ok(read) => read,
+            match self.read_more().await {
+                Ok(0) => {
+                    let whole = Answer::read(&mut self.incoming, true).map_err(malformed)?;
+                    let closed =
+                        || io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed");
+                    return whole.ok_or_else(|| lost(written.err().unwrap_or_else(closed)));
+                }
+                Ok(_) => {}
                 Err(error) => return Err(lost(written.err().unwrap_or(error))),
-            };
-            if read == 0 {
-                return match Answer::read(&mut self.incoming, true).map_err(malformed)? {
-                    Some(answer) => Ok(answer),
-                    None => Err(lost(written.err().unwrap_or_else(|| {
-                        io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed")
-                    }))),
-                };
             }
+        }
+    }
+
+    /// Bytes read; 0 at the end. Cancel safe.
+    async fn read_more(&mut self) -> io::Result<usize> {
+        if self.incoming.capacity() - self.incoming.len() < 4 * 1024 {
+            self.incoming.reserve(16 * 1024);
+        }
+        match &mut self.stream {
+            Some(stream) => stream.read_buf(&mut self.incoming).await,
+            None => Ok(0),
         }
     }
 }
 
-/// Writes one behind the other, in one call of the system where it takes that much.
-async fn write_both(stream: &mut TcpStream, head: &[u8], body: &[u8]) -> io::Result<()> {
-    let (mut head, mut body) = (head, body);
-    while !head.is_empty() && !body.is_empty() {
-        let written = stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]).await?;
+/// A request whose body comes bit by bit (RFC 9112 section 7.1).
+#[derive(Debug)]
+pub(crate) struct Upload<'c> {
+    client: &'c mut Client,
+    name: &'static str,
+    beginning: Vec<u8>,
+    patience: Duration,
+}
+
+impl Upload<'_> {
+    /// Sends the head and the first piece of the body, if there is one already.
+    pub(crate) async fn begin(&mut self, piece: &[u8]) -> Result<(), ApiError> {
+        let beginning = std::mem::take(&mut self.beginning);
+        self.send(&beginning, piece).await
+    }
+
+    /// Sends a piece.
+    pub(crate) async fn write(&mut self, piece: &[u8]) -> Result<(), ApiError> {
+        self.send(&[], piece).await
+    }
+
+    /// Ends the body with these trailers, each line with its CR LF, and reads the answer.
+    pub(crate) async fn end(&mut self, trailers: &str) -> Result<Answer, ApiError> {
+        let end = format!("0\r\n{trailers}\r\n");
+        self.timed(async |client| {
+            let stream = client.connect().await?;
+            let written = write_all(stream, &mut [IoSlice::new(end.as_bytes())]).await;
+            client.answer_of_upload(written).await
+        })
+        .await
+    }
+
+    /// Waits until the API says something although the body has not ended, or closes. Cancel safe.
+    pub(crate) async fn is_interrupted(&mut self) {
+        // An error is found again by whoever reads the answer.
+        drop(self.client.read_more().await);
+    }
+
+    /// Reads the answer without ending the body: the connection is of no more use.
+    pub(crate) async fn answer(&mut self) -> Result<Answer, ApiError> {
+        let answer = self.timed(async |client| client.answer_of_upload(Ok(())).await).await;
+        self.client.disconnect();
+        answer
+    }
+
+    async fn send(&mut self, before: &[u8], piece: &[u8]) -> Result<(), ApiError> {
+        if before.is_empty() && piece.is_empty() {
+            return Ok(()); // a chunk without bytes would be the end
+        }
+        let size = format!("{:x}\r\n", piece.len());
+        let (size, end) = if piece.is_empty() { ("", "") } else { (&*size, "\r\n") };
+        self.timed(async |client| {
+            let api = Arc::clone(&client.api);
+            let stream = client.connect().await?;
+            let mut parts = [before, size.as_bytes(), piece, end.as_bytes()].map(IoSlice::new);
+            let written = write_all(stream, &mut parts).await;
+            written.map_err(|cause| ApiError::Lost { api, cause })
+        })
+        .await
+    }
+
+    /// Does it in the time that there is; when it fails the connection is of no more use.
+    async fn timed<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let done = match tokio::time::timeout(self.patience, work(self.client)).await {
+            Ok(done) => done,
+            Err(_elapsed) => Err(ApiError::Stalled {
+                api: Arc::clone(&self.client.api),
+                call: self.name,
+                patience: self.patience,
+            }),
+        };
+        if done.is_err() {
+            self.client.disconnect();
+        }
+        done
+    }
+}
+
+impl Client {
+    async fn answer_of_upload(&mut self, written: io::Result<()>) -> Result<Answer, ApiError> {
+        let answer = self.read_answer(written).await?;
+        if answer.last {
+            self.disconnect();
+        }
+        Ok(answer)
+    }
+}
+
+/// Writes all of them, in one call of the system where it takes that much.
+async fn write_all(stream: &mut TcpStream, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    let mut rest = parts;
+    // Whatever is empty at the front goes first.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let written = stream.write_vectored(rest).await?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        let of_head = written.min(head.len());
-        head.advance(of_head);
-        body.advance(written - of_head);
+        IoSlice::advance_slices(&mut rest, written);
     }
-    stream.write_all(head).await?;
-    stream.write_all(body).await
+    Ok(())
 }

@@ -38,7 +38,7 @@ impl Invocation {
         let deadline = text(&fields, "lambda-runtime-deadline-ms").parse().ok();
         let deadline = deadline.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
         // Without one the longest that a function may run.
-        let deadline = deadline.unwrap_or_else(|| SystemTime::now() + Duration::from_secs(900));
+        let deadline = deadline.unwrap_or_else(|| SystemTime::now() + Duration::from_mins(15));
         Some(Self { id, deadline, event: answer.body, fields })
     }
 

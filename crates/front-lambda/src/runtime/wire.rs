@@ -146,3 +146,71 @@ impl Answer {
         Ok(Some(Self { status, fields, body: body.freeze(), last }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str, ended: bool) -> Result<Option<Answer>, Malformed> {
+        Answer::read(&mut BytesMut::from(text), ended)
+    }
+
+    #[test]
+    fn an_answer_ends_where_it_says() {
+        let mut incoming = BytesMut::from(
+            "HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n",
+        );
+        let answer = Answer::read(&mut incoming, false).unwrap().unwrap();
+        assert_eq!((answer.status, &*answer.body), (StatusCode::ACCEPTED, b"ok".as_slice()));
+        assert!(!answer.last);
+        assert_eq!(&*incoming, b"HTTP/1.1 200 OK\r\n");
+    }
+
+    #[test]
+    fn chunks_are_put_together_and_trailers_dropped() {
+        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n";
+        let answer = read(text, false).unwrap().unwrap();
+        assert_eq!(answer.body, "abcde");
+    }
+
+    #[test]
+    fn an_answer_without_a_length_ends_with_its_connection() {
+        let text = "HTTP/1.0 200 OK\r\n\r\nall of it";
+        assert!(read(text, false).unwrap().is_none());
+        let answer = read(text, true).unwrap().unwrap();
+        assert_eq!(answer.body, "all of it");
+        assert!(answer.last);
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_http_is_refused() {
+        assert!(matches!(read("SSH-2.0-OpenSSH\r\n", false), Err(Malformed::Syntax(_))));
+        let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MAX_BODY + 1);
+        assert!(matches!(read(&long, false), Err(Malformed::LongBody)));
+        let chunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n";
+        assert!(matches!(read(chunk, false), Err(Malformed::LongBody)));
+        let head = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(MAX_HEAD));
+        assert!(matches!(read(&head, false), Err(Malformed::LongHead)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_bring_it_down(bytes in proptest::collection::vec(any::<u8>(), 0..200), ended in any::<bool>()) {
+            drop(Answer::read(&mut BytesMut::from(&*bytes), ended));
+        }
+
+        #[test]
+        fn an_answer_is_the_same_in_pieces_of_any_size(body in "[ -~]{0,60}", at in 0..100usize) {
+            let text = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+            let text = if body.is_empty() { "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned() } else { text };
+            let (first, rest) = text.split_at(at.min(text.len() - 1));
+            let mut incoming = BytesMut::from(first);
+            prop_assert!(Answer::read(&mut incoming, false).unwrap().is_none());
+            incoming.extend_from_slice(rest.as_bytes());
+            let answer = Answer::read(&mut incoming, false).unwrap().unwrap();
+            prop_assert_eq!(answer.body, body);
+        }
+    }
+}

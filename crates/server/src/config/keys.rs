@@ -328,6 +328,11 @@ settings! {
         ///
         /// `off`: it sees `/users`, and `X-Forwarded-Prefix` says `/prod`.
         stage_prefix: bool = "off";
+        /// Register as an extension without events: then Lambda sends TERM before it ends an environment. `auto`: not on Managed Instances,
+        /// which send it anyway.
+        extension: Auto<bool> = "auto";
+        /// How long the Runtime API may take to accept an answer, or a piece of one; then the invocation is given up.
+        api_timeout: Duration = "30s";
     }
 
     /// The emulator of AWS Lambda: `hearth lambda --emulate ADDR`. None of it is read on AWS.

@@ -11,6 +11,7 @@ fn read(
     flags: &[(&'static str, Raw)],
 ) -> Result<Settings, ConfigError> {
     let sources = Sources {
+        platform: Vec::new(),
         flags: flags.to_vec(),
         environment: variables
             .iter()

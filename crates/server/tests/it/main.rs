@@ -21,6 +21,8 @@ mod intercepted;
 mod isolation;
 mod isolation_effects;
 mod isolation_suite;
+mod lambda;
+mod lambda_faults;
 mod losses;
 mod models;
 mod operations;

@@ -1,0 +1,420 @@
+//! One connection to the Runtime API, on which one invocation after the other is served.
+//!
+//! Invariants
+//! - Between `next` and its answer nothing is waited for but PHP and the API.
+//! - What PHP still does behind its answer is done when `next` is asked for: from then on the environment may stand still.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http_body::Body;
+use http_body_util::Full;
+use pool::{DispatchError, Pool, RequestContext, RequestId, ResponseBody, Scheme, Script};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error, error_span};
+
+use super::client::{ApiError, Call, Client};
+use super::invocation::Invocation;
+use super::report::Report;
+use super::{BASE, Failed, Options, Target, accepted, error_head};
+use crate::event::{self, Decoded, Reading, Reply, Shape};
+
+/// A buffered response may have 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
+const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
+/// By this field of its answer a function's script says that the body is its error.
+const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
+/// A streamed answer whose head is in front of its body.
+const WITH_PRELUDE: &str = "application/vnd.awslambda.http-integration-response";
+
+/// What an invocation comes to.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and taken apart at once")]
+#[derive(Debug)]
+enum Outcome {
+    /// Its response, whole.
+    Whole(Vec<u8>),
+    /// Its response as it comes, and what it begins with.
+    Stream { content_type: HeaderValue, beginning: Vec<u8>, body: ResponseBody },
+    /// The function's own error, in the API's shape.
+    FunctionError { kind: String, error: Bytes },
+}
+
+/// A lane: see above.
+#[derive(Debug)]
+pub(super) struct Lane {
+    client: Client,
+    options: Arc<Options>,
+    pool: Pool,
+}
+
+impl Lane {
+    pub(super) fn new(api: Arc<str>, options: Arc<Options>, pool: Pool) -> Self {
+        Self { client: Client::new(api), options, pool }
+    }
+
+    /// Serves invocations until `drain` is cancelled.
+    pub(super) async fn run(mut self, drain: CancellationToken) -> Result<(), Failed> {
+        let next = format!("GET {BASE}/invocation/next HTTP/1.1\r\n");
+        let call = Call { name: "next", head: &next, body: None, patience: None };
+        let drained = drain.cancelled();
+        tokio::pin!(drained);
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = self.client.send(call) => accepted(call.name, answer?)?,
+                () = &mut drained => {
+                    self.client.disconnect();
+                    return Ok(());
+                }
+            };
+            let Some(invocation) = Invocation::new(answer) else {
+                return Err(Failed::Api("`next` names no invocation".into()));
+            };
+            let span = error_span!("invocation", request.id = %invocation.id, trace.id = invocation.trace());
+            self.serve(&invocation).instrument(span).await?;
+            if self.options.lanes.get() == 1 {
+                self.pool.quiet().await;
+            }
+            if drain.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn serve(&mut self, invocation: &Invocation) -> Result<(), Failed> {
+        match self.outcome(invocation).await {
+            Ok(Outcome::Whole(response)) => {
+                let head = format!(
+                    "POST {BASE}/invocation/{}/response HTTP/1.1\r\nContent-Type: application/json\r\n",
+                    invocation.id
+                );
+                self.post(invocation, "response", &head, &response).await
+            }
+            Ok(Outcome::Stream { content_type, beginning, body }) => {
+                self.stream(invocation, &content_type, beginning, body).await
+            }
+            Ok(Outcome::FunctionError { kind, error }) => {
+                error!(request.id = &*invocation.id, kind, "function failed");
+                self.report(invocation, &kind, &error).await
+            }
+            Err(report) => {
+                let Report { kind, message, .. } = &report;
+                error!(request.id = &*invocation.id, kind, reason = message, "invocation failed");
+                self.report(invocation, kind, &report.json()).await
+            }
+        }
+    }
+
+    async fn outcome(&self, invocation: &Invocation) -> Result<Outcome, Report> {
+        match &self.options.target {
+            Target::Http(_) if event::is_warmer(&invocation.event) => {
+                Ok(Outcome::Whole(b"[\"Lambda is warm\"]".to_vec()))
+            }
+            Target::Http(script) => {
+                let reading = Reading { keep_stage: self.options.stage_prefix };
+                let decoded = event::decode(&invocation.event, reading)
+                    .map_err(|error| Report::of_hearth("BadEvent", chain(&error)))?;
+                let shape = decoded.shape;
+                let request = self.http_request(script, decoded, invocation);
+                let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
+                self.http_outcome(shape, answer).await
+            }
+            Target::Function(script) => {
+                let request = self.function_request(script, invocation);
+                let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
+                self.function_outcome(answer).await
+            }
+        }
+    }
+
+    async fn http_outcome(
+        &self,
+        shape: Shape,
+        answer: Response<ResponseBody>,
+    ) -> Result<Outcome, Report> {
+        let (head, body) = answer.into_parts();
+        let reply = Reply { status: head.status, headers: &head.headers };
+        if self.options.streaming {
+            let mut beginning = Vec::with_capacity(512);
+            reply.write_prelude(&mut beginning, shape);
+            let content_type = HeaderValue::from_static(WITH_PRELUDE);
+            return Ok(Outcome::Stream { content_type, beginning, body });
+        }
+        let body = whole(body).await?;
+        let mut response = Vec::new();
+        reply.write(&mut response, shape, &body);
+        if response.len() > MAX_RESPONSE {
+            return Err(too_large(body.len()));
+        }
+        Ok(Outcome::Whole(response))
+    }
+
+    async fn function_outcome(&self, answer: Response<ResponseBody>) -> Result<Outcome, Report> {
+        let (head, body) = answer.into_parts();
+        if let Some(kind) = head.headers.get(ERROR_TYPE) {
+            let kind = String::from_utf8_lossy(kind.as_bytes()).into_owned();
+            return Ok(Outcome::FunctionError { kind, error: whole(body).await? });
+        }
+        if self.options.streaming {
+            let json = HeaderValue::from_static("application/json");
+            let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(json);
+            return Ok(Outcome::Stream { content_type, beginning: Vec::new(), body });
+        }
+        Ok(Outcome::Whole(whole(body).await?.into()))
+    }
+
+    fn http_request(
+        &self,
+        script: &Script,
+        decoded: Decoded,
+        invocation: &Invocation,
+    ) -> Request<Full<Bytes>> {
+        let mut parts = decoded.parts;
+        if let Some(trace) = invocation.trace_value() {
+            parts.headers.insert(HeaderName::from_static("x-amzn-trace-id"), trace.clone());
+        }
+        let mut script = script.clone();
+        if let Some(stage) = decoded.stage.filter(|_| self.options.stage_prefix) {
+            script.name = format!("{stage}{}", script.name).into();
+        }
+        if let Some(rest) = parts.uri.path().strip_prefix(&*script.name)
+            && rest.starts_with('/')
+        {
+            script.path_info = rest.into();
+        }
+        let mut variables = variables(invocation);
+        variables.push(("LAMBDA_REQUEST_CONTEXT", decoded.request_context));
+        parts.extensions.insert(RequestContext {
+            script,
+            remote: SocketAddr::new(decoded.remote, 0),
+            local: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), decoded.server_port),
+            scheme: decoded.scheme,
+            server_name: decoded.server_name.into(),
+            server_port: decoded.server_port,
+            remote_user: None,
+            id: RequestId(Arc::clone(&invocation.id)),
+            hints: None,
+            deadline: Some(self.deadline(invocation)),
+            variables,
+        });
+        Request::from_parts(parts, Full::new(decoded.body))
+    }
+
+    fn function_request(&self, script: &Script, invocation: &Invocation) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(invocation.event.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = Uri::from_static("/");
+        let length = HeaderValue::from(invocation.event.len());
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(CONTENT_LENGTH, length);
+        let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
+        request.extensions_mut().insert(RequestContext {
+            script: script.clone(),
+            remote: local,
+            local,
+            scheme: Scheme::Http,
+            server_name: "localhost".into(),
+            server_port: local.port(),
+            remote_user: None,
+            id: RequestId(Arc::clone(&invocation.id)),
+            hints: None,
+            deadline: Some(self.deadline(invocation)),
+            variables: variables(invocation),
+        });
+        request
+    }
+
+    /// When the worker is stopped: a margin before the invocation ends, or half-way there when little is left.
+    fn deadline(&self, invocation: &Invocation) -> Instant {
+        let left = invocation.left();
+        let margin = self.options.deadline_margin.min(left / 2);
+        Instant::now() + left.saturating_sub(margin)
+    }
+
+    async fn report(
+        &mut self,
+        invocation: &Invocation,
+        kind: &str,
+        error: &[u8],
+    ) -> Result<(), Failed> {
+        let head = error_head(&format!("{BASE}/invocation/{}/error", invocation.id), kind);
+        self.post(invocation, "error", &head, error).await
+    }
+
+    async fn post(
+        &mut self,
+        invocation: &Invocation,
+        name: &'static str,
+        head: &str,
+        body: &[u8],
+    ) -> Result<(), Failed> {
+        let patience = Some(self.options.api_timeout);
+        let call = Call { name, head, body: Some(body), patience };
+        let sent = self.client.send(call).await;
+        taken(invocation, sent.and_then(|answer| accepted(name, answer)))
+    }
+
+    /// Sends an answer as it comes: no faster than the API takes it, and PHP writes no faster than that.
+    async fn stream(
+        &mut self,
+        invocation: &Invocation,
+        content_type: &HeaderValue,
+        beginning: Vec<u8>,
+        mut body: ResponseBody,
+    ) -> Result<(), Failed> {
+        let content_type = content_type.to_str().unwrap_or("application/octet-stream");
+        let head = format!(
+            "POST {BASE}/invocation/{}/response HTTP/1.1\r\nContent-Type: {content_type}\r\n\
+             Lambda-Runtime-Function-Response-Mode: streaming\r\nTransfer-Encoding: chunked\r\n\
+             Trailer: Lambda-Runtime-Function-Error-Type, Lambda-Runtime-Function-Error-Body\r\n",
+            invocation.id
+        );
+        let mut upload = self.client.upload("response", &head, self.options.api_timeout);
+        let sent = async {
+            upload.begin(&beginning).await?;
+            loop {
+                let piece = tokio::select! {
+                    biased;
+                    piece = next_piece(&mut body) => piece,
+                    // It answers before it has heard all: then it wants no more.
+                    () = upload.is_interrupted() => break,
+                };
+                match piece {
+                    Some(Ok(piece)) => upload.write(&piece).await?,
+                    Some(Err(cut)) => {
+                        let report = Report::of_hearth("AnswerCut", cut.to_string());
+                        let reason = &report.message;
+                        error!(
+                            request.id = &*invocation.id,
+                            kind = report.kind,
+                            reason,
+                            "stream failed"
+                        );
+                        let trailers = format!(
+                            "Lambda-Runtime-Function-Error-Type: {}\r\nLambda-Runtime-Function-Error-Body: {}\r\n",
+                            report.kind,
+                            STANDARD.encode(report.json())
+                        );
+                        return upload.end(&trailers).await;
+                    }
+                    None => return upload.end("").await,
+                }
+            }
+            upload.answer().await
+        };
+        let sent = sent.await;
+        // PHP stops when nobody takes what it writes.
+        drop(body);
+        match sent {
+            Ok(answer) if answer.status.is_success() => Ok(()),
+            Err(error @ (ApiError::Lost { .. } | ApiError::Malformed { .. })) => {
+                debug!(%error, "stream not taken");
+                let report = Report::of_hearth("StreamLost", error.to_string());
+                self.report(invocation, &report.kind, &report.json()).await
+            }
+            sent => {
+                let sent = sent.and_then(|answer| accepted("response", answer));
+                self.client.disconnect();
+                taken(invocation, sent)
+            }
+        }
+    }
+}
+
+/// What an answer that was not taken means for those to come.
+fn taken<T>(invocation: &Invocation, sent: Result<T, ApiError>) -> Result<(), Failed> {
+    match sent {
+        Ok(_) => Ok(()),
+        // The platform has ended the invocation, or had its answer over a connection that was lost behind it.
+        Err(refused @ ApiError::Refused { .. }) => {
+            error!(request.id = &*invocation.id, error = %refused, "answer not taken");
+            Ok(())
+        }
+        // The invocation is lost, the next one may do.
+        Err(ApiError::Stalled { api, call, patience }) => {
+            error!(
+                request.id = &*invocation.id,
+                api = &*api,
+                call,
+                ?patience,
+                "answer not taken in time"
+            );
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What PHP is told of an invocation in `$_SERVER`.
+fn variables(invocation: &Invocation) -> Vec<(&'static str, Bytes)> {
+    let mut variables = Vec::with_capacity(3);
+    variables.push(("LAMBDA_INVOCATION_CONTEXT", invocation.context()));
+    if let Some(trace) = invocation.trace_value() {
+        variables.push(("_X_AMZN_TRACE_ID", Bytes::copy_from_slice(trace.as_bytes())));
+    }
+    variables
+}
+
+/// The next piece of an answer. Cancel safe.
+async fn next_piece(body: &mut ResponseBody) -> Option<Result<Bytes, pool::Cut>> {
+    loop {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+        match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(data)) => return Some(Ok(data)),
+            Ok(Err(_trailers)) => {}
+            Err(cut) => return Some(Err(cut)),
+        }
+    }
+}
+
+/// All of an answer; no more of it is held than a response may have.
+async fn whole(mut body: ResponseBody) -> Result<Bytes, Report> {
+    let cut = |cut: pool::Cut| Report::of_hearth("AnswerCut", cut.to_string());
+    let Some(first) = next_piece(&mut body).await.transpose().map_err(cut)? else {
+        return Ok(Bytes::new());
+    };
+    let mut whole = None;
+    let mut length = first.len();
+    while length <= MAX_RESPONSE
+        && let Some(piece) = next_piece(&mut body).await.transpose().map_err(cut)?
+    {
+        whole.get_or_insert_with(|| BytesMut::from(&*first)).extend_from_slice(&piece);
+        length += piece.len();
+    }
+    if length > MAX_RESPONSE {
+        return Err(too_large(length));
+    }
+    Ok(whole.map_or(first, BytesMut::freeze))
+}
+
+fn failure(error: &DispatchError) -> Report {
+    let reason = match error {
+        DispatchError::TimedOut { .. } => "TimedOut",
+        DispatchError::WorkerDied { .. } => "WorkerDied",
+        DispatchError::HeadTooLarge => "EventTooLarge",
+        _ => "NoWorker",
+    };
+    Report::of_hearth(reason, chain(error))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// `length`: what the answer has at least.
+fn too_large(length: usize) -> Report {
+    Report::of_hearth(
+        "ResponseTooLarge",
+        format!(
+            "the answer has at least {length} bytes, and Lambda takes 6 MB, base64 and quotes included: send less, \
+             or stream it (`lambda.streaming`)"
+        ),
+    )
+}

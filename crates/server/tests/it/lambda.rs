@@ -1,0 +1,348 @@
+//! `hearth lambda` with real PHP behind a Runtime API that behaves on cue: events of every shape, every model, streams, lanes.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::{LambdaEvent, Origin, Posted, Running, RuntimeApi, eventually, routes};
+
+use crate::hearth::{LIMIT, Site, command};
+
+/// All nine.
+const ALL: &[&str] =
+    &["worker", "spawn", "prespawn", "fork", "fpm", "builtin", "request", "cgi", "snapshot"];
+
+/// `hearth lambda` with a Runtime API of its own.
+#[derive(Debug)]
+pub(crate) struct Lambda {
+    pub(crate) api: RuntimeApi,
+    pub(crate) process: Running,
+}
+
+impl Lambda {
+    /// With settings and Lambda's own variables by name.
+    pub(crate) fn start(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let api = RuntimeApi::start();
+        let mut command = command();
+        command
+            .arg("lambda")
+            .args(arguments)
+            .env("AWS_LAMBDA_RUNTIME_API", api.address())
+            .env("LAMBDA_TASK_ROOT", root)
+            .envs(variables.iter().copied());
+        let process = Running::start(&mut command);
+        Self { api, process }
+    }
+
+    /// `index.php` of a site in the model `request`.
+    pub(crate) fn of_script(script: &str) -> (Site, Self) {
+        let site = Site::empty().with_file("index.php", script);
+        let lambda = Self::start(site.path(), &["--model", "request"], &[]);
+        (site, lambda)
+    }
+
+    /// Hands out an event and waits for what is posted.
+    pub(crate) fn invoke(&self, event: &Value) -> Posted {
+        self.invoke_as(LambdaEvent::new(event.to_string()))
+    }
+
+    pub(crate) fn invoke_as(&self, event: LambdaEvent) -> Posted {
+        let id = self.api.push(event);
+        let posted = || self.api.posted(&id).iter().any(|posted| posted.complete);
+        eventually("something was posted", LIMIT, || {
+            let lines = self.process.log().lines();
+            assert!(!lines.iter().any(|line| line.starts_with("error: ")), "{lines:#?}");
+            posted()
+        });
+        self.api.answer(&id, LIMIT)
+    }
+
+    /// TERM, and how it ended.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.process.signal(Signal::TERM);
+        self.process.wait(LIMIT)
+    }
+}
+
+/// An event of a Function URL.
+pub(crate) fn get(path: &str) -> Value {
+    json!({
+        "version": "2.0",
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": {"host": "abc.lambda-url.eu-west-1.on.aws", "x-forwarded-proto": "https"},
+        "requestContext": {
+            "domainName": "abc.lambda-url.eu-west-1.on.aws",
+            "stage": "$default",
+            "http": {"method": "GET", "path": path, "protocol": "HTTP/1.1", "sourceIp": "203.0.113.7"},
+        },
+        "isBase64Encoded": false,
+    })
+}
+
+/// What the script of an HTTP answer has printed.
+pub(crate) fn body(posted: &Posted) -> String {
+    assert_eq!(posted.call, "response", "{}", String::from_utf8_lossy(&posted.body));
+    posted.json()["body"].as_str().unwrap().to_owned()
+}
+
+const TELLS: &str = "<?php header('Content-Type: application/json'); header('Set-Cookie: a=1'); header('Set-Cookie: b=2', false); \
+                     http_response_code(201); \
+                     echo json_encode(['server' => $_SERVER, 'get' => $_GET, 'post' => $_POST, 'cookie' => $_COOKIE, 'body' => file_get_contents('php://input')]);";
+
+#[test]
+fn an_event_of_each_shape_is_a_request_and_answered_in_that_shape() {
+    let (_site, lambda) = Lambda::of_script(TELLS);
+    let version_1 = json!({
+        "httpMethod": "POST", "path": "/cart", "body": "a=1", "isBase64Encoded": false,
+        "multiValueHeaders": {"Host": ["api.example.com"], "Cookie": ["x=1; y=2"], "X-Forwarded-Proto": ["https"]},
+        "multiValueQueryStringParameters": {"q[]": ["a b", "c"]},
+        "requestContext": {"stage": "prod", "path": "/prod/cart", "identity": {"sourceIp": "203.0.113.7"}},
+    });
+    let posted = lambda.invoke(&version_1);
+    let answer = posted.json();
+    assert_eq!(answer["statusCode"], 201);
+    assert_eq!(answer["multiValueHeaders"]["set-cookie"], json!(["a=1", "b=2"]));
+    let told: Value = serde_json::from_str(&body(&posted)).unwrap();
+    assert_eq!(told["get"], json!({"q": ["a b", "c"]}));
+    assert_eq!(told["post"], json!({"a": "1"}));
+    assert_eq!(told["cookie"], json!({"x": "1", "y": "2"}));
+    assert_eq!(told["server"]["REQUEST_URI"], "/cart?q%5B%5D=a%20b&q%5B%5D=c");
+    assert_eq!(told["server"]["REMOTE_ADDR"], "203.0.113.7");
+    assert_eq!(told["server"]["HTTPS"], "on");
+    assert_eq!(told["server"]["HTTP_X_FORWARDED_PREFIX"], "/prod");
+
+    let mut url = get("/users/7");
+    url["cookies"] = json!(["x=1", "y=2"]);
+    url["rawQueryString"] = "p=%26&p2".into();
+    let posted = lambda.invoke(&url);
+    let answer = posted.json();
+    assert_eq!(answer["statusCode"], 201);
+    assert_eq!(answer["cookies"], json!(["a=1", "b=2"]));
+    let told: Value = serde_json::from_str(&body(&posted)).unwrap();
+    assert_eq!(told["server"]["QUERY_STRING"], "p=%26&p2");
+    assert_eq!(told["server"]["SCRIPT_NAME"], "/index.php");
+    assert_eq!(told["cookie"], json!({"x": "1", "y": "2"}));
+
+    let mut gateway = url.clone();
+    gateway["requestContext"]["domainName"] = "api.example.com".into();
+    gateway["body"] = "AAECAw==".into();
+    gateway["isBase64Encoded"] = true.into();
+    gateway["requestContext"]["http"]["method"] = "PUT".into();
+    let told: Value = serde_json::from_str(&body(&lambda.invoke(&gateway))).unwrap();
+    assert_eq!(told["body"], "\u{0}\u{1}\u{2}\u{3}");
+    assert_eq!(told["server"]["CONTENT_LENGTH"], "4");
+    assert_eq!(told["server"]["CONTENT_TYPE"], "application/x-www-form-urlencoded");
+
+    let balancer = json!({
+        "requestContext": {"elb": {}}, "httpMethod": "GET", "path": "/cart", "body": "", "isBase64Encoded": false,
+        "queryStringParameters": {"q": "a%20b"},
+        "headers": {"host": "lb.example.com", "x-forwarded-for": "203.0.113.9", "x-forwarded-proto": "http", "x-forwarded-port": "80"},
+    });
+    let posted = lambda.invoke(&balancer);
+    assert_eq!(posted.json()["statusDescription"], "201 Created");
+    assert_eq!(posted.json()["headers"]["Set-cookie"], "b=2");
+    let told: Value = serde_json::from_str(&body(&posted)).unwrap();
+    assert_eq!(told["get"], json!({"q": "a b"}));
+    assert_eq!(told["server"]["REMOTE_ADDR"], "203.0.113.9");
+    assert_eq!(told["server"].get("HTTPS"), None);
+    // One connection for all of it, and one of the extension.
+    assert_eq!(lambda.api.connections(), 2);
+    assert!(lambda.stop().success());
+}
+
+#[test]
+fn every_model_answers_events_and_tells_php_of_the_invocation() {
+    let tells = "echo json_encode([$_SERVER['LAMBDA_INVOCATION_CONTEXT'], $_SERVER['LAMBDA_REQUEST_CONTEXT'], \
+                 $_SERVER['_X_AMZN_TRACE_ID'], $_SERVER['HTTP_X_AMZN_TRACE_ID'], $_SERVER['HEARTH_REQUEST_ID']]);";
+    let site = Site::empty().with_file("index.php", &format!("<?php {tells}")).with_file(
+        "worker.php",
+        &format!("<?php while (hearth_handle_request(function () {{ {tells} }})) {{ }}"),
+    );
+    for model in ALL {
+        let lambda = Lambda::start(site.path(), &["--model", model], &[]);
+        for _ in 0..3 {
+            let event = LambdaEvent::new(get("/").to_string())
+                .field("Lambda-Runtime-Trace-Id", "Root=1-5e1b4151-5ac6c58f;Sampled=1")
+                .field("Lambda-Runtime-Client-Context", "{\"client\":{\"app_title\":\"x\"}}")
+                .field("Lambda-Runtime-Aws-Tenant-Id", "blue");
+            let posted = lambda.invoke_as(event);
+            let told: Vec<String> = serde_json::from_str(&body(&posted))
+                .unwrap_or_else(|error| panic!("{model}: {error} in {}", body(&posted)));
+            let [invocation, request, trace, field, id] = told.try_into().unwrap();
+            let invocation: Value = serde_json::from_str(&invocation).unwrap();
+            assert_eq!(invocation["awsRequestId"], *id, "{model}");
+            assert!(invocation["deadlineMs"].as_u64().unwrap() > 1_700_000_000_000);
+            assert_eq!(invocation["traceId"], "Root=1-5e1b4151-5ac6c58f;Sampled=1");
+            assert_eq!(invocation["clientContext"]["client"]["app_title"], "x");
+            assert_eq!(invocation["tenantId"], "blue");
+            assert_eq!((&*trace, &*field), ("Root=1-5e1b4151-5ac6c58f;Sampled=1", &*trace));
+            let request: Value = serde_json::from_str(&request).unwrap();
+            assert_eq!(request["http"]["sourceIp"], "203.0.113.7");
+        }
+        assert!(lambda.stop().success(), "{model}");
+    }
+}
+
+#[test]
+fn the_handler_of_the_environment_is_run_unless_a_path_is_named() {
+    let site = Site::empty()
+        .with_file("public/index.php", "<?php echo 'front controller';")
+        .with_file("src/other.php", "<?php echo 'other';");
+    let answers = |arguments: &[&str], handler: &str| {
+        let arguments = [arguments, &["--model", "request"]].concat();
+        let lambda = Lambda::start(site.path(), &arguments, &[("_HANDLER", handler)]);
+        body(&lambda.invoke(&get("/")))
+    };
+    assert_eq!(answers(&[], "public/index.php"), "front controller");
+    assert_eq!(answers(&[], "src/other.php"), "other");
+    assert_eq!(answers(&["src/other.php"], "public/index.php"), "other");
+    assert_eq!(answers(&[], ""), "front controller");
+}
+
+#[test]
+fn what_is_no_text_is_posted_as_base64() {
+    let (_site, lambda) =
+        Lambda::of_script("<?php header('Content-Type: image/png'); echo \"\\x89PNG\\x00\\xff\";");
+    let posted = lambda.invoke(&get("/")).json();
+    assert_eq!((&posted["isBase64Encoded"], &posted["body"]), (&json!(true), &json!("iVBORwD/")));
+}
+
+#[test]
+fn several_invocations_run_at_once_where_the_environment_says_so() {
+    // Each waits for the other.
+    let script = "<?php $me = $_SERVER['REQUEST_URI']; touch(__DIR__ . $me); \
+                  for ($i = 0; $i < 3000 && !(file_exists(__DIR__ . '/one') && file_exists(__DIR__ . '/two')); $i++) { clearstatcache(); usleep(10000); } \
+                  echo $i < 3000 ? 'met ' : 'alone ', getmypid();";
+    let site = Site::empty().with_file("index.php", script);
+    let variables = [
+        ("AWS_LAMBDA_MAX_CONCURRENCY", "2"),
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances"),
+    ];
+    let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
+    eventually("two ask for events", LIMIT, || lambda.api.waiting() == 2);
+    assert!(lambda.api.extensions().is_empty());
+    let one = lambda.api.push(LambdaEvent::new(get("/one").to_string()));
+    let two = lambda.api.push(LambdaEvent::new(get("/two").to_string()));
+    let [one, two] = [one, two].map(|id| body(&lambda.api.answer(&id, LIMIT)));
+    assert!(one.starts_with("met "), "{one}");
+    assert!(two.starts_with("met "), "{two}");
+    assert_ne!(one, two);
+    assert!(lambda.stop().success());
+}
+
+#[test]
+fn a_streamed_answer_begins_before_its_script_has_ended() {
+    let script = "<?php header('Content-Type: text/plain'); header('Set-Cookie: a=1'); echo 'first'; ob_flush(); flush(); \
+                  while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); } echo \" \\xff last\";";
+    for model in ["request", "fpm"] {
+        let site = Site::empty().with_file("index.php", script);
+        let lambda = Lambda::start(site.path(), &["--model", model, "--streaming", "on"], &[]);
+        let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
+        eventually("the first bytes are there", LIMIT, || {
+            lambda.api.posted(&id).iter().any(|posted| posted.body.ends_with(b"first"))
+        });
+        assert!(!lambda.api.posted(&id)[0].complete);
+        site.write("go", "");
+        let posted = lambda.api.answer(&id, LIMIT);
+        assert_eq!(posted.fields["lambda-runtime-function-response-mode"], "streaming");
+        assert_eq!(
+            posted.fields["content-type"],
+            "application/vnd.awslambda.http-integration-response"
+        );
+        let at = posted.body.windows(8).position(|eight| eight == [0; 8]).unwrap();
+        let head: Value = serde_json::from_slice(&posted.body[..at]).unwrap();
+        assert_eq!(head["statusCode"], 200, "{model}");
+        assert_eq!(head["cookies"], json!(["a=1"]));
+        assert_eq!(&posted.body[at + 8..], b"first \xff last");
+        assert!(posted.trailers.is_empty());
+        assert!(lambda.stop().success());
+    }
+}
+
+#[test]
+fn what_runs_on_behind_an_answer_ends_before_the_next_event_is_asked_for() {
+    let script = "<?php echo 'answer'; hearth_finish_request(); \
+                  while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); }";
+    let (site, lambda) = Lambda::of_script(script);
+    assert_eq!(body(&lambda.invoke(&get("/"))), "answer");
+    // From `next` on the environment may stand still. Too short a wait fails nothing.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(lambda.api.waiting(), 0);
+    site.write("go", "");
+    eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+}
+
+#[test]
+fn log_lines_have_the_ids_of_the_invocation_and_the_platforms_format_and_level() {
+    let site = Site::empty().with_file(
+        "index.php",
+        "<?php error_log('kept'); hearth_log('dropped', 'info'); posix_kill(getmypid(), 9);",
+    );
+    let variables = [("AWS_LAMBDA_LOG_FORMAT", "JSON"), ("AWS_LAMBDA_LOG_LEVEL", "ERROR")];
+    let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
+    let event =
+        LambdaEvent::new(get("/").to_string()).field("Lambda-Runtime-Trace-Id", "Root=1-2-3");
+    let posted = lambda.invoke_as(event);
+    assert_eq!(posted.call, "error");
+    let line = lambda.process.log().wait_for("invocation failed");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["level"], "ERROR");
+    assert_eq!(line["request.id"], "8476a536-e9f4-11e8-9739-000000000001");
+    assert_eq!(line["span"]["trace.id"], "Root=1-2-3");
+    assert!(!lambda.process.log().text().contains("dropped"));
+
+    let text =
+        Lambda::start(site.path(), &["--model", "request"], &[("AWS_LAMBDA_LOG_FORMAT", "Text")]);
+    text.invoke(&get("/"));
+    let line = text.process.log().wait_for("invocation failed");
+    assert!(line.contains("request.id=\"8476a536-e9f4-11e8-9739-000000000001\""), "{line}");
+}
+
+#[test]
+fn outgoing_connections_stay_open_from_one_invocation_to_the_next() {
+    let origin = Origin::plain(routes);
+    let script = format!(
+        "<?php $curl = curl_init('{}'); curl_setopt($curl, CURLOPT_RETURNTRANSFER, true); curl_exec($curl); echo curl_getinfo($curl, CURLINFO_HTTP_CODE);",
+        origin.url("/headers")
+    );
+    let (_site, lambda) = Lambda::of_script(&script);
+    for _ in 0..3 {
+        assert_eq!(body(&lambda.invoke(&get("/"))), "200");
+    }
+    assert_eq!(origin.requests().len(), 3);
+    assert_eq!(origin.connections().len(), 1);
+}
+
+#[test]
+fn an_extension_without_events_is_registered_and_shutdown_drains() {
+    let (_site, lambda) = Lambda::of_script("<?php echo 1;");
+    lambda.invoke(&get("/"));
+    assert_eq!(lambda.api.extensions(), ["{\"events\":[]}"]);
+    lambda.api.shut_down();
+    let mut process = lambda.process;
+    assert!(process.wait(LIMIT).success());
+}
+
+#[test]
+fn a_restored_environment_has_new_workers_and_a_new_broker() {
+    let site = Site::empty().with_file("index.php", "<?php echo 'front controller';").with_file(
+        "worker.php",
+        "<?php file_put_contents(__DIR__ . '/booted', getmypid() . \"\\n\", FILE_APPEND); \
+                    while (hearth_handle_request(function () { echo getmypid(); })) { }",
+    );
+    let variables = [("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")];
+    let lambda = Lambda::start(site.path(), &["worker.php", "--model", "worker"], &variables);
+    eventually("it waits to be restored", LIMIT, || lambda.api.restore_asked());
+    assert_eq!(lambda.api.waiting(), 0);
+    let booted = || fs::read_to_string(site.path().join("booted")).unwrap();
+    let before = booted();
+    lambda.api.restore();
+    let serves = body(&lambda.invoke(&get("/")));
+    assert!(!before.lines().any(|pid| pid == serves), "{before} serves after the restore");
+    assert_eq!(booted().lines().last(), Some(&*serves));
+    assert!(lambda.stop().success());
+}

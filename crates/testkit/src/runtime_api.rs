@@ -1,0 +1,444 @@
+//! A Runtime API of AWS Lambda that behaves on cue: it hands out the events it is given, keeps everything that is posted, and refuses,
+//! closes or stalls when it is told to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What it does with a call in place of what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Answers with this status and body.
+    Answer(u16, &'static str),
+    /// Closes the connection without a word.
+    Close,
+    /// Says nothing, and keeps the connection.
+    Stall,
+    /// Answers a post with 413 as soon as its head is there, and closes.
+    RefuseEarly,
+}
+
+/// An event to be handed out.
+#[derive(Clone, Debug)]
+pub struct LambdaEvent {
+    body: Vec<u8>,
+    time: Duration,
+    fields: Vec<(String, String)>,
+}
+
+impl LambdaEvent {
+    /// An event that may take ten minutes.
+    pub fn new(body: impl Into<Vec<u8>>) -> Self {
+        Self { body: body.into(), time: Duration::from_mins(10), fields: Vec::new() }
+    }
+
+    /// How long its invocation may take.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// A header field of `next`.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: &str) -> Self {
+        self.fields.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// What was posted.
+#[derive(Clone, Debug, Default)]
+pub struct Posted {
+    /// `response`, `error`, `init/error`, `restore/error`.
+    pub call: String,
+    /// Header fields, names in lower case.
+    pub fields: BTreeMap<String, String>,
+    /// The body so far.
+    pub body: Vec<u8>,
+    /// Trailer fields, names in lower case.
+    pub trailers: BTreeMap<String, String>,
+    /// All of it has come.
+    pub complete: bool,
+}
+
+impl Posted {
+    /// The body as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| {
+            panic!("{error} in {}", String::from_utf8_lossy(&self.body));
+        })
+    }
+}
+
+/// A Runtime API. It ends with the test.
+#[derive(Debug)]
+pub struct RuntimeApi {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    handed_out: usize,
+    events: VecDeque<(String, LambdaEvent)>,
+    posted: Vec<(String, Posted)>,
+    on_next: VecDeque<Act>,
+    on_post: VecDeque<Act>,
+    waiting: usize,
+    connections: usize,
+    extensions: Vec<String>,
+    shutdown: bool,
+    restore_asked: bool,
+    restored: bool,
+    over: bool,
+}
+
+impl RuntimeApi {
+    /// Listens on a port of its own.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if of_thread.lock().over {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                of_thread.lock().connections += 1;
+                let shared = Arc::clone(&of_thread);
+                thread::spawn(move || drop(shared.converse(&stream)));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// What `AWS_LAMBDA_RUNTIME_API` has to be.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Hands out an event; returns the id of its invocation.
+    pub fn push(&self, event: LambdaEvent) -> String {
+        let mut state = self.shared.lock();
+        state.handed_out += 1;
+        let id = format!("8476a536-e9f4-11e8-9739-{:012}", state.handed_out);
+        state.events.push_back((id.clone(), event));
+        self.shared.changed.notify_all();
+        id
+    }
+
+    /// What it does at the next `next`.
+    pub fn on_next(&self, act: Act) {
+        self.shared.lock().on_next.push_back(act);
+        self.shared.changed.notify_all();
+    }
+
+    /// What it does with the next post.
+    pub fn on_post(&self, act: Act) {
+        self.shared.lock().on_post.push_back(act);
+    }
+
+    /// Answers `extension/event/next` with SHUTDOWN.
+    pub fn shut_down(&self) {
+        self.shared.lock().shutdown = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Answers `restore/next`.
+    pub fn restore(&self) {
+        self.shared.lock().restored = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Whether `restore/next` was asked for.
+    pub fn restore_asked(&self) -> bool {
+        self.shared.lock().restore_asked
+    }
+
+    /// How many ask for the next event now.
+    pub fn waiting(&self) -> usize {
+        self.shared.lock().waiting
+    }
+
+    /// How many connections were made.
+    pub fn connections(&self) -> usize {
+        self.shared.lock().connections
+    }
+
+    /// What was posted to register extensions.
+    pub fn extensions(&self) -> Vec<String> {
+        self.shared.lock().extensions.clone()
+    }
+
+    /// All that was posted for an invocation; without one: `init/error` and its like.
+    pub fn posted(&self, id: &str) -> Vec<Posted> {
+        let state = self.shared.lock();
+        let of_id = state.posted.iter().filter(|(of, _)| of == id);
+        of_id.map(|(_, posted)| posted.clone()).collect()
+    }
+
+    /// Waits until something was posted for an invocation, whole.
+    pub fn answer(&self, id: &str, limit: Duration) -> Posted {
+        let mut state = self.shared.lock();
+        let deadline = SystemTime::now() + limit;
+        loop {
+            let of_id = state.posted.iter().find(|(of, posted)| of == id && posted.complete);
+            if let Some((_, posted)) = of_id {
+                return posted.clone();
+            }
+            let left = deadline.duration_since(SystemTime::now());
+            let left = left.unwrap_or_else(|_| panic!("nothing was posted for {id}: {state:?}"));
+            state = self.shared.changed.wait_timeout(state, left).expect("no holder panics").0;
+        }
+    }
+
+    /// Hands out an event and waits for what is posted.
+    pub fn invoke(&self, event: LambdaEvent, limit: Duration) -> Posted {
+        let id = self.push(event);
+        self.answer(&id, limit)
+    }
+}
+
+impl Drop for RuntimeApi {
+    fn drop(&mut self) {
+        self.shared.lock().over = true;
+        self.shared.changed.notify_all();
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+struct Head {
+    line: String,
+    fields: BTreeMap<String, String>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    /// Waits until `found` finds something; `None` when the test is over, or the caller has gone.
+    fn wait<T>(
+        &self,
+        stream: &TcpStream,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = found(&mut state) {
+                return Some(found);
+            }
+            if state.over || is_gone(stream) {
+                return None;
+            }
+            let look = Duration::from_millis(20);
+            state = self.changed.wait_timeout(state, look).expect("no holder panics").0;
+        }
+    }
+
+    fn converse(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut reader = BufReader::new(stream);
+        while let Some(head) = read_head(&mut reader)? {
+            let path = head.line.split(' ').nth(1).unwrap_or_default();
+            let path = path.to_owned();
+            if path == "/2018-06-01/runtime/invocation/next" {
+                if !self.next(stream)? {
+                    return Ok(());
+                }
+            } else if path == "/2018-06-01/runtime/restore/next" {
+                self.lock().restore_asked = true;
+                if self.wait(stream, |state| state.restored.then_some(())).is_none() {
+                    return Ok(());
+                }
+                respond(stream, 200, &[], b"")?;
+            } else if path == "/2020-01-01/extension/register" {
+                let mut posted = Posted::default();
+                read_body(&mut reader, &head, &mut |piece| posted.body.extend_from_slice(piece))?;
+                let text = String::from_utf8_lossy(&posted.body).into_owned();
+                self.lock().extensions.push(text);
+                let identifier = ("Lambda-Extension-Identifier".to_owned(), "ext-1".to_owned());
+                respond(stream, 200, &[identifier], b"{}")?;
+            } else if path == "/2020-01-01/extension/event/next" {
+                if self.wait(stream, |state| state.shutdown.then_some(())).is_none() {
+                    return Ok(());
+                }
+                respond(
+                    stream,
+                    200,
+                    &[],
+                    br#"{"eventType":"SHUTDOWN","shutdownReason":"SPINDOWN"}"#,
+                )?;
+            } else if !self.post(stream, &mut reader, &head, &path)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&self, stream: &TcpStream) -> io::Result<bool> {
+        self.lock().waiting += 1;
+        let found = self.wait(stream, |state| {
+            let act = state.on_next.pop_front().map(Err);
+            act.or_else(|| state.events.pop_front().map(Ok))
+        });
+        self.lock().waiting -= 1;
+        let (id, event) = match found {
+            Some(Ok(event)) => event,
+            Some(Err(act)) => return self.act(stream, act),
+            None => return Ok(false),
+        };
+        let deadline = SystemTime::now() + event.time;
+        let deadline = deadline.duration_since(UNIX_EPOCH).expect("it is later").as_millis();
+        let mut fields = vec![
+            ("Content-Type".to_owned(), "application/json".to_owned()),
+            ("Lambda-Runtime-Aws-Request-Id".to_owned(), id),
+            ("Lambda-Runtime-Deadline-Ms".to_owned(), deadline.to_string()),
+            (
+                "Lambda-Runtime-Invoked-Function-Arn".to_owned(),
+                "arn:aws:lambda:eu-west-1:123456789012:function:shop".to_owned(),
+            ),
+        ];
+        fields.extend(event.fields);
+        respond(stream, 200, &fields, &event.body)?;
+        Ok(true)
+    }
+
+    fn post(
+        &self,
+        stream: &TcpStream,
+        reader: &mut impl BufRead,
+        head: &Head,
+        path: &str,
+    ) -> io::Result<bool> {
+        let rest = path.strip_prefix("/2018-06-01/runtime/").unwrap_or(path);
+        let (id, call) =
+            match rest.strip_prefix("invocation/").and_then(|rest| rest.split_once('/')) {
+                Some((id, call)) => (id.to_owned(), call.to_owned()),
+                None => (String::new(), rest.to_owned()),
+            };
+        let act = self.lock().on_post.pop_front();
+        if act == Some(Act::RefuseEarly) {
+            respond(stream, 413, &[], br#"{"errorType":"RequestEntityTooLarge"}"#)?;
+            return Ok(false);
+        }
+        let index = {
+            let mut state = self.lock();
+            let posted = Posted { call, fields: head.fields.clone(), ..Posted::default() };
+            state.posted.push((id.clone(), posted));
+            state.posted.len() - 1
+        };
+        let trailers = read_body(reader, head, &mut |piece| {
+            self.lock().posted[index].1.body.extend_from_slice(piece);
+            self.changed.notify_all();
+        })?;
+        if let Some(act) = act {
+            // What it did not take was not posted.
+            self.lock().posted[index].0 = format!("refused {id}");
+            return self.act(stream, act);
+        }
+        respond(stream, 202, &[], br#"{"status":"OK"}"#)?;
+        let mut state = self.lock();
+        state.posted[index].1.trailers = trailers;
+        state.posted[index].1.complete = true;
+        self.changed.notify_all();
+        Ok(true)
+    }
+
+    /// True when the connection goes on.
+    fn act(&self, stream: &TcpStream, act: Act) -> io::Result<bool> {
+        match act {
+            Act::Answer(status, body) => {
+                respond(stream, status, &[], body.as_bytes())?;
+                Ok(true)
+            }
+            Act::Close | Act::RefuseEarly => Ok(false),
+            Act::Stall => {
+                self.wait(stream, |_| None::<()>);
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn is_gone(stream: &TcpStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let gone = matches!(stream.peek(&mut [0]), Ok(0));
+    stream.set_nonblocking(false).is_err() || gone
+}
+
+fn read_head(reader: &mut impl BufRead) -> io::Result<Option<Head>> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Head { line: line.trim_end().to_owned(), fields: read_fields(reader)? }))
+}
+
+fn read_fields(reader: &mut impl BufRead) -> io::Result<BTreeMap<String, String>> {
+    let mut fields = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { return Ok(fields) };
+        fields.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+}
+
+/// Reads a body bit by bit; returns its trailers.
+fn read_body(
+    reader: &mut impl BufRead,
+    head: &Head,
+    take: &mut dyn FnMut(&[u8]),
+) -> io::Result<BTreeMap<String, String>> {
+    if head.fields.get("transfer-encoding").is_none_or(|coding| coding != "chunked") {
+        let length = head.fields.get("content-length").and_then(|text| text.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut body)?;
+        take(&body);
+        return Ok(BTreeMap::new());
+    }
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let size = usize::from_str_radix(line.trim_end(), 16);
+        let size = size.map_err(|_invalid| io::Error::from(io::ErrorKind::InvalidData))?;
+        if size == 0 {
+            return read_fields(reader);
+        }
+        let mut chunk = vec![0; size + 2];
+        reader.read_exact(&mut chunk)?;
+        take(&chunk[..size]);
+    }
+}
+
+fn respond(
+    mut stream: &TcpStream,
+    status: u16,
+    fields: &[(String, String)],
+    body: &[u8],
+) -> io::Result<()> {
+    let mut head = format!("HTTP/1.1 {status} As told\r\nContent-Length: {}\r\n", body.len());
+    for (name, value) in fields {
+        write!(head, "{name}: {value}\r\n").expect("a String takes all");
+    }
+    head.push_str("\r\n");
+    stream.write_all(&[head.as_bytes(), body].concat())
+}
