@@ -36,9 +36,18 @@ pub(crate) enum Kind {
     WorkerScript,
     /// No PHP at all.
     StaticFiles,
+    /// A function of AWS Lambda.
+    Function,
+    /// A console whose commands AWS Lambda asks for.
+    Console,
 }
 
 impl Kind {
+    /// Hearth's own script answers in every model, not one of the application.
+    pub(crate) fn is_function(self) -> bool {
+        matches!(self, Self::Function | Self::Console)
+    }
+
     /// For people.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -47,6 +56,8 @@ impl Kind {
             Self::FrontController => "PHP application",
             Self::WorkerScript => "worker script",
             Self::StaticFiles => "static files",
+            Self::Function => "function",
+            Self::Console => "console",
         }
     }
 }
@@ -112,7 +123,8 @@ pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
     if path.is_dir() { in_folder(&path) } else { script(&path) }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, DetectError> {
+/// The path without links, `.` and `..`.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, DetectError> {
     path.canonicalize().map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
 }
 

@@ -125,7 +125,7 @@ impl Plan {
         };
         debug_assert!(instead.isolates(), "isolation is never given up");
         php.model = instead;
-        if !instead.runs_worker_script() {
+        if !instead.runs_worker_script() && !self.application.kind.is_function() {
             php.script = None;
         }
         Some(Fallback { wished, instead, why, hint: hint.to_owned() })

@@ -280,7 +280,11 @@ pub(crate) fn become_cli(
     )
 }
 
-fn cli_program(settings: &Settings, environment: &Environment) -> Result<PathBuf, Failure> {
+/// PHP's command line program.
+pub(crate) fn cli_program(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<PathBuf, Failure> {
     if let Some(program) = &settings.php.cli.0 {
         return Ok(program.clone());
     }

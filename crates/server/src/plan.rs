@@ -21,9 +21,9 @@ const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
 /// Hearth's worker script for Symfony.
 const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
 
-/// What both of them include: its file name, which has to be beside theirs, and its text.
-pub(crate) const INCLUDED_BY_WORKERS: (&str, &str) =
-    ("application_state.php", include_str!("workers/application_state.php"));
+/// What both of them include.
+const BESIDE_WORKERS: &[(&str, &str)] =
+    &[("application_state.php", include_str!("workers/application_state.php"))];
 
 /// What `hearth serve` does with an application.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub(crate) enum WorkerScript {
         name: &'static str,
         /// PHP source.
         text: &'static str,
+        /// Names and texts of the files that it includes: they have to be beside it.
+        beside: &'static [(&'static str, &'static str)],
     },
 }
 
@@ -119,7 +121,9 @@ impl Plan {
     pub(crate) fn warm_up(&self, settings: &Settings) -> Vec<PathAndQuery> {
         // PHP's caches for each place in the code that looks something up fill at the first request, some at the second.
         const TIMES: usize = 3;
-        if !self.php.as_ref().is_some_and(|php| php.model.boots_in_zygote()) {
+        if !self.php.as_ref().is_some_and(|php| php.model.boots_in_zygote())
+            || self.application.kind.is_function()
+        {
             return Vec::new();
         }
         let root = PathAndQuery::from_static("/");
@@ -236,7 +240,7 @@ fn model(application: &Application, settings: &Settings) -> Model {
         Kind::FrontController => {
             named || application.worker_script.as_deref().is_some_and(detect::takes_requests)
         }
-        Kind::StaticFiles => false,
+        Kind::StaticFiles | Kind::Function | Kind::Console => false,
     };
     let auto = if boots_ahead { Model::Snapshot } else { Model::Request };
     settings.php.model.0.unwrap_or(auto)
@@ -258,13 +262,9 @@ fn worker_script(
     };
     match (&application.worker_script, application.kind) {
         (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
-        (_, Kind::Laravel) => {
-            Ok(WorkerScript::Ours { name: "laravel-worker.php", text: LARAVEL_WORKER })
-        }
-        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment).map_or(
-            WorkerScript::Ours { name: "symfony-worker.php", text: SYMFONY_WORKER },
-            WorkerScript::File,
-        )),
+        (_, Kind::Laravel) => Ok(ours("laravel-worker.php", LARAVEL_WORKER)),
+        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment)
+            .map_or(ours("symfony-worker.php", SYMFONY_WORKER), WorkerScript::File)),
         _ => Err(Failure::misused(
             format!(
                 "the model `{}` needs a worker script, and {} has none",
@@ -274,6 +274,10 @@ fn worker_script(
             "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",
         )),
     }
+}
+
+fn ours(name: &'static str, text: &'static str) -> WorkerScript {
+    WorkerScript::Ours { name, text, beside: BESIDE_WORKERS }
 }
 
 /// The processors that this process may use.

@@ -24,7 +24,7 @@ use crate::detect;
 use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
 use crate::front;
-use crate::plan::{INCLUDED_BY_WORKERS, PhpPlan, Plan, WorkerScript};
+use crate::plan::{PhpPlan, Plan, WorkerScript};
 use crate::process;
 use crate::realtime::{self, Broadcasting, Php, Publisher, Realtime};
 use crate::run_dir::RunDir;
@@ -169,6 +169,13 @@ pub(crate) struct OwnFiles {
     run_dir: RunDir,
 }
 
+impl OwnFiles {
+    /// Hearth's own script.
+    pub(crate) fn script(&self) -> Option<&Path> {
+        self.script.as_deref()
+    }
+}
+
 pub(crate) fn own_files(
     settings: &Settings,
     plan: &Plan,
@@ -176,7 +183,7 @@ pub(crate) fn own_files(
 ) -> Result<Option<OwnFiles>, Failure> {
     let Some(php) = &plan.php else { return Ok(None) };
     let ours = match &php.script {
-        Some(WorkerScript::Ours { name, text }) => Some((name, text)),
+        Some(WorkerScript::Ours { name, text, beside }) => Some((name, text, *beside)),
         _ if php.model.is_foreign() || settings.egress.enabled => None,
         _ => return Ok(None),
     };
@@ -184,9 +191,10 @@ pub(crate) fn own_files(
         let run_dir =
             RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
         let script = match ours {
-            Some((name, text)) => {
-                let (included, its_text) = INCLUDED_BY_WORKERS;
-                run_dir.write(included, its_text)?;
+            Some((name, text, beside)) => {
+                for (included, its_text) in beside {
+                    run_dir.write(included, its_text)?;
+                }
                 Some(run_dir.write(name, text)?)
             }
             None => None,
@@ -261,7 +269,8 @@ pub(crate) fn pool_options(
             // It lies outside the application and finds it by this; in most models it has nothing to put back after a request.
             env.push(("HEARTH_APP_DIR".into(), plan.application.folder.display().to_string()));
             env.push(("HEARTH_MODEL".into(), php.model.name().into()));
-            Some(own.clone())
+            // In the others it is the script of each request.
+            Some(own.clone()).filter(|_| php.model.runs_worker_script())
         }
         (Some(WorkerScript::File(path)), None) => Some(path.clone()),
         (Some(WorkerScript::Ours { .. }) | None, None) => None,

@@ -50,6 +50,11 @@ spl_autoload_register(static function (string $class): void {
     }
 });
 
+// Debian has no package of it: PSR-15's interface.
+if (!interface_exists(Psr\Http\Server\RequestHandlerInterface::class)) {
+    require_once __DIR__ . '/Lambda/request-handler.php';
+}
+
 // Functions, which no autoloader finds.
 $libraries = getenv('HEARTH_LIBRARIES') ?: '/usr/share/php';
 $functions = [

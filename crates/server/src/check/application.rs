@@ -22,7 +22,11 @@ pub(crate) fn look(
     match application.kind {
         Kind::Laravel => laravel(report, application, environment),
         Kind::Symfony => symfony(report, application, environment),
-        Kind::FrontController | Kind::WorkerScript | Kind::StaticFiles => {}
+        Kind::FrontController
+        | Kind::WorkerScript
+        | Kind::StaticFiles
+        | Kind::Function
+        | Kind::Console => {}
     }
 }
 

@@ -10,8 +10,10 @@ use super::{ConfigError, KEYS, Key, Origin, nearest};
 pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_APP_DIR", "set by Hearth for its own worker scripts: the application's folder"),
     ("HEARTH_BIN", "the program `hearth` that the project's tests run"),
+    ("HEARTH_CLI", "set by Hearth for console functions: PHP's command line program"),
     ("HEARTH_CONFIG", "the settings file, as `--config`"),
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
+    ("HEARTH_FUNCTION", "set by Hearth for functions: the file"),
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),
     ("HEARTH_MODEL", "set by Hearth for its own worker scripts: the execution model"),

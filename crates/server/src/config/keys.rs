@@ -310,10 +310,11 @@ settings! {
 
     /// The AWS Lambda front: `hearth lambda` (docs/guide/lambda.md).
     lambda: Lambda {
-        /// What answers events: `http`, the application, to whom events are requests that a gateway took; `function`, a handler that gets every event as it is.
+        /// What answers events: `http`, the application, to whom events are requests that a gateway took; `function`, a handler that gets every event as it is; `console`,
+        /// a framework's console, to whom events are commands.
         ///
-        /// `auto`: a script that returns something at its top level, other than Symfony's front controllers do, is a function; all else is an
-        /// HTTP application.
+        /// `auto`: `artisan`, `bin/console` and other PHP programs without `.php` are a console; a script that returns something at its top level,
+        /// other than an `index.php`, is a function; all else is an HTTP application.
         handler: Auto<Handler> = "auto", flag "handler";
         /// How many invocations run at once, each with a worker of its own. `auto`: `AWS_LAMBDA_MAX_CONCURRENCY`, else one.
         concurrency: Auto<NonZeroUsize> = "auto";

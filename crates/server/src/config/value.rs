@@ -633,23 +633,26 @@ pub(crate) enum Handler {
     Http,
     /// A function.
     Function,
+    /// A framework's console.
+    Console,
 }
 
 impl Value for Handler {
     const PLACEHOLDER: &'static str = "KIND";
 
     fn expected() -> String {
-        "`http` or `function`".into()
+        "`http`, `function` or `console`".into()
     }
 
     fn choices() -> &'static [&'static str] {
-        &["http", "function"]
+        &["http", "function", "console"]
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         match raw.text()? {
             "http" => Ok(Self::Http),
             "function" => Ok(Self::Function),
+            "console" => Ok(Self::Console),
             other => Err(Wrong::quoted(other)),
         }
     }

@@ -1,0 +1,20 @@
+<?php
+
+/** Takes notifications of a topic. One that throws is delivered again, as the function's retries say. */
+
+declare(strict_types=1);
+
+namespace Hearth\Lambda\Sns;
+
+use Hearth\Lambda\Context;
+use Hearth\Lambda\Handler;
+
+abstract class SnsHandler implements Handler
+{
+    abstract public function handleSns(SnsEvent $event, Context $context): void;
+
+    final public function handle(mixed $event, Context $context): void
+    {
+        $this->handleSns(new SnsEvent($event), $context);
+    }
+}

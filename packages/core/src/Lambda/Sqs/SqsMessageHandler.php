@@ -1,0 +1,38 @@
+<?php
+
+/**
+ * Takes one message after the other: the ordinary queue's worker. Promises: a message whose handling throws is delivered again, is logged, and stops no
+ * other; of a FIFO queue the rest of its group is not begun.
+ */
+
+declare(strict_types=1);
+
+namespace Hearth\Lambda\Sqs;
+
+use Hearth\Lambda\Context;
+
+abstract class SqsMessageHandler extends SqsHandler
+{
+    /** @throws \Throwable the message failed */
+    abstract public function handleMessage(SqsRecord $record, Context $context): void;
+
+    final public function handleSqs(SqsEvent $event, Context $context): void
+    {
+        $stopped = [];
+        foreach ($event->getRecords() as $record) {
+            $group = $record->isFifo() ? $record->getMessageGroupId() : null;
+            if ($group !== null && isset($stopped[$group])) {
+                continue;
+            }
+            try {
+                $this->handleMessage($record, $context);
+            } catch (\Throwable $e) {
+                error_log("Message {$record->getMessageId()} failed: {$e}");
+                $this->markAsFailed($record);
+                if ($group !== null) {
+                    $stopped[$group] = true;
+                }
+            }
+        }
+    }
+}

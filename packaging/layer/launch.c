@@ -1,0 +1,57 @@
+/* Starts a program of the Lambda layer with the layer's own C library.
+ *
+ * Promises: runs on any Linux of this processor, whatever C library is there, or none: it is linked statically. The program's libraries come from the layer
+ * alone, which the environment of the processes that it starts says nothing of: programs of the system find theirs.
+ *
+ * It is there under several names. `bootstrap` is `hearth lambda`; any other is the program of that name in ROOT/libexec. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#define ROOT "/opt"
+#define LOADER ROOT "/lib/ld.so"
+
+int main(int argc, char **argv) {
+    const char *path = (const char *)getauxval(AT_EXECFN);
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    int is_bootstrap = strcmp(name, "bootstrap") == 0;
+
+    /* What is set already was meant so. */
+    setenv("PATH", ROOT "/bin:/usr/local/bin:/usr/bin:/bin", 0);
+    setenv("HEARTH_LIB_DIR", ROOT "/bin", 0);
+    setenv("HEARTH_INI_DIR", ROOT "/etc/php", 0);
+    setenv("SSL_CERT_FILE", ROOT "/etc/ca-certificates.crt", 0);
+    if (strcmp(name, "php") == 0) {
+        setenv("PHPRC", ROOT "/etc/php", 0);
+        setenv("PHP_INI_SCAN_DIR", ROOT "/etc/php/conf.d:" ROOT "/etc/php/cli.d", 0);
+    }
+
+    char program[256];
+    int length =
+        snprintf(program, sizeof program, ROOT "/libexec/%s", is_bootstrap ? "hearth" : name);
+    /* The loader, five words for it, `lambda`, and the NULL behind the arguments. */
+    char **words = calloc((size_t)argc + 8, sizeof *words);
+    if (length < 0 || (size_t)length >= sizeof program || words == NULL || argc < 1) {
+        fprintf(stderr, "%s: cannot be started\n", path);
+        return 126;
+    }
+    size_t count = 0;
+    /* --argv0 is there since glibc 2.33. */
+    char *const loader[] = {LOADER, "--library-path", ROOT "/lib", "--argv0", argv[0], program};
+    for (size_t i = 0; i < sizeof loader / sizeof *loader; i++) {
+        words[count++] = loader[i];
+    }
+    if (is_bootstrap) {
+        words[count++] = "lambda";
+    }
+    for (int i = 1; i < argc; i++) {
+        words[count++] = argv[i];
+    }
+    execv(LOADER, words);
+    fprintf(stderr, "%s: cannot run %s with %s: %s\n", path, program, LOADER, strerror(errno));
+    return 126;
+}
