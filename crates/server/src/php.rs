@@ -281,7 +281,10 @@ pub(crate) fn become_cli(
 }
 
 /// PHP's command line program.
-pub(crate) fn cli_program(settings: &Settings, environment: &Environment) -> Result<PathBuf, Failure> {
+pub(crate) fn cli_program(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<PathBuf, Failure> {
     if let Some(program) = &settings.php.cli.0 {
         return Ok(program.clone());
     }

@@ -262,13 +262,9 @@ fn worker_script(
     };
     match (&application.worker_script, application.kind) {
         (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
-        (_, Kind::Laravel) => {
-            Ok(ours("laravel-worker.php", LARAVEL_WORKER))
-        }
-        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment).map_or(
-            ours("symfony-worker.php", SYMFONY_WORKER),
-            WorkerScript::File,
-        )),
+        (_, Kind::Laravel) => Ok(ours("laravel-worker.php", LARAVEL_WORKER)),
+        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment)
+            .map_or(ours("symfony-worker.php", SYMFONY_WORKER), WorkerScript::File)),
         _ => Err(Failure::misused(
             format!(
                 "the model `{}` needs a worker script, and {} has none",

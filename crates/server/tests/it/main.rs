@@ -23,6 +23,7 @@ mod isolation_effects;
 mod isolation_suite;
 mod lambda;
 mod lambda_faults;
+mod lambda_functions;
 mod losses;
 mod models;
 mod operations;
