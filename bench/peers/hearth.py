@@ -47,7 +47,7 @@ def start(name: str, app: App, work: Path, model: str, environment: dict[str, st
     environment = ini_environment(work) | (environment or {})
     if model in BOOTED_IN_ZYGOTE:
         environment["HEARTH_PHP_WARM_UP"] = app.path
-    _must_not_be_another_model(model, settings, environment)
+    must_not_be_another_model(model, settings, environment)
     server = Server(name, "", work / "output.log")
     server.run([str(program()), "serve", *settings, "--listen", "127.0.0.1:0", "--log-level", "warn"], environment)
     deadline = time.monotonic() + 30
@@ -61,7 +61,7 @@ def start(name: str, app: App, work: Path, model: str, environment: dict[str, st
     return server
 
 
-def _must_not_be_another_model(model: str, settings: list[str], environment: dict[str, str]) -> None:
+def must_not_be_another_model(model: str, settings: list[str], environment: dict[str, str]) -> None:
     """A model that this build does not have is misuse (exit 2), and one that this machine does not allow is replaced by a slower one;
     a row must not carry another one's figures."""
     done = subprocess.run([str(program()), "check", *settings], capture_output=True, text=True, check=False, timeout=60,

@@ -315,5 +315,26 @@ fn other(event: &[u8]) -> String {
     serde_json::from_slice::<Other<'_>>(event).unwrap_or_default().name()
 }
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing {
+    use super::*;
+
+    /// An event; where it is a request, its answer in the same shape.
+    pub fn event(bytes: &[u8]) {
+        let event = Bytes::copy_from_slice(bytes);
+        let _warm = is_warmer(bytes);
+        for keep_stage in [false, true] {
+            let Ok(decoded) = decode(&event, Reading { keep_stage }) else { continue };
+            let target = decoded.parts.uri.path_and_query().map_or("", |target| target.as_str());
+            assert!(target.starts_with('/'), "{target}");
+            // A client's fields come back as they are, and whatever they are the reply is JSON.
+            let reply = Reply { status: http::StatusCode::OK, headers: &decoded.parts.headers };
+            let mut out = Vec::new();
+            reply.write(&mut out, decoded.shape, &decoded.body);
+            assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_ok());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

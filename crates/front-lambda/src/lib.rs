@@ -11,6 +11,14 @@ mod runtime;
 
 pub mod emulator;
 
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::event::fuzzing::event;
+    pub use crate::runtime::fuzzing::answer;
+}
+
 pub use event::Shape;
 pub use runtime::{
     Failed, Options, Report, Runtime, Target, report_init_error, report_restore_error,

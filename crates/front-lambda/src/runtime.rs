@@ -176,3 +176,28 @@ fn error_head(path: &str, kind: &str) -> String {
          Lambda-Runtime-Function-Error-Type: {kind}\r\n"
     )
 }
+
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing {
+    use bytes::BytesMut;
+
+    use super::wire::Answer;
+
+    /// What a Runtime API sends: the first answer is the same in whatever pieces it comes.
+    pub fn answer(bytes: &[u8]) {
+        let Some((&cut, text)) = bytes.split_first() else { return };
+        let (first, second) = text.split_at(usize::from(cut).min(text.len()));
+        let whole = Answer::read(&mut BytesMut::from(text), false);
+        let mut incoming = BytesMut::from(first);
+        let pieces = match Answer::read(&mut incoming, false) {
+            Ok(None) => {
+                incoming.extend_from_slice(second);
+                Answer::read(&mut incoming, false)
+            }
+            other => other,
+        };
+        if let (Ok(Some(whole)), Ok(Some(pieces))) = (whole, pieces) {
+            assert_eq!((whole.status, whole.body), (pieces.status, pieces.body));
+        }
+    }
+}

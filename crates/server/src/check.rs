@@ -6,6 +6,7 @@
 
 mod application;
 mod egress;
+mod lambda;
 mod machine;
 mod model;
 mod php;
@@ -23,7 +24,13 @@ pub(crate) use report::Report;
 use report::Topic;
 
 /// Looks at everything.
-pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report, Failure> {
+///
+/// `on_lambda`: also at what a cold start on AWS Lambda would spend time on.
+pub(crate) fn check(
+    target: &Target,
+    on_lambda: bool,
+    environment: &Environment,
+) -> Result<Report, Failure> {
     let mut report = Report::default();
     let folder = detect::folder_of(&target.path)?;
     let settings =
@@ -72,6 +79,9 @@ pub(crate) fn check(target: &Target, environment: &Environment) -> Result<Report
     }
     if let Some(application) = &application {
         application::look(&mut report, application, info.as_ref(), environment);
+        if on_lambda || lambda::is_here(environment) {
+            lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
+        }
     }
     realtime::look(&mut report, &folder, &settings, environment);
     egress::look(&mut report, &settings, plan.as_ref(), info.as_ref());

@@ -24,6 +24,8 @@ pub(crate) enum Invocation {
     Check {
         /// What to look at.
         target: Target,
+        /// `--lambda`.
+        lambda: bool,
         /// `--json`.
         json: bool,
     },
@@ -105,7 +107,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         "serve" => Invocation::Serve(target(&mut matches)),
         "check" => {
             let json = matches.get_flag("json");
-            Invocation::Check { target: target(&mut matches), json }
+            let lambda = matches.get_flag("lambda");
+            Invocation::Check { target: target(&mut matches), lambda, json }
         }
         "lambda" => match matches.remove_subcommand() {
             Some((_invoke, mut matches)) => Invocation::Invoke(Invoke {
@@ -231,6 +234,12 @@ fn serve() -> Command {
 fn check() -> Command {
     with_target(Command::new("check"))
         .about("Say what would run, and everything that is wrong with it")
+        .arg(
+            Arg::new("lambda")
+                .long("lambda")
+                .action(ArgAction::SetTrue)
+                .help("Also look at what a cold start on AWS Lambda would spend time on"),
+        )
         .arg(
             Arg::new("json")
                 .long("json")

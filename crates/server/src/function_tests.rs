@@ -102,10 +102,10 @@ fn a_function_is_booted_ahead_and_never_warmed_up_and_a_console_is_not_booted() 
     let worker = folder.path().join("hearth-worker-8.2");
     fs::write(worker, "").unwrap();
     let lib = folder.path().to_str().unwrap().to_owned();
-    let environment = Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", &lib)]);
-    let settings = |flags| crate::config::load(folder.path(), None, flags, &environment).unwrap();
+    let variables = [("HEARTH_LIB_DIR", &*lib), ("HEARTH_PHP_CLI", "/usr/bin/php")];
+    let environment = Environment::for_test(folder.path(), &variables);
+    let plain = crate::config::load(folder.path(), None, Vec::new(), &environment).unwrap();
 
-    let plain = settings(Vec::new());
     let plan = Plan::of_function(&file, Handler::Function, &plain, &environment).unwrap();
     assert!(plan.warm_up(&plain).is_empty());
     let php = plan.php.as_ref().unwrap();
@@ -113,9 +113,7 @@ fn a_function_is_booted_ahead_and_never_warmed_up_and_a_console_is_not_booted() 
     assert_eq!(php.env, [("HEARTH_FUNCTION".to_owned(), file.display().to_string())]);
     assert!(matches!(&php.script, Some(WorkerScript::Ours { name: "function.php", .. })));
 
-    let cli = crate::config::Raw::Text("/usr/bin/php".into());
-    let with_cli = settings(vec![("php.cli", cli)]);
-    let plan = Plan::of_function(&file, Handler::Console, &with_cli, &environment).unwrap();
+    let plan = Plan::of_function(&file, Handler::Console, &plain, &environment).unwrap();
     let php = plan.php.as_ref().unwrap();
     assert_eq!(php.model, Model::Request);
     assert_eq!(php.env[1], ("HEARTH_CLI".to_owned(), "/usr/bin/php".to_owned()));

@@ -41,7 +41,7 @@ pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, 
         }
     }
     let result = String::from_utf8_lossy(&answer.body).into_owned();
-    let failed = answer.field("x-amz-function-error").or(answer.field("error-type"));
+    let failed = answer.field("x-amz-function-error").or_else(|| answer.field("error-type"));
     if answer.status == 200 && failed.is_none() {
         return Ok(result + "\n");
     }
@@ -150,7 +150,7 @@ fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
     drop(stream.shutdown(Shutdown::Both));
     Answer::parse(&received).ok_or_else(|| {
         read.err()
-            .or(written.err())
+            .or_else(|| written.err())
             .unwrap_or_else(|| io::Error::other("the answer is no HTTP, or not whole"))
     })
 }

@@ -4,6 +4,7 @@
 //! - Whatever stands in the way of the first event is told to the Runtime API as an init error before the program ends.
 //! - What Lambda's environment says is weaker than every setting and stronger than every default.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Serving, State};
 use crate::cli::LambdaTarget;
 use crate::config::{self, Environment, Handler, Raw, Settings};
-use crate::detect;
+use crate::detect::{self, Application, DetectError, Kind};
 use crate::egress::{self, Inside};
 use crate::emulate;
 use crate::failure::Failure;
@@ -181,19 +182,23 @@ pub(crate) async fn serve_and_drain(
         extension: settings.lambda.extension.0.unwrap_or(initialization != MANAGED_INSTANCES),
         api_timeout: settings.lambda.api_timeout,
     };
+    let patience = settings.server.shutdown_patience;
+    // One patience for all: what an invocation has used up is not given again.
+    let deadline = OnceCell::new();
     let draining = async {
         drain.cancelled().await;
         state.draining();
         tracing::info!("draining");
-        tokio::time::sleep(settings.server.shutdown_patience).await;
+        let deadline = deadline.get_or_init(|| Instant::now() + patience);
+        tokio::time::sleep_until(*deadline).await;
         tracing::warn!("invocations were cut: they took longer than `server.shutdown_patience`");
     };
     let outcome = tokio::select! {
         outcome = Runtime::new(options).serve(booted.pool.clone(), drain.clone()) => outcome,
         () = draining => Ok(()),
     };
-    let deadline = Instant::now() + settings.server.shutdown_patience;
-    booted.pool.drain(settings.server.shutdown_patience).await;
+    let deadline = *deadline.get_or_init(|| Instant::now() + patience);
+    booted.pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     tracing::info!("drained");
     outcome.map_err(|error| {
@@ -220,7 +225,7 @@ async fn boot(
 ) -> Result<Booted, Failure> {
     let handler = settings.lambda.handler.0.unwrap_or_else(|| function::handler_of(path));
     let mut plan = match handler {
-        Handler::Http => Plan::new(detect::detect(path)?, settings, environment)?,
+        Handler::Http => Plan::new(application(path)?, settings, environment)?,
         Handler::Function | Handler::Console => {
             Plan::of_function(path, handler, settings, environment)?
         }
@@ -257,6 +262,21 @@ async fn boot(
         Handler::Function | Handler::Console => front_lambda::Target::Function(script),
     };
     Ok(Booted { plan, pool, target, own_files })
+}
+
+/// What is run at a path. The front controller of a framework's project stands for the project: functions are configured by a script,
+/// and a project can be booted ahead.
+fn application(path: &Path) -> Result<Application, DetectError> {
+    let named = detect::detect(path)?;
+    if named.kind == Kind::FrontController && path.is_file() {
+        let project = detect::detect(&named.folder);
+        let project = project.ok().filter(|project| {
+            matches!(project.kind, Kind::Laravel | Kind::Symfony)
+                && project.front_controller == named.front_controller
+        });
+        return Ok(project.unwrap_or(named));
+    }
+    Ok(named)
 }
 
 /// The script of a request. Models that run a worker script ask it in this one's name.
@@ -335,4 +355,44 @@ async fn restored(
         }
     }
     renewed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_front_controller_of_a_framework_stands_for_its_project() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["artisan", "bootstrap/app.php", "public/index.php", "public/other.php"] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "<?php").unwrap();
+        }
+        let kind = |name: &str| application(&folder.path().join(name)).unwrap().kind;
+        assert_eq!(kind("public/index.php"), Kind::Laravel);
+        assert_eq!(kind("public/other.php"), Kind::FrontController);
+        assert_eq!(kind(""), Kind::Laravel);
+    }
+
+    #[test]
+    fn the_platform_is_weaker_than_every_setting_and_stronger_than_defaults() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |variables: &[(&str, &str)], flags| {
+            let environment = Environment::for_test(folder.path(), variables);
+            config::load_on(platform(&environment), folder.path(), None, flags, &environment)
+                .unwrap()
+        };
+        let here = [("AWS_LAMBDA_LOG_LEVEL", "WARN"), ("AWS_LAMBDA_MAX_CONCURRENCY", "4")];
+        let settings = read(&here, Vec::new());
+        assert_eq!(settings.log.level, "warn");
+        assert_eq!(settings.php.request_timeout, None);
+        assert_eq!(settings.php.workers.0, NonZeroUsize::new(4));
+        let said = [here.as_slice(), &[("HEARTH_PHP_WORKERS", "2")]].concat();
+        let settings = read(&said, vec![("log.level", Raw::Text("debug".into()))]);
+        assert_eq!(settings.log.level, "debug");
+        assert_eq!(settings.php.workers.0, NonZeroUsize::new(2));
+    }
 }

@@ -58,8 +58,8 @@ fn run() -> Result<ExitCode, Failure> {
         Invocation::Serve(target) => {
             serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
         }
-        Invocation::Check { target, json } => {
-            let report = check::check(&target, &environment)?;
+        Invocation::Check { target, lambda, json } => {
+            let report = check::check(&target, lambda, &environment)?;
             let text = if json { report.json() } else { report.text(environment.colour_stdout()) };
             print_to(&mut std::io::stdout(), &text);
             Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -138,23 +138,20 @@ impl Emulator {
         }
         {
             let shared = Arc::clone(&shared);
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = shared.keep_time() => {}
-                    () = shared.closing.cancelled() => {}
-                }
-            });
+            tasks.spawn(async move { shared.keep_time().await });
         }
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let place = Arc::clone(&places).acquire_owned().await;
-            let place = place.expect("the semaphore is never closed");
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = async {
+                    let place = Arc::clone(&places).acquire_owned().await;
+                    let place = place.expect("the semaphore is never closed");
+                    listener.accept().await.map(|(stream, remote)| (place, stream, remote))
+                } => accepted,
                 () = drain.cancelled() => break,
             };
             match accepted {
-                Ok((stream, remote)) => {
+                Ok((place, stream, remote)) => {
                     let shared = Arc::clone(&shared);
                     tasks.spawn(async move {
                         shared.connection(stream, remote).await;
@@ -310,7 +307,7 @@ struct Invocation {
 /// What a waiting call is told.
 #[derive(Debug)]
 pub(super) enum Told {
-    Event { id: InvocationId, event: Event, deadline: u64 },
+    Event { id: InvocationId, event: Event, deadline: u64, again: bool },
     Restored,
     Extension { event: ExtensionEvent, trace_id: Option<HeaderValue>, deadline: u64 },
 }
@@ -406,8 +403,8 @@ impl Shared {
         match effect {
             Effect::Deliver { ticket, id, again } => {
                 let event = state.invocations[&id].event.clone();
-                let deadline = deadline_of(state, now);
-                let told = Told::Event { id: Arc::clone(&id), event, deadline };
+                let deadline = deadline_of(state, &id, now);
+                let told = Told::Event { id: Arc::clone(&id), event, deadline, again };
                 if !state.tell(ticket, told) && !again {
                     state.environment.undeliver(now, &id);
                 } else if !again {
@@ -419,13 +416,15 @@ impl Shared {
                 state.tell(ticket, Told::Restored);
             }
             Effect::Tell { ticket, event } => {
-                let trace_id = match &event {
+                let (trace_id, deadline) = match &event {
                     ExtensionEvent::Invoke { id } => {
-                        Some(state.invocations[id].event.trace_id.clone())
+                        let trace_id = state.invocations[id].event.trace_id.clone();
+                        (Some(trace_id), deadline_of(state, id, now))
                     }
-                    ExtensionEvent::Shutdown => None,
+                    ExtensionEvent::Shutdown => {
+                        (None, epoch_milliseconds(SystemTime::now() + PATIENCE))
+                    }
                 };
-                let deadline = deadline_of(state, now);
                 state.tell(ticket, Told::Extension { event, trace_id, deadline });
             }
             Effect::Fail { id, error } => {
@@ -529,8 +528,8 @@ impl Shared {
             ticket
         };
         // Dropped when the connection of the call goes.
-        let _waiting = Waiting { ticket, shared: Arc::clone(self) };
-        Ok(told.await.ok())
+        let mut waiting = Waiting { ticket, told, shared: Arc::clone(self) };
+        Ok((&mut waiting.told).await.ok())
     }
 
     /// Takes the way to the caller of an invocation whose answer begins.
@@ -554,9 +553,9 @@ impl Shared {
         format!("Root=1-{root};Parent={:016x};Sampled=0", high ^ low)
     }
 
-    /// Ends what has run too long, at its time.
+    /// Ends what has run too long, at its time, until connections are to close.
     async fn keep_time(&self) {
-        loop {
+        while !self.closing.is_cancelled() {
             let deadline = {
                 let mut state = self.state();
                 let deadline = state.environment.deadline();
@@ -564,9 +563,15 @@ impl Shared {
                 deadline
             };
             // Deadlines only grow: what begins during the sleep ends after it.
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => self.timer.notified().await,
+            let due = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => self.timer.notified().await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = self.closing.cancelled() => {}
             }
             self.act(Environment::tick);
         }
@@ -623,19 +628,25 @@ impl State {
 }
 
 /// When the running invocation must have ended, in milliseconds since 1970.
-fn deadline_of(state: &State, now: Instant) -> u64 {
-    let left = state.environment.deadline().map_or(PATIENCE, |deadline| deadline - now);
+fn deadline_of(state: &State, id: &str, now: Instant) -> u64 {
+    let left = state.environment.deadline_of(id).map_or(Duration::ZERO, |end| end - now);
     epoch_milliseconds(SystemTime::now() + left)
 }
 
 /// A call that waits, until it is told or gone.
 struct Waiting {
     ticket: Ticket,
+    told: oneshot::Receiver<Told>,
     shared: Arc<Shared>,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        // Told, and gone before it heard.
+        if let Ok(Told::Event { id, again: false, .. }) = self.told.try_recv() {
+            self.shared.act(|environment, now| environment.undeliver(now, &id));
+            return;
+        }
         let mut state = self.shared.state();
         if state.calls.remove(&self.ticket).is_some() {
             state.environment.abandon(self.ticket);

@@ -68,6 +68,14 @@ impl FunctionError {
         Self { kind: kind.into(), body }
     }
 
+    /// What was returned is more than callers may get.
+    pub(super) fn too_large(size: usize, limit: usize) -> Self {
+        let message = format!(
+            "Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes)."
+        );
+        Self::new("Function.ResponseSizeTooLarge", &message)
+    }
+
     /// The runtime's connection went before its response was whole.
     pub(super) fn truncated() -> Self {
         let message = "the runtime closed the connection before its response was whole";
@@ -172,6 +180,16 @@ enum Stage {
     Answered(Status),
 }
 
+impl Stage {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Responding => "InvocationResponse",
+            Self::Answered(_) => "RuntimeResponseSentState",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Running {
     stage: Stage,
@@ -221,6 +239,14 @@ impl Environment {
     /// What has become to be done since the last call, in order.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The runtime's state, where one invocation runs at a time.
+    fn state(&self) -> &'static str {
+        match self.running.values().next() {
+            Some(running) if self.phase == Phase::Ready => running.stage.name(),
+            _ => self.phase.name(),
+        }
     }
 
     /// Several invocations at once, by the rules of managed instances.
@@ -287,7 +313,7 @@ impl Environment {
                     return Ok(());
                 }
                 Stage::Responding => {
-                    return Err(Refusal::Transition { from: "InvocationResponse", to: "Ready" });
+                    return Err(Refusal::Transition { from: running.stage.name(), to: "Ready" });
                 }
                 Stage::Answered(_) => {}
             }
@@ -314,7 +340,8 @@ impl Environment {
 
     /// An invocation could not be delivered: its call was gone. It is the first to go to another.
     pub(super) fn undeliver(&mut self, now: Instant, id: &InvocationId) {
-        if self.running.remove(id).is_some() {
+        if self.running.get(id).is_some_and(|running| running.stage == Stage::Running) {
+            self.running.remove(id);
             self.queue.push_front(Arc::clone(id));
             self.dispatch(now);
         }
@@ -327,16 +354,14 @@ impl Environment {
             let late = managed && self.timed_out.iter().any(|gone| &**gone == id);
             return Err(if late { Refusal::TimedOut } else { Refusal::UnknownInvocation });
         };
-        let from = match running.stage {
+        match running.stage {
             Stage::Running => {
                 running.stage = Stage::Responding;
-                return Ok(());
+                Ok(())
             }
-            _ if managed => return Err(Refusal::UnknownInvocation),
-            Stage::Responding => "InvocationResponse",
-            Stage::Answered(_) => "RuntimeResponseSentState",
-        };
-        Err(Refusal::Transition { from, to })
+            _ if managed => Err(Refusal::UnknownInvocation),
+            ref stage => Err(Refusal::Transition { from: stage.name(), to }),
+        }
     }
 
     /// The body that `begin_answer` announced is in, or will never be. `false`: the invocation has timed out meanwhile.
@@ -355,7 +380,7 @@ impl Environment {
     pub(super) fn init_error(&mut self, error: FunctionError) -> Result<(), Refusal> {
         match self.phase {
             Phase::Starting | Phase::Restoring(_) => {}
-            _ => return Err(Refusal::Transition { from: self.phase.name(), to: "InitError" }),
+            _ => return Err(Refusal::Transition { from: self.state(), to: "InitError" }),
         }
         self.phase = Phase::InitError;
         for id in std::mem::take(&mut self.queue) {
@@ -495,6 +520,11 @@ impl Environment {
         self.running.values().map(|running| running.deadline).min()
     }
 
+    /// When this invocation has run too long.
+    pub(super) fn deadline_of(&self, id: &str) -> Option<Instant> {
+        self.running.get(id).map(|running| running.deadline)
+    }
+
     /// Ends what has run too long.
     pub(super) fn tick(&mut self, now: Instant) {
         let late: Vec<InvocationId> = self
@@ -523,7 +553,7 @@ impl Environment {
     fn settle(&mut self, now: Instant) {
         if !self.is_managed()
             && !self.waiting.is_empty()
-            && self.extensions.values().all(|extension| extension.is_ready())
+            && self.extensions.values().all(Extension::is_ready)
             && let Some((id, running)) = self.running.iter().next()
             && matches!(running.stage, Stage::Answered(_))
         {
@@ -536,7 +566,7 @@ impl Environment {
     fn dispatch(&mut self, now: Instant) {
         while self.phase == Phase::Ready
             && self.running.len() < self.limits.concurrency
-            && self.extensions.values().all(|extension| extension.is_ready())
+            && self.extensions.values().all(Extension::is_ready)
             && !self.waiting.is_empty()
             && let Some(id) = self.queue.pop_front()
         {

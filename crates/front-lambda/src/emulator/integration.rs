@@ -162,7 +162,10 @@ fn forwarded(headers: &HeaderMap, context: &Context<'_>) -> Vec<(String, String)
         .collect();
     let before = headers.get("x-forwarded-for").map(|value| latin1(value.as_bytes()));
     let remote = context.remote.ip().to_string();
-    let addresses = before.map_or(remote.clone(), |before| format!("{before}, {remote}"));
+    let addresses = match before {
+        Some(before) => format!("{before}, {remote}"),
+        None => remote,
+    };
     fields.push(("x-amzn-trace-id".into(), context.trace_id.into()));
     fields.push(("x-forwarded-for".into(), addresses));
     fields.push(("x-forwarded-port".into(), context.local.port().to_string()));

@@ -21,8 +21,6 @@ use super::runtime_api::{PAYLOAD, not_found};
 const SYNCHRONOUS: usize = 6 * 1024 * 1024;
 /// The largest event that nobody waits for.
 const ASYNCHRONOUS: usize = 1 << 20;
-/// The most of a function's log that is waited for. It is said to be a bound by AWS too: 4 KB.
-const EVENT_MARGIN: usize = 1;
 
 /// Whether a path is that of an invocation. There is one function, whatever it is called.
 pub(super) fn is_one(path: &str) -> bool {
@@ -53,7 +51,7 @@ pub(super) async fn respond(
         }
     };
     let limit = if asynchronous { ASYNCHRONOUS } else { SYNCHRONOUS };
-    let payload = match Limited::new(body, limit + EVENT_MARGIN).collect().await {
+    let payload = match Limited::new(body, limit).collect().await {
         Ok(payload) => payload.to_bytes(),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let kind = if asynchronous { "Event" } else { "RequestResponse" };
@@ -159,19 +157,16 @@ async fn finish(started: Started) -> Option<(Result<Bytes, FunctionError>, Vec<u
 /// A streamed answer, for who takes it whole.
 pub(super) async fn collect(chunks: &mut Chunks) -> Result<Bytes, FunctionError> {
     let mut whole = BytesMut::new();
-    let mut too_large = false;
+    let mut size = 0;
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;
-        too_large |= whole.len() + chunk.len() > PAYLOAD;
-        if !too_large {
+        size += chunk.len();
+        if size <= PAYLOAD {
             whole.extend_from_slice(&chunk);
         }
     }
-    if too_large {
-        let message = format!(
-            "Response payload size exceeded maximum allowed payload size ({PAYLOAD} bytes)."
-        );
-        return Err(FunctionError::new("Function.ResponseSizeTooLarge", &message));
+    if size > PAYLOAD {
+        return Err(FunctionError::too_large(size, PAYLOAD));
     }
     Ok(whole.freeze())
 }

@@ -61,7 +61,7 @@ impl Default for Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             integration: Integration::FunctionUrl,
             streams: false,
-            timeout: Duration::from_secs(300),
+            timeout: Duration::from_mins(5),
             memory_size: 3008,
             concurrency: NonZeroUsize::MIN,
             backlog: 100,

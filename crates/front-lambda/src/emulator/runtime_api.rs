@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::FunctionError;
 use super::driver::{Answer, Body, BrokenOff, CHUNKS, Chunk, Chunks, Cut, Shared, Told, answer};
-use super::environment::{Refusal, Status};
+use super::environment::{Environment, Refusal, Status};
 
 /// What all paths begin with.
 pub(super) const BASE: &str = "/2018-06-01";
@@ -74,9 +74,9 @@ pub(super) async fn respond(
 }
 
 async fn next(shared: &Arc<Shared>) -> Result<Response<Body>, BrokenOff> {
-    let told = shared.wait(|environment, now, ticket| environment.next(now, ticket)).await;
+    let told = shared.wait(Environment::next).await;
     let (id, event, deadline) = match told {
-        Ok(Some(Told::Event { id, event, deadline })) => (id, event, deadline),
+        Ok(Some(Told::Event { id, event, deadline, .. })) => (id, event, deadline),
         // The emulator goes down, as a sandbox does: without a word.
         Ok(_) => return Err(BrokenOff),
         Err(refusal) => return Ok(refused(&refusal)),
@@ -187,11 +187,8 @@ async fn response(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) ->
                 answering.succeed(body);
                 accepted()
             }
-            Read::TooLarge => {
-                let message = format!(
-                    "Response payload size exceeded maximum allowed payload size ({PAYLOAD} bytes)."
-                );
-                answering.fail(FunctionError::new("Function.ResponseSizeTooLarge", &message));
+            Read::TooLarge { size } => {
+                answering.fail(FunctionError::too_large(size, PAYLOAD));
                 too_large()
             }
             Read::Truncated => {
@@ -233,16 +230,12 @@ async fn error(shared: &Arc<Shared>, id: &str, request: Request<Incoming>) -> Re
             return refused(&refusal);
         }
     };
-    match posted_error(request).await {
-        Ok(error) => {
-            answering.fail(error);
-            accepted()
-        }
-        Err(BrokenOff) => {
-            answering.fail(FunctionError::truncated());
-            truncated()
-        }
-    }
+    let Ok(error) = posted_error(request).await else {
+        answering.fail(FunctionError::truncated());
+        return truncated();
+    };
+    answering.fail(error);
+    accepted()
 }
 
 /// An error as it is posted: the type in a header, the body for the caller. With the media type of error causes the body has both.
@@ -259,7 +252,11 @@ async fn posted_error(request: Request<Incoming>) -> Result<FunctionError, Broke
     let Ok(serde_json::Value::Object(mut whole)) = serde_json::from_slice(&body) else {
         return Ok(FunctionError::posted(kind, Bytes::from_static(b"\"Invalid error body\"")));
     };
-    whole.retain(|key, _| ["errorMessage", "errorType", "stackTrace"].contains(&key.as_str()));
+    whole.retain(|key, value| match key.as_str() {
+        "errorMessage" | "errorType" => true,
+        "stackTrace" => value.as_array().is_none_or(|trace| !trace.is_empty()),
+        _ => false,
+    });
     Ok(FunctionError::posted(kind, serde_json::Value::Object(whole).to_string().into()))
 }
 
@@ -279,7 +276,7 @@ async fn swallow(request: Request<Incoming>) {
 
 enum Read {
     Whole(Bytes),
-    TooLarge,
+    TooLarge { size: usize },
     Truncated,
     Cut,
 }
@@ -294,7 +291,7 @@ async fn read(request: Request<Incoming>, limit: usize, cut: &Cut) -> Read {
             () = cut.now.cancelled() => return Read::Cut,
         };
         match frame {
-            None if size > limit => return Read::TooLarge,
+            None if size > limit => return Read::TooLarge { size },
             None => return Read::Whole(whole.freeze()),
             Some(Err(_broken)) => return Read::Truncated,
             Some(Ok(frame)) => {
@@ -303,7 +300,7 @@ async fn read(request: Request<Incoming>, limit: usize, cut: &Cut) -> Read {
                 if size <= limit {
                     whole.extend_from_slice(&data);
                 } else if size > SWALLOWED {
-                    return Read::TooLarge;
+                    return Read::TooLarge { size };
                 }
             }
         }

@@ -54,6 +54,8 @@ pub(crate) enum Topic {
     Listeners,
     /// Channels for clients.
     Realtime,
+    /// What a cold start on AWS Lambda spends time on.
+    Lambda,
     /// Limits of the process and features of the kernel.
     System,
 }
@@ -68,6 +70,7 @@ impl Topic {
             Self::Egress => "egress",
             Self::Listeners => "listeners",
             Self::Realtime => "realtime",
+            Self::Lambda => "lambda",
             Self::System => "system",
         }
     }

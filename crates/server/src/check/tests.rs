@@ -36,12 +36,69 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
     let all = flags.iter().chain(&defaults);
     let all = all.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
     let target = Target { path: folder.path().to_owned(), config: None, flags: all };
-    let mut report = check(&target, &environment).unwrap();
+    let mut report = check(&target, false, &environment).unwrap();
     let canonical = folder.path().canonicalize().unwrap();
     for (path, name) in [(canonical.as_path(), "APP"), (lib.path(), "LIB")] {
         report.replace(path.to_str().unwrap(), name);
     }
     report
+}
+
+/// The findings about Lambda.
+fn cold_start(files: &[(&str, &str)], flags: &[(&'static str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    fs::write(&worker, WORKER.replace("OPCACHE", "true").replace("mbstring", "xdebug")).unwrap();
+    fs::set_permissions(&worker, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let lib_path = lib.path().to_str().unwrap();
+    let variables = [("HEARTH_LIB_DIR", lib_path), ("LAMBDA_TASK_ROOT", "/var/task")];
+    let environment = Environment::for_test(folder.path(), &variables);
+    let flags = flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+    let target = Target { path: folder.path().to_owned(), config: None, flags };
+    let text = check(&target, false, &environment).unwrap().text(false);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("lambda: ")).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn what_makes_a_cold_start_slower_is_told_where_the_application_is_a_function() {
+    let map = "<?php return array('Composer\\InstalledVersions' => $vendorDir);";
+    let laravel = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("public/index.php", ""),
+        ("vendor/composer/autoload_classmap.php", map),
+    ];
+    let slow = cold_start(&laravel, &[("php.model", "spawn")]);
+    for part in [
+        "`spawn` starts a PHP process for each event",
+        "xdebug is loaded",
+        "class map is empty",
+        "not made ahead: bootstrap/cache/config.php, bootstrap/cache/routes-v7.php",
+    ] {
+        assert!(slow.contains(part), "{part}: {slow}");
+    }
+    let map = "'A' => 1, ".repeat(100);
+    let ready = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("public/index.php", ""),
+        ("vendor/composer/autoload_classmap.php", &map),
+        ("bootstrap/cache/config.php", ""),
+        ("bootstrap/cache/routes-v7.php", ""),
+    ];
+    let fast = cold_start(&ready, &[("php.model", "fork")]);
+    for part in ["`fork` waits ready", "made ahead: bootstrap/cache", "class map is there"] {
+        assert!(fast.contains(part), "{part}: {fast}");
+    }
+    // Elsewhere nobody asks.
+    assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("lambda: "));
 }
 
 /// The text for people without what differs between machines.
@@ -136,7 +193,7 @@ fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
     let environment = Environment::for_test(Path::new("/"), &[]);
     let flags = vec![("http.listen", Raw::Text("80".into()))];
     let refused =
-        check(&Target { path: "/".into(), config: None, flags }, &environment).unwrap_err();
+        check(&Target { path: "/".into(), config: None, flags }, false, &environment).unwrap_err();
     assert_eq!(refused.status(), 2);
 }
 

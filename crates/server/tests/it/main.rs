@@ -22,6 +22,7 @@ mod isolation;
 mod isolation_effects;
 mod isolation_suite;
 mod lambda;
+mod lambda_emulator;
 mod lambda_faults;
 mod lambda_functions;
 mod losses;

@@ -145,7 +145,7 @@ fn an_init_error_fails_what_waits_and_what_comes_until_the_runtime_asks_again() 
     environment.next(now, 10).unwrap();
     environment.invoke(now, &id(3));
     assert_eq!(environment.effects(), [deliver(10, 3)]);
-    assert_eq!(environment.init_error(error), Err(transition("Ready", "InitError")));
+    assert_eq!(environment.init_error(error), Err(transition("Running", "InitError")));
 }
 
 #[test]

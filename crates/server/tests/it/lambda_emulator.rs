@@ -1,0 +1,191 @@
+//! `hearth lambda --emulate` and `hearth lambda invoke`: both sides of the Runtime API in one process, with real PHP.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{ExitStatus, Output, Stdio};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::{Answer, Client, Running};
+
+use crate::hearth::{LIMIT, Site, command};
+
+const TELLS: &str = "<?php header('Content-Type: application/json'); setcookie('a', '1'); setcookie('b', '2'); http_response_code(201); \
+                     echo json_encode(['uri' => $_SERVER['REQUEST_URI'], 'method' => $_SERVER['REQUEST_METHOD'], 'post' => $_POST, 'cookie' => $_COOKIE, \
+                     'body' => base64_encode(file_get_contents('php://input')), 'address' => $_SERVER['REMOTE_ADDR'], 'https' => $_SERVER['HTTPS'] ?? null, \
+                     'host' => $_SERVER['HTTP_HOST']]);";
+
+struct Emulated {
+    address: SocketAddr,
+    process: Running,
+}
+
+impl Emulated {
+    fn start(path: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = command();
+        command
+            .arg("lambda")
+            .arg(path)
+            .args(["--model", "request", "--emulate", "127.0.0.1:0"])
+            .args(arguments)
+            .envs(variables.iter().copied());
+        let process = Running::start(&mut command);
+        let ready = process
+            .log()
+            .find(LIMIT, |line| Some(line.strip_prefix("hearth: ready on http://")?.to_owned()));
+        let ready = ready.unwrap_or_else(|| panic!("never ready:\n{}", process.log().text()));
+        Self { address: ready.parse().unwrap(), process }
+    }
+
+    fn request(&self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+        Client::connect(self.address).unwrap().request(method, target, fields, body).unwrap()
+    }
+
+    fn get(&self, target: &str) -> Answer {
+        self.request("GET", target, &[], b"")
+    }
+
+    /// `hearth lambda invoke`, with an event on stdin.
+    fn invoke(&self, arguments: &[&str], stdin: &str) -> Output {
+        let folder = tempfile::tempdir().unwrap();
+        let event = folder.path().join("stdin");
+        fs::write(&event, stdin).unwrap();
+        command()
+            .args(["lambda", "invoke", "--to", &self.address.to_string()])
+            .args(arguments)
+            .stdin(Stdio::from(fs::File::open(event).unwrap()))
+            .output()
+            .unwrap()
+    }
+
+    fn stop(mut self) -> ExitStatus {
+        self.process.signal(Signal::TERM);
+        self.process.wait(LIMIT)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_browser_sees_the_same_application_through_every_integration() {
+    let site = Site::empty().with_file("index.php", TELLS);
+    for integration in ["function-url", "apigw-v1", "apigw-v2", "alb", "alb-multi"] {
+        let emulated = Emulated::start(site.path(), &["--as", integration], &[]);
+        let fields = [
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("Cookie", "x=1; y=2"),
+            ("Host", "shop.test:8080"),
+        ];
+        let answer = emulated.request("POST", "/a%20b/?q=%26&q=2", &fields, b"c=3&d=%00");
+        assert_eq!(answer.status, 201, "{integration}: {}", emulated.process.log().text());
+        assert_eq!(answer.field("content-type"), Some("application/json"), "{integration}");
+        let cookies = answer.all("set-cookie");
+        // An answer of single values has room for one.
+        let expected: &[&str] = if integration == "alb" { &["b=2"] } else { &["a=1", "b=2"] };
+        assert_eq!(cookies, expected, "{integration}");
+        let told: Value = answer.json();
+        assert_eq!(told["method"], "POST");
+        // Of two values with a name, an event of single values has the last one.
+        let uri = if integration == "alb" { "/a%20b/?q=2" } else { "/a%20b/?q=%26&q=2" };
+        assert_eq!(told["uri"], uri, "{integration}");
+        assert_eq!(told["post"], json!({"c": "3", "d": "\0"}), "{integration}");
+        assert_eq!(told["cookie"], json!({"x": "1", "y": "2"}), "{integration}");
+        assert_eq!(told["address"], "127.0.0.1");
+        assert_eq!((&told["https"], &told["host"]), (&Value::Null, &json!("shop.test:8080")));
+        let report = emulated.process.log().wait_for("REPORT RequestId: ");
+        for part in ["\tDuration: ", "\tMemory Size: 3008 MB\t", "\tInit Duration: "] {
+            assert!(report.contains(part), "{report}");
+        }
+        assert!(!report.contains("Max Memory Used: 0 MB"), "{report}");
+        assert!(emulated.stop().success());
+    }
+}
+
+#[test]
+fn an_event_that_is_invoked_prints_its_result_and_one_that_fails_ends_with_1() {
+    let script = "<?php error_log('seen'); echo 'hello from ', $_SERVER['REQUEST_URI'];";
+    let site = Site::empty().with_file("index.php", script);
+    let emulated = Emulated::start(site.path(), &[], &[]);
+    let done = emulated.invoke(&["function-url"], "");
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(result["body"], "hello from /hello?name=Ada&tag=a&tag=b");
+    let log = text(&done.stderr);
+    assert!(log.starts_with("START RequestId: "), "{log}");
+    assert!(log.contains("REPORT RequestId: "), "{log}");
+
+    let sample = command().args(["lambda", "invoke", "--sample", "alb"]).output().unwrap();
+    let done = emulated.invoke(&["-"], &text(&sample.stdout));
+    let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(result["statusDescription"], "200 OK", "{result}");
+
+    let failed = emulated.invoke(&["sqs"], "");
+    assert_eq!((failed.status.code(), text(&failed.stdout).as_str()), (Some(1), ""));
+    assert!(text(&failed.stderr).contains("error: the function failed: {"));
+    let refused = emulated.invoke(&[], "no JSON");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("Could not parse request body into json"));
+    let unknown = emulated.invoke(&["nothing.json"], "");
+    assert!(text(&unknown.stderr).contains("no file and no sample `nothing.json`"));
+    assert!(emulated.stop().success());
+}
+
+#[test]
+fn nobody_to_invoke_and_no_such_sample_are_said_with_what_to_do() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody =
+        command().args(["lambda", "invoke", "warmer", "--to", &free.to_string()]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(text(&nobody.stderr).contains("hint: start it with `hearth lambda PATH --emulate"));
+    let sample = command().args(["lambda", "invoke", "--sample", "sqss"]).output().unwrap();
+    assert_eq!(sample.status.code(), Some(2));
+    assert!(text(&sample.stderr).ends_with("hint: did you mean `sqs`?\n"));
+    let list = command().args(["lambda", "invoke", "--samples"]).output().unwrap();
+    assert_eq!(text(&list.stdout).lines().count(), 15);
+}
+
+#[test]
+fn an_invocation_that_takes_too_long_is_answered_as_by_a_function_url_and_the_next_one_works() {
+    let script = "<?php if ($_SERVER['REQUEST_URI'] === '/long') { sleep(60); } echo 'done';";
+    let site = Site::empty().with_file("index.php", script);
+    let variables = [("AWS_LAMBDA_FUNCTION_TIMEOUT", "2")];
+    let emulated = Emulated::start(site.path(), &[], &variables);
+    let late = emulated.get("/long");
+    assert!(matches!(late.status, 502 | 504), "{}", late.text());
+    assert_eq!(emulated.get("/").text(), "done");
+    assert!(emulated.stop().success());
+}
+
+#[test]
+fn a_streamed_answer_reaches_the_browser_before_the_script_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let script = format!(
+        "<?php echo 'first'; flush(); while (!file_exists('{}')) {{ usleep(1000); clearstatcache(); }} echo 'last';",
+        gate.display()
+    );
+    let site = Site::empty().with_file("index.php", &script);
+    let emulated =
+        Emulated::start(site.path(), &["--streaming", "on", "--ini", "output_buffering=0"], &[]);
+    let mut client = Client::connect(emulated.address).unwrap();
+    client.send(testkit::head("GET", "/", &[], 0)).unwrap();
+    assert_eq!(client.head().unwrap().status, 200);
+    assert_eq!(client.chunk().unwrap().unwrap(), b"first");
+    fs::write(gate, "").unwrap();
+    assert_eq!(client.chunk().unwrap().unwrap(), b"last");
+    assert_eq!(client.chunk().unwrap(), None);
+    assert!(emulated.stop().success());
+}
+
+#[test]
+fn a_boot_that_fails_is_said_and_ends_the_emulator() {
+    let site = Site::empty().with_file("worker.php", "<?php throw new Exception('no');");
+    let mut command = command();
+    command.args(["lambda", "--model", "worker", "--emulate", "127.0.0.1:0"]);
+    let mut process = Running::start(command.arg(site.path().join("worker.php")));
+    assert_eq!(process.wait(LIMIT).code(), Some(1));
+    assert!(process.log().text().contains("error: "), "{}", process.log().text());
+}
