@@ -192,7 +192,6 @@ FACTS = {
     "curl": "OpenSSL",
     "child": "",
     "ini": "/opt/etc/php/php.ini",
-    "latin": "fc",
 }
 EXTENSIONS = ["curl", "mbstring", "dom", "SimpleXML", "intl", "pdo_sqlite", "sodium", "openssl", "sockets", "fileinfo", "Zend OPcache", "zlib"]
 

@@ -26,6 +26,5 @@ return static function (array $event): mixed {
         // A program of the system gets nothing of ours: here there is none, so nothing is printed.
         'child' => trim((string) @shell_exec('true')),
         'ini' => php_ini_loaded_file(),
-        'latin' => bin2hex((string) iconv('UTF-8', 'ISO-8859-1', 'ü')),
     ];
 };

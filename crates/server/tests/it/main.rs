@@ -24,6 +24,7 @@ mod isolation_suite;
 mod lambda;
 mod lambda_emulator;
 mod lambda_faults;
+mod lambda_functions;
 mod losses;
 mod models;
 mod operations;
