@@ -11,7 +11,7 @@ switch ($query['do']) {
         exit(3);
     case 'crash':
         posix_kill(getmypid(), 9);
-        sleep(10);
+        usleep(10_000_000);
         break;
     case 'throw':
         throw new RuntimeException('as asked');

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use front_lambda::emulator::{FunctionError, Integration, Options};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::bootstrap::{Bootstrap, INVOCATIONS, LIMIT, Running};
 
@@ -452,7 +452,7 @@ fn an_extension_hears_of_invocations_and_of_the_end() {
     extension.send(&next).unwrap();
     assert_eq!(caller.join().unwrap().text(), "1");
     let mut telemetry = running.connect();
-    let told: Value = telemetry.request("PUT", "/2022-07-01/telemetry", &[], b"{}").unwrap().json();
+    let told = telemetry.request("PUT", "/2022-07-01/telemetry", &[], b"{}").unwrap().json();
     assert_eq!(told["errorType"], "Telemetry.NotSupported");
     running.stop();
     let heard = extension.answer_to("GET").unwrap().json();

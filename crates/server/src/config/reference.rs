@@ -67,12 +67,18 @@ pub(crate) fn command_line_page(command: clap::Command) -> String {
     let mut page = format!("# Command line\n\n{GENERATED}");
     write!(page, "## `hearth`\n\n```text\n{}```\n", command.render_long_help())
         .expect("a String takes all");
-    for sub in command.get_subcommands_mut() {
-        let name = sub.get_name().to_owned();
-        write!(page, "\n## `hearth {name}`\n\n```text\n{}```\n", sub.render_long_help())
-            .expect("a String takes all");
-    }
+    below(&mut page, &mut command, "hearth");
     page
+}
+
+/// The commands of a command, and theirs.
+fn below(page: &mut String, command: &mut clap::Command, above: &str) {
+    for sub in command.get_subcommands_mut() {
+        let name = format!("{above} {}", sub.get_name());
+        write!(page, "\n## `{name}`\n\n```text\n{}```\n", sub.render_long_help())
+            .expect("a String takes all");
+        below(page, sub, &name);
+    }
 }
 
 /// Doc comment lines as Markdown: lines of a paragraph joined.

@@ -113,8 +113,8 @@ final class Console
      */
     private function run(array $words, float $until): int|string
     {
-        $environment = getenv();
-        // The command's own variables; those of the request that asks for it are no business of its.
+        // Without the variables of the request that asks for it.
+        $environment = array_filter(getenv(), static fn (string $name): bool => getenv($name, true) !== false, ARRAY_FILTER_USE_KEY);
         $environment['LAMBDA_INVOCATION_CONTEXT'] = (string) ($_SERVER['LAMBDA_INVOCATION_CONTEXT'] ?? '');
         $pipes = [];
         $command = [$this->cli, $this->program, ...$words];
@@ -240,13 +240,13 @@ ignore_user_abort(true);
 set_time_limit(0);
 ini_set('memory_limit', '-1');
 chdir((string) getenv('HEARTH_APP_DIR'));
-$console = new Console((string) getenv('HEARTH_FUNCTION'), (string) getenv('HEARTH_CLI'));
+$serve = static function (): void {
+    (new Console((string) getenv('HEARTH_FUNCTION'), (string) getenv('HEARTH_CLI')))->serve();
+};
 if (!in_array(getenv('HEARTH_MODEL'), ['worker', 'prespawn', 'fork', 'snapshot'], true)) {
-    $console->serve();
+    $serve();
     return;
 }
-while (hearth_handle_request(static function (): void {
-    (new Console((string) getenv('HEARTH_FUNCTION'), (string) getenv('HEARTH_CLI')))->serve();
-})) {
+while (hearth_handle_request($serve)) {
     gc_collect_cycles();
 }

@@ -82,11 +82,10 @@ fn a_browser_sees_the_same_application_through_every_integration() {
         let answer = emulated.request("POST", "/a%20b/?q=%26&q=2", &fields, b"c=3&d=%00");
         assert_eq!(answer.status, 201, "{integration}: {}", emulated.process.log().text());
         assert_eq!(answer.field("content-type"), Some("application/json"), "{integration}");
-        let cookies = answer.all("set-cookie");
-        // An answer of single values has room for one.
-        let expected: &[&str] = if integration == "alb" { &["b=2"] } else { &["a=1", "b=2"] };
-        assert_eq!(cookies, expected, "{integration}");
-        let told: Value = answer.json();
+        let mut cookies = answer.all("set-cookie");
+        cookies.sort_unstable();
+        assert_eq!(cookies, ["a=1", "b=2"], "{integration}");
+        let told = answer.json();
         assert_eq!(told["method"], "POST");
         // Of two values with a name, an event of single values has the last one.
         let uri = if integration == "alb" { "/a%20b/?q=2" } else { "/a%20b/?q=%26&q=2" };
@@ -182,7 +181,8 @@ fn a_streamed_answer_reaches_the_browser_before_the_script_ends() {
 
 #[test]
 fn a_boot_that_fails_is_said_and_ends_the_emulator() {
-    let site = Site::empty().with_file("worker.php", "<?php throw new Exception('no');");
+    let script = "<?php throw new Exception('no'); hearth_handle_request(fn () => null);";
+    let site = Site::empty().with_file("worker.php", script);
     let mut command = command();
     command.args(["lambda", "--model", "worker", "--emulate", "127.0.0.1:0"]);
     let mut process = Running::start(command.arg(site.path().join("worker.php")));

@@ -25,6 +25,7 @@ mod isolation_suite;
 mod lambda;
 mod lambda_emulator;
 mod lambda_faults;
+mod lambda_functions;
 mod lookup;
 mod losses;
 mod models;

@@ -1,9 +1,9 @@
 use super::*;
 
-fn made(
-    integration: Integration,
-    reply: &str,
-) -> Result<(u16, Vec<(String, String)>, String), BadReply> {
+/// Status, fields and body of an answer.
+type Seen = (u16, Vec<(String, String)>, String);
+
+fn made(integration: Integration, reply: &str) -> Result<Seen, BadReply> {
     let (head, body) = answer(integration, reply.as_bytes())?;
     let fields = head.headers.iter();
     let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
