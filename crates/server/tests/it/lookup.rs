@@ -93,7 +93,7 @@ fn signed(hearth: &Hearth, secret: &str, method: &str, path: &str, body: &str) -
 
 #[test]
 fn php_tells_of_applications_in_every_model() {
-    for model in MODELS {
+    for model in MODELS.iter().copied().chain(["fpm", "builtin", "cgi"]) {
         let site = site();
         let path = site.served_in(model, "worker.php");
         let hearth = Serve::new(path)

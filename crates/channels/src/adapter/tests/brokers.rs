@@ -479,7 +479,14 @@ async fn a_service_behind_sentinels_moves_and_the_nodes_follow_with_passwords_fo
 
 #[tokio::test]
 async fn the_nodes_of_a_redis_cluster_are_one_broker() {
-    let mut servers: Vec<_> = (0..3).map(|_| redis_server("--cluster-enabled yes --cluster-node-timeout 1000 --cluster-require-full-coverage no")).collect();
+    // The bus has a port of its own: 10,000 more than the other one, as it would be, may be too much.
+    let clustered = || {
+        redis_server(&format!(
+            "--cluster-enabled yes --cluster-port {} --cluster-node-timeout 1000 --cluster-require-full-coverage no",
+            free_port()
+        ))
+    };
+    let mut servers: Vec<_> = (0..3).map(|_| clustered()).collect();
     let addresses: Vec<_> =
         servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
     let created = Command::new("redis-cli")
