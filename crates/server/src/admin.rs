@@ -362,7 +362,8 @@ fn retired(pool: &PoolStatus) -> String {
 }
 
 fn databases(status: &DatabaseStatus) -> String {
-    let mean = if status.resets > 0 { status.reset_seconds / status.resets as f64 } else { 0.0 };
+    let resets = u32::try_from(status.resets).unwrap_or(u32::MAX).max(1);
+    let mean = status.reset_seconds / f64::from(resets);
     format!(
         "{} connections kept, {} resets of {:.0} µs on average, {} workers retired",
         status.kept,

@@ -1,7 +1,7 @@
 //! Connections of databases that stay open while a snapshot worker is put back: nothing that a request leaves in the server's session is there
 //! in the next request, whatever it was, and nobody notices a server that goes away.
 //!
-//! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `HEARTH_DATABASES_ROUNDS=20000` makes the random runs longer.
+//! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -131,9 +131,9 @@ fn serve(site: &Site) -> Serve {
 
 /// The databases' extensions may lie in a folder of whoever runs the tests.
 fn with_extensions(serve: Serve) -> Serve {
-    match std::env::var("PHP_INI_SCAN_DIR") {
-        Ok(folders) => serve.set("PHP_INI_SCAN_DIR", &folders),
-        Err(_) => serve,
+    match std::env::var_os("PHP_INI_SCAN_DIR") {
+        Some(folders) => serve.set("PHP_INI_SCAN_DIR", folders.to_str().unwrap()),
+        None => serve,
     }
 }
 
@@ -162,7 +162,7 @@ fn nothing_is_left_behind(class: &str) {
     }
     let counted = shop.hearth.status()["pool"]["databases"].clone();
     assert_eq!(counted["kept"], 1, "{counted}");
-    assert!(counted["resets"].as_u64().unwrap() as usize > names.len(), "{counted}");
+    assert!(counted["resets"].as_u64().unwrap() > names.len() as u64, "{counted}");
     assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
     // A session that was put back differs in nothing from one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
@@ -221,9 +221,10 @@ fn nothing_is_left_in_a_session_of_redis_through_phpredis() {
 }
 
 /// Requests in random order that leave several things at once; after each the session is looked at.
+#[expect(clippy::print_stdout, reason = "shown when the test fails")]
 fn random_requests(class: &str) {
-    let rounds: u32 =
-        std::env::var("HEARTH_DATABASES_ROUNDS").map_or(600, |text| text.parse().unwrap());
+    let rounds: u32 = std::env::var_os("DATABASES_ROUNDS")
+        .map_or(600, |text| text.to_str().unwrap().parse().unwrap());
     let client = client(class);
     let shop = Shop::open(client, |serve| serve);
     let fresh = shop.get("look");
@@ -243,7 +244,7 @@ fn random_requests(class: &str) {
         let chosen: Vec<&str> = (0..=draw(3)).map(|_| names[draw(names.len())].as_str()).collect();
         let chosen = chosen.join(",");
         connection.get(&format!("/?do={chosen}")).unwrap();
-        let mut look: Value = connection.get("/?look").unwrap().json();
+        let mut look = connection.get("/?look").unwrap().json();
         for committed in ["rows", "things"] {
             // Several at once may well commit what one of them has written.
             if fresh["answer"].get(committed).is_some() {
