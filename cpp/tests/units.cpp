@@ -157,8 +157,8 @@ TEST(server_events, are_the_same_in_whatever_pieces_they_come) {
 }
 
 TEST(server_events, ignore_a_retry_that_is_no_number_and_an_id_with_a_nul) {
-    const std::string stream(
-        "retry: 1x\nid: a\0b\ndata: d\n\nretry: 99999999999999999999\ndata: e\n\n", 71);
+    using namespace std::string_literals;
+    const auto stream = "retry: 1x\nid: a\0b\ndata: d\n\nretry: 99999999999999999999\ndata: e\n\n"s;
     for (const auto &event : parsed(stream, 100)) {
         EXPECT_FALSE(event.retry);
         EXPECT_EQ(event.id, "");

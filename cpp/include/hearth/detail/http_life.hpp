@@ -347,6 +347,8 @@ inline void http::lost_by_fork() {
     ++epoch_;
     answer_ = response(error{error_kind::not_running, code::start_failed,
         "it was under way when the process forked, and is the parent's"});
+    // Its handle is the parent's start as well; the next request has one of its own.
+    hearth_request_free(std::exchange(request_, nullptr));
     owner_ = std::thread::id();
     state_ = state::idle;
 }
