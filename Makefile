@@ -1,7 +1,7 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-matrix build layer lint fmt fuzz bench setup clean
+.PHONY: help demo test test-matrix build layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,6 +21,9 @@ build: ## hearth and a worker for each installed PHP, optimised, into target/rel
 
 layer: ## the AWS Lambda layer, target/hearth-layer-8.x.zip
 	@scripts/build-layer --release
+
+install: ## PREFIX=DIR: libhearth for C and C++ programs: headers, libraries, CMake package, hearth.pc
+	@scripts/install "$(PREFIX)"
 
 lint: ## rustfmt, clippy, clang-format, shellcheck, phpcs, cargo-deny
 	@scripts/lint

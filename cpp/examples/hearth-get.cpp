@@ -31,7 +31,9 @@ struct settings {
 };
 
 [[noreturn]] void misused(const std::string &why) {
-    std::cerr << "error: " << why << "\nhint: hearth-get [-d FOLDER] [-j CONNECTIONS] [-r RETRIES] [-t SECONDS] URL... | -\n";
+    std::cerr
+        << "error: " << why
+        << "\nhint: hearth-get [-d FOLDER] [-j CONNECTIONS] [-r RETRIES] [-t SECONDS] URL... | -\n";
     std::exit(2);
 }
 
@@ -48,11 +50,20 @@ settings read(int count, char **words) {
     settings wanted;
     for (int option; (option = ::getopt(count, words, "d:j:r:t:")) != -1;) {
         switch (option) {
-        case 'd': wanted.folder = optarg; break;
-        case 'j': wanted.connections = number(optarg); break;
-        case 'r': wanted.retries = number(optarg); break;
-        case 't': wanted.seconds = number(optarg); break;
-        default: misused("there is no such option");
+        case 'd':
+            wanted.folder = optarg;
+            break;
+        case 'j':
+            wanted.connections = number(optarg);
+            break;
+        case 'r':
+            wanted.retries = number(optarg);
+            break;
+        case 't':
+            wanted.seconds = number(optarg);
+            break;
+        default:
+            misused("there is no such option");
         }
     }
     for (int at = optind; at < count; ++at) {
@@ -77,7 +88,8 @@ std::string file_name(std::string_view url, std::set<std::string> &taken) {
     url = url.substr(0, url.find_first_of("?#"));
     const auto scheme = url.find("://");
     const auto path = url.find('/', scheme == std::string_view::npos ? 0 : scheme + 3);
-    std::string name(path == std::string_view::npos ? std::string_view() : url.substr(url.rfind('/') + 1));
+    std::string name(
+        path == std::string_view::npos ? std::string_view() : url.substr(url.rfind('/') + 1));
     if (name.empty() || name == "." || name == "..") {
         name = "index";
     }
@@ -108,7 +120,9 @@ public:
             clear();
             const auto why = done.get_error();
             std::fprintf(stderr, "%s %s: %s\n", good ? "ok    " : "failed", url.c_str(),
-                good ? name.c_str() : why ? why.message.c_str() : ("status " + std::to_string(done.status())).c_str());
+                good  ? name.c_str()
+                : why ? why.message.c_str()
+                      : ("status " + std::to_string(done.status())).c_str());
         }
         changed_.notify_all();
     }
@@ -121,14 +135,16 @@ public:
             show();
         }
         clear();
-        std::fprintf(stderr, "%zu of %zu files, %.1f MB\n", ended_ - failed_, all_, static_cast<double>(received_) / 1e6);
+        std::fprintf(stderr, "%zu of %zu files, %.1f MB\n", ended_ - failed_, all_,
+            static_cast<double>(received_) / 1e6);
         return failed_;
     }
 
 private:
     void show() {
         if (terminal_) {
-            std::fprintf(stderr, "\r\033[K%zu of %zu files, %.1f MB", ended_, all_, static_cast<double>(received_) / 1e6);
+            std::fprintf(stderr, "\r\033[K%zu of %zu files, %.1f MB", ended_, all_,
+                static_cast<double>(received_) / 1e6);
         }
     }
     void clear() {

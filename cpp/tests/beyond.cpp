@@ -18,37 +18,57 @@ TEST_F(authentications, digest_answers_the_challenge_and_goes_on_without_a_new_o
     server origin([](auto &client, const auto &asked) {
         const auto given = asked.field("Authorization");
         if (given.find("response=") == std::string::npos) {
-            client.answer(401, "", "WWW-Authenticate: Digest realm=\"r\", nonce=\"n1\", qop=\"auth\", algorithm=SHA-256\r\n");
+            client.answer(401, "",
+                "WWW-Authenticate: Digest realm=\"r\", nonce=\"n1\", qop=\"auth\", "
+                "algorithm=SHA-256\r\n");
         } else {
             client.answer(200, given);
         }
     });
     const auto one = request();
-    EXPECT_EQ(one->POST(origin.url("/dir?q=1")).digest("Mufasa", "Circle, of \"Life\"").set_body("text/plain", "b").exec().get_code(), 200);
+    EXPECT_EQ(one->POST(origin.url("/dir?q=1"))
+                  .digest("Mufasa", "Circle, of \"Life\"")
+                  .set_body("text/plain", "b")
+                  .exec()
+                  .get_code(),
+        200);
     const auto &given = one->get_body();
-    for (const std::string part : {"username=\"Mufasa\"", "realm=\"r\"", "nonce=\"n1\"", "uri=\"/dir?q=1\"", "qop=auth", "nc=00000001", "algorithm=SHA-256"}) {
+    for (const std::string part : {"username=\"Mufasa\"", "realm=\"r\"", "nonce=\"n1\"",
+             "uri=\"/dir?q=1\"", "qop=auth", "nc=00000001", "algorithm=SHA-256"}) {
         EXPECT_NE(given.find(part), std::string::npos) << part << " in " << given;
     }
     EXPECT_EQ(origin.seen().back().body, "b");
 }
 
 TEST_F(authentications, digest_that_is_refused_ends_with_401_and_not_in_a_circle) {
-    server origin([](auto &client, const auto &) { client.answer(401, "", "WWW-Authenticate: Digest realm=\"r\", nonce=\"n\", qop=\"auth\"\r\n"); });
-    EXPECT_EQ(request()->GET(origin.url()).authentication("mode=digest,user=u,secret=wrong").exec().get_code(), 401);
+    server origin([](auto &client, const auto &) {
+        client.answer(
+            401, "", "WWW-Authenticate: Digest realm=\"r\", nonce=\"n\", qop=\"auth\"\r\n");
+    });
+    EXPECT_EQ(request()
+                  ->GET(origin.url())
+                  .authentication("mode=digest,user=u,secret=wrong")
+                  .exec()
+                  .get_code(),
+        401);
     EXPECT_LE(origin.requests(), 3U);
 }
 
 TEST_F(authentications, bearer_and_basic_go_with_the_first_request) {
     server origin(support::echo);
     request()->GET(origin.url()).bearer("token").exec();
-    request()->GET(origin.url()).authentication("mode=basic,user=Aladdin,secret=open sesame").exec();
+    request()
+        ->GET(origin.url())
+        .authentication("mode=basic,user=Aladdin,secret=open sesame")
+        .exec();
     EXPECT_EQ(origin.seen().at(0).field("Authorization"), "Bearer token");
     EXPECT_EQ(origin.seen().at(1).field("Authorization"), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
 }
 
 TEST_F(cookies, of_an_object_stay_with_it_and_are_no_other_objects) {
     server origin([](auto &client, const auto &asked) {
-        client.answer(200, asked.field("Cookie"), asked.path() == "/set" ? "Set-Cookie: a=1\r\nSet-Cookie: b=2; Path=/set\r\n" : "");
+        client.answer(200, asked.field("Cookie"),
+            asked.path() == "/set" ? "Set-Cookie: a=1\r\nSet-Cookie: b=2; Path=/set\r\n" : "");
     });
     const auto one = request();
     one->GET(origin.url("/set")).options("cookies=1").exec();
@@ -59,7 +79,8 @@ TEST_F(cookies, of_an_object_stay_with_it_and_are_no_other_objects) {
 
 TEST_F(cookies, of_a_jar_are_shared_saved_and_loaded) {
     server origin([](auto &client, const auto &asked) {
-        client.answer(200, asked.field("Cookie"), asked.path() == "/set" ? "Set-Cookie: a=1; Max-Age=1000; Path=/\r\n" : "");
+        client.answer(200, asked.field("Cookie"),
+            asked.path() == "/set" ? "Set-Cookie: a=1; Max-Age=1000; Path=/\r\n" : "");
     });
     const cookie_jar jar;
     request()->GET(origin.url("/set")).cookies(jar).exec();
@@ -69,7 +90,8 @@ TEST_F(cookies, of_a_jar_are_shared_saved_and_loaded) {
     EXPECT_TRUE(other.load(jar.save()));
     EXPECT_EQ(other.cookies(origin.url()), "a=1");
     EXPECT_TRUE(other.add(origin.url(), "c=3"));
-    EXPECT_EQ(request()->GET(origin.url("/get")).cookies(other).exec().get_body().size(), std::string("a=1; c=3").size());
+    EXPECT_EQ(request()->GET(origin.url("/get")).cookies(other).exec().get_body().size(),
+        std::string("a=1; c=3").size());
     EXPECT_EQ(jar.cookies(origin.url()), "a=1") << "each its own";
     other.clear();
     EXPECT_EQ(other.cookies(origin.url()), "");
@@ -77,7 +99,9 @@ TEST_F(cookies, of_a_jar_are_shared_saved_and_loaded) {
 }
 
 TEST_F(cookies, of_the_engines_jar_are_for_all_who_ask_for_it) {
-    server origin([](auto &client, const auto &asked) { client.answer(200, asked.field("Cookie"), "Set-Cookie: s=1\r\n"); });
+    server origin([](auto &client, const auto &asked) {
+        client.answer(200, asked.field("Cookie"), "Set-Cookie: s=1\r\n");
+    });
     engine.options("cookies=2");
     request()->GET(origin.url()).exec();
     EXPECT_EQ(request()->GET(origin.url()).exec().get_body(), "s=1");
@@ -85,11 +109,15 @@ TEST_F(cookies, of_the_engines_jar_are_for_all_who_ask_for_it) {
 }
 
 TEST_F(proxies, for_http_are_asked_for_the_whole_url_with_their_own_credentials) {
-    server proxy([](auto &client, const auto &asked) { client.answer(200, asked.target + " " + asked.field("Proxy-Authorization")); });
+    server proxy([](auto &client, const auto &asked) {
+        client.answer(200, asked.target + " " + asked.field("Proxy-Authorization"));
+    });
     const auto one = request();
-    one->GET("http://origin.test/p?q=1").proxy("http://user:p%2Css@127.0.0.1:" + std::to_string(proxy.port()));
+    one->GET("http://origin.test/p?q=1")
+        .proxy("http://user:p%2Css@127.0.0.1:" + std::to_string(proxy.port()));
     EXPECT_EQ(one->exec().get_body(), "http://origin.test/p?q=1 Basic dXNlcjpwLHNz");
-    one->GET("http://origin.test/").options("proxy=\"http://127.0.0.1:" + std::to_string(proxy.port()) + "\"");
+    one->GET("http://origin.test/")
+        .options("proxy=\"http://127.0.0.1:" + std::to_string(proxy.port()) + "\"");
     EXPECT_EQ(one->exec().get_body(), "http://origin.test/ ");
 }
 
@@ -102,7 +130,8 @@ TEST_F(proxies, that_refuse_or_are_not_there_are_told_apart) {
     EXPECT_EQ(one->get_error().kind, error_kind::proxy);
     one->GET("http://origin.test/").proxy(nobody.url()).exec();
     EXPECT_TRUE(one->get_error());
-    EXPECT_EQ(one->GET("http://origin.test/").proxy("nonsense://x").exec().get_code(), code::options_set);
+    EXPECT_EQ(
+        one->GET("http://origin.test/").proxy("nonsense://x").exec().get_code(), code::options_set);
 }
 
 TEST_F(proxies, of_socks_carry_a_request_with_and_without_a_password) {
@@ -147,8 +176,14 @@ TEST_F(proxies, of_socks_carry_a_request_with_and_without_a_password) {
         client.relay(origin.port());
     });
     const auto at = "127.0.0.1:" + std::to_string(socks->port());
-    EXPECT_EQ(request()->GET(origin.url("/a")).proxy("socks5://" + at).exec().get_body(), "GET /a\n");
-    EXPECT_EQ(request()->GET("http://named.test:" + std::to_string(origin.port()) + "/b").proxy("socks5h://joe:secret@" + at).exec().get_body(), "GET /b\n");
+    EXPECT_EQ(
+        request()->GET(origin.url("/a")).proxy("socks5://" + at).exec().get_body(), "GET /a\n");
+    EXPECT_EQ(request()
+                  ->GET("http://named.test:" + std::to_string(origin.port()) + "/b")
+                  .proxy("socks5h://joe:secret@" + at)
+                  .exec()
+                  .get_body(),
+        "GET /b\n");
     EXPECT_EQ(user, "joe/secret");
 }
 
@@ -156,7 +191,8 @@ TEST_F(ways, to_a_unix_socket_are_taken_whatever_the_urls_host) {
     const folder folder;
     server origin(support::echo, folder / "socket");
     const auto one = request();
-    EXPECT_EQ(one->GET("http://docker.test/info").unix_socket(folder / "socket").exec().get_body(), "GET /info\n");
+    EXPECT_EQ(one->GET("http://docker.test/info").unix_socket(folder / "socket").exec().get_body(),
+        "GET /info\n");
     EXPECT_EQ(origin.seen().at(0).field("Host"), "docker.test");
     EXPECT_TRUE(one->GET("http://docker.test/").unix_socket(folder / "none").exec().get_error());
 }
@@ -164,7 +200,12 @@ TEST_F(ways, to_a_unix_socket_are_taken_whatever_the_urls_host) {
 TEST_F(ways, that_are_overridden_need_no_name_service) {
     server origin(support::echo);
     const auto port = std::to_string(origin.port());
-    EXPECT_EQ(request()->GET("http://nowhere.invalid:" + port + "/x").resolve({"nowhere.invalid:" + port + ":127.0.0.1"}).exec().get_body(), "GET /x\n");
+    EXPECT_EQ(request()
+                  ->GET("http://nowhere.invalid:" + port + "/x")
+                  .resolve({"nowhere.invalid:" + port + ":127.0.0.1"})
+                  .exec()
+                  .get_body(),
+        "GET /x\n");
     EXPECT_EQ(origin.seen().at(0).field("Host"), "nowhere.invalid:" + port);
 }
 
@@ -172,9 +213,11 @@ TEST_F(ways, to_private_addresses_can_be_refused_also_after_a_look_up_and_a_redi
     server origin(support::echo);
     const auto one = request();
     const auto port = std::to_string(origin.port());
-    for (const auto &url : {origin.url(), "http://localhost:" + port + "/", "http://127.1:" + port + "/", "http://[::ffff:127.0.0.1]:" + port + "/"}) {
+    for (const auto &url : {origin.url(), "http://localhost:" + port + "/",
+             "http://127.1:" + port + "/", "http://[::ffff:127.0.0.1]:" + port + "/"}) {
         one->GET(url).private_addresses(false).exec();
-        EXPECT_EQ(one->get_error().kind, error_kind::denied) << url << " " << one->get_error().message;
+        EXPECT_EQ(one->get_error().kind, error_kind::denied)
+            << url << " " << one->get_error().message;
     }
     EXPECT_EQ(origin.requests(), 0U);
     async own;
@@ -186,7 +229,9 @@ TEST_F(ways, to_private_addresses_can_be_refused_also_after_a_look_up_and_a_redi
 
 TEST_F(ways, have_an_interface_and_an_ip_family) {
     server origin(support::echo);
-    EXPECT_EQ(request()->GET(origin.url()).interface("127.0.0.1").family(ip_family::v4).exec().get_code(), 200);
+    EXPECT_EQ(
+        request()->GET(origin.url()).interface("127.0.0.1").family(ip_family::v4).exec().get_code(),
+        200);
     EXPECT_TRUE(request()->GET(origin.url()).family(ip_family::v6).exec().get_error());
 }
 
@@ -209,7 +254,9 @@ TEST_F(ways, tell_how_long_each_part_of_them_took) {
 
 TEST_F(ways, to_parts_of_a_document_are_ranges) {
     const std::string text = "0123456789";
-    server origin([&](auto &client, const auto &asked) { client.answer(206, asked.field("Range"), "Content-Range: bytes 0-1/10\r\n"); });
+    server origin([&](auto &client, const auto &asked) {
+        client.answer(206, asked.field("Range"), "Content-Range: bytes 0-1/10\r\n");
+    });
     EXPECT_EQ(request()->GET(origin.url()).range(2, 5).exec().get_body(), "bytes=2-5");
     EXPECT_EQ(request()->GET(origin.url()).range(7).exec().get_body(), "bytes=7-");
     EXPECT_EQ(request()->GET(origin.url()).last_bytes(3).exec().get_body(), "bytes=-3");
@@ -218,13 +265,16 @@ TEST_F(ways, to_parts_of_a_document_are_ranges) {
 
 TEST_F(ways, ask_for_compression_and_undo_it) {
     // gzip of "hello hello hello hello\n"
-    static constexpr unsigned char packed[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0x57, 0xc8, 0x40,
-        0x27, 0xb9, 0, 0, 0x88, 0x59, 0x0b, 0x18, 0, 0, 0};
+    static constexpr unsigned char packed[] = {0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0x02, 0x03, 0xcb,
+        0x48, 0xcd, 0xc9, 0xc9, 0x57, 0xc8, 0x40, 0x27, 0xb9, 0, 0, 0x88, 0x59, 0x0b, 0x18, 0, 0,
+        0};
     server origin([&](auto &client, const auto &asked) {
         if (asked.field("Accept-Encoding").find("gzip") == std::string::npos) {
             client.answer(200, "plain");
         } else {
-            client.answer(200, std::string_view(reinterpret_cast<const char *>(packed), sizeof packed), "Content-Encoding: gzip\r\n");
+            client.answer(200,
+                std::string_view(reinterpret_cast<const char *>(packed), sizeof packed),
+                "Content-Encoding: gzip\r\n");
         }
     });
     EXPECT_EQ(request()->GET(origin.url()).accept_compression(false).exec().get_body(), "plain");
@@ -237,7 +287,9 @@ class renewing final : public interceptor {
 public:
     std::atomic<int> renewed = 0;
 
-    void before(http &request) override { request.bearer("token" + std::to_string(renewed.load())); }
+    void before(http &request) override {
+        request.bearer("token" + std::to_string(renewed.load()));
+    }
     verdict after(const http &request, unsigned tries) override {
         if (request.get_code() == 401 && tries == 1) {
             ++renewed;
@@ -305,7 +357,8 @@ TEST_F(interceptors, may_change_a_request_and_have_it_made_again) {
 TEST_F(interceptors, stand_around_each_other_like_shells) {
     server origin(support::echo);
     std::string log;
-    engine.add_interceptor(std::make_shared<noting>("a", log)).add_interceptor(std::make_shared<noting>("b", log));
+    engine.add_interceptor(std::make_shared<noting>("a", log))
+        .add_interceptor(std::make_shared<noting>("b", log));
     request()->GET(origin.url()).exec();
     EXPECT_EQ(log, "<a<bb>a>");
 }

@@ -35,7 +35,9 @@ private:
     bool open_ = false;
 };
 
-void silent(scripted::connection &client, const scripted::request &) { client.wait_for_end(); }
+void silent(scripted::connection &client, const scripted::request &) {
+    client.wait_for_end();
+}
 
 } // namespace
 
@@ -49,7 +51,11 @@ TEST_F(completions, while_a_request_is_under_way_other_calls_are_ignored) {
     one->GET(origin.url("/first")).start();
     EXPECT_EQ(one->get_code(), code::running);
     EXPECT_TRUE(one->is_running());
-    one->GET(origin.url("/second")).options("nonsense=1").add_headers({{"X", "1"}}).set_body("", "b").start([](const http &) { ADD_FAILURE(); });
+    one->GET(origin.url("/second"))
+        .options("nonsense=1")
+        .add_headers({{"X", "1"}})
+        .set_body("", "b")
+        .start([](const http &) { ADD_FAILURE(); });
     EXPECT_EQ(one->launch().get().get_code(), code::restart_failed);
     EXPECT_FALSE(one->join_for(1ms));
     held.open();
@@ -136,7 +142,9 @@ TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
         threads.emplace_back([&] {
             for (int turn = 0; turn < 50; ++turn) {
                 one->GET(origin.url()).add_headers({{"X", "1"}}).start().join();
-                good += one->get_code() == 200 || one->get_code() == code::running ? 1 : 0;
+                // Another thread may have begun anew meanwhile.
+                const auto seen = one->get_code();
+                good += seen == 200 || seen == code::running || seen == code::success ? 1 : 0;
             }
         });
     }
@@ -153,8 +161,15 @@ TEST_F(callbacks, are_on_one_thread_that_is_not_the_callers_and_may_be_on_anothe
     std::set<std::thread::id> threaded;
     std::set<std::thread::id> unthreaded;
     for (int turn = 0; turn < 5; ++turn) {
-        request()->GET(origin.url()).start([&](const http &) { threaded.insert(std::this_thread::get_id()); }).join();
-        request()->GET(origin.url()).threaded_callback(false).start([&](const http &) { unthreaded.insert(std::this_thread::get_id()); }).join();
+        request()
+            ->GET(origin.url())
+            .start([&](const http &) { threaded.insert(std::this_thread::get_id()); })
+            .join();
+        request()
+            ->GET(origin.url())
+            .threaded_callback(false)
+            .start([&](const http &) { unthreaded.insert(std::this_thread::get_id()); })
+            .join();
     }
     ASSERT_EQ(threaded.size(), 1U);
     ASSERT_EQ(unthreaded.size(), 1U);
@@ -166,11 +181,17 @@ TEST_F(callbacks, that_throw_end_their_own_request_and_no_other) {
     server origin(support::echo);
     for (const bool threaded : {true, false}) {
         const auto one = request();
-        one->GET(origin.url()).threaded_callback(threaded).start([](const http &) { throw std::runtime_error("what I say"); }).join();
+        one->GET(origin.url())
+            .threaded_callback(threaded)
+            .start([](const http &) { throw std::runtime_error("what I say"); })
+            .join();
         EXPECT_EQ(one->get_code(), code::user_callback);
         EXPECT_EQ(one->get_error().kind, error_kind::callback);
         EXPECT_EQ(one->get_error().message, "what I say");
-        one->GET(origin.url()).threaded_callback(threaded).start([](const http &) { throw 42; }).join();
+        one->GET(origin.url())
+            .threaded_callback(threaded)
+            .start([](const http &) { throw 42; })
+            .join();
         EXPECT_EQ(one->get_code(), code::user_callback);
         EXPECT_EQ(one->GET(origin.url()).exec().get_code(), 200);
     }
@@ -208,7 +229,9 @@ TEST_F(callbacks, may_start_their_own_object_anew) {
 TEST_F(callbacks, may_make_a_request_and_wait_for_it) {
     server origin(support::echo);
     std::promise<std::string> told;
-    request()->GET(origin.url("/outer")).start([&](const http &) { told.set_value(request()->GET(origin.url("/inner")).exec().get_body()); });
+    request()->GET(origin.url("/outer")).start([&](const http &) {
+        told.set_value(request()->GET(origin.url("/inner")).exec().get_body());
+    });
     EXPECT_EQ(told.get_future().get(), "GET /inner\n");
 }
 
@@ -268,7 +291,8 @@ TEST_F(callbacks, may_destroy_the_engine) {
         });
         gone.get_future().get();
     }
-    EXPECT_EQ(request()->GET(origin.url()).exec().get_code(), 200) << "other engines know nothing of it";
+    EXPECT_EQ(request()->GET(origin.url()).exec().get_code(), 200)
+        << "other engines know nothing of it";
 }
 
 TEST_F(aborts, end_a_request_with_42_whatever_it_is_waiting_for) {
@@ -287,7 +311,8 @@ TEST_F(aborts, end_a_request_with_42_whatever_it_is_waiting_for) {
     for (const auto *origin : {quiet.get(), &half, &body}) {
         const auto one = request();
         one->GET(origin->url()).start();
-        ASSERT_TRUE(support::eventually([&] { return origin == quiet.get() ? quiet->connections() == 1 : stage > 0; }));
+        ASSERT_TRUE(support::eventually(
+            [&] { return origin == quiet.get() ? quiet->connections() == 1 : stage > 0; }));
         one->abort().join();
         EXPECT_EQ(one->get_code(), code::aborted);
         EXPECT_EQ(one->get_error().kind, error_kind::aborted);
@@ -326,7 +351,9 @@ TEST_F(aborts, come_from_one_word_for_many_requests) {
     for (const auto &one : all) {
         EXPECT_EQ(one->join().get_code(), code::aborted);
     }
-    EXPECT_EQ(request()->GET(origin.url()).cancel_with(source.token()).exec().get_code(), code::aborted) << "and those that come too late";
+    EXPECT_EQ(
+        request()->GET(origin.url()).cancel_with(source.token()).exec().get_code(), code::aborted)
+        << "and those that come too late";
 }
 
 TEST_F(engines, wait_for_requests_when_they_stop_and_say_whether_they_forced_anything) {
@@ -453,7 +480,9 @@ TEST_F(engines, serve_ten_thousand_requests_of_many_threads) {
     for (int thread = 0; thread < 4; ++thread) {
         threads.emplace_back([&] {
             for (int turn = 0; turn < 2500; ++turn) {
-                request()->GET(origin.url()).start([&](const http &done) { good += done.get_code() == 200 ? 1 : 0; });
+                request()->GET(origin.url()).start([&](const http &done) {
+                    good += done.get_code() == 200 ? 1 : 0;
+                });
             }
         });
     }

@@ -35,7 +35,9 @@ errand one_call(async &engine, std::string url, std::promise<response> &told) {
     told.set_value(co_await http::create(engine)->GET(url));
 }
 
-errand while_running(std::shared_ptr<http> one, std::promise<response> &told) { told.set_value(co_await *one); }
+errand while_running(std::shared_ptr<http> one, std::promise<response> &told) {
+    told.set_value(co_await *one);
+}
 
 } // namespace
 

@@ -41,9 +41,11 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-std::string find(const std::vector<std::pair<std::string, std::string>> &fields, std::string_view name) {
+std::string find(
+    const std::vector<std::pair<std::string, std::string>> &fields, std::string_view name) {
     for (const auto &[found, value] : fields) {
-        if (found.size() == name.size() && ::strncasecmp(found.data(), name.data(), name.size()) == 0) {
+        if (found.size() == name.size() &&
+            ::strncasecmp(found.data(), name.data(), name.size()) == 0) {
             return value;
         }
     }
@@ -57,13 +59,16 @@ bool readable(int socket, int timeout_ms) {
 
 } // namespace
 
-std::string request::field(std::string_view name) const { return find(fields, name); }
+std::string request::field(std::string_view name) const {
+    return find(fields, name);
+}
 
 std::size_t request::count(std::string_view name) const {
-    return static_cast<std::size_t>(std::count_if(fields.begin(), fields.end(), [&](const auto &one) {
-        return one.first.size() == name.size() &&
-               ::strncasecmp(one.first.data(), name.data(), name.size()) == 0;
-    }));
+    return static_cast<std::size_t>(
+        std::count_if(fields.begin(), fields.end(), [&](const auto &one) {
+            return one.first.size() == name.size() &&
+                   ::strncasecmp(one.first.data(), name.data(), name.size()) == 0;
+        }));
 }
 
 bool connection::fill() {
@@ -119,7 +124,9 @@ std::optional<request> connection::read_head() {
         one.head += "\r\n" + *field;
         const auto colon = field->find(':');
         one.fields.emplace_back(field->substr(0, colon),
-            colon == std::string::npos ? std::string() : std::string(trimmed(std::string_view(*field).substr(colon + 1))));
+            colon == std::string::npos
+                ? std::string()
+                : std::string(trimmed(std::string_view(*field).substr(colon + 1))));
     }
 }
 
@@ -151,7 +158,8 @@ bool connection::read_body(request &into) {
                 return true;
             }
             const auto colon = trailer->find(':');
-            into.trailers.emplace_back(trailer->substr(0, colon), std::string(trimmed(std::string_view(*trailer).substr(colon + 1))));
+            into.trailers.emplace_back(trailer->substr(0, colon),
+                std::string(trimmed(std::string_view(*trailer).substr(colon + 1))));
         }
     }
     const auto length = find(into.fields, "Content-Length");
@@ -183,7 +191,8 @@ std::optional<request> connection::read() {
 
 bool connection::write(std::string_view bytes) {
     while (!bytes.empty()) {
-        const auto sent = socket_ < 0 ? -1 : ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        const auto sent =
+            socket_ < 0 ? -1 : ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (sent <= 0) {
             return false;
         }
@@ -192,7 +201,8 @@ bool connection::write(std::string_view bytes) {
     return true;
 }
 
-bool connection::drip(std::string_view bytes, std::size_t at_once, std::chrono::milliseconds pause) {
+bool connection::drip(
+    std::string_view bytes, std::size_t at_once, std::chrono::milliseconds pause) {
     while (!bytes.empty()) {
         if (!write(bytes.substr(0, at_once)) || !sleep(pause)) {
             return false;
@@ -256,7 +266,9 @@ void connection::relay(unsigned short port) {
             for (int side = 0; side < 2; ++side) {
                 if ((both[side].revents & (POLLIN | POLLHUP)) != 0) {
                     const auto got = ::recv(both[side].fd, buffer, sizeof buffer, 0);
-                    going = going && got > 0 && ::send(both[1 - side].fd, buffer, static_cast<std::size_t>(got), MSG_NOSIGNAL) == got;
+                    going = going && got > 0 &&
+                            ::send(both[1 - side].fd, buffer, static_cast<std::size_t>(got),
+                                MSG_NOSIGNAL) == got;
                 }
             }
         }
@@ -265,8 +277,7 @@ void connection::relay(unsigned short port) {
     close();
 }
 
-server::server(handler handle)
-    : server(std::move(handle), std::string()) {}
+server::server(handler handle) : server(std::move(handle), std::string()) {}
 
 server::server(handler handle, std::string unix_path)
     : server(raw_handler([handle = std::move(handle)](connection &client) {
@@ -366,7 +377,9 @@ std::size_t server::requests() const {
 }
 
 dead_port::dead_port() : socket_(bound(port_)) {}
-dead_port::~dead_port() { ::close(socket_); }
+dead_port::~dead_port() {
+    ::close(socket_);
+}
 
 std::string dead_port::url(std::string_view path) const {
     return "http://127.0.0.1:" + std::to_string(port_) + std::string(path);

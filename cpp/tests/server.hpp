@@ -136,8 +136,8 @@ public:
     std::string url(std::string_view path = "/") const;
 
 private:
-    int socket_;
     unsigned short port_ = 0;
+    int socket_;
 };
 
 } // namespace scripted

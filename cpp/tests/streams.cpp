@@ -49,7 +49,12 @@ TEST_F(downloads, as_streams_have_no_maximal_size) {
     const auto big = numbers(5'000'000);
     server origin([&](auto &client, const auto &) { client.answer(200, big); });
     std::string body;
-    EXPECT_EQ(request()->GET(origin.url()).on_body([&](std::string_view piece) { body += piece; }).exec().get_code(), 200);
+    EXPECT_EQ(request()
+                  ->GET(origin.url())
+                  .on_body([&](std::string_view piece) { body += piece; })
+                  .exec()
+                  .get_code(),
+        200);
     EXPECT_EQ(body, big);
 }
 
@@ -57,16 +62,27 @@ TEST_F(downloads, stop_when_a_callback_says_so) {
     server origin([](auto &client, const auto &) { client.answer(200, numbers(1'000'000)); });
     int pieces = 0;
     const auto one = request();
-    EXPECT_EQ(one->GET(origin.url()).on_body([&](std::string_view) { return ++pieces < 2; }).exec().get_code(), code::aborted);
+    EXPECT_EQ(one->GET(origin.url())
+                  .on_body([&](std::string_view) { return ++pieces < 2; })
+                  .exec()
+                  .get_code(),
+        code::aborted);
     EXPECT_LE(pieces, 2);
-    EXPECT_EQ(one->GET(origin.url()).on_head([](const response &) { return flow::stop; }).exec().get_code(), code::aborted);
+    EXPECT_EQ(one->GET(origin.url())
+                  .on_head([](const response &) { return flow::stop; })
+                  .exec()
+                  .get_code(),
+        code::aborted);
 }
 
 TEST_F(downloads, end_with_what_a_callback_throws) {
     server origin([](auto &client, const auto &) { client.answer(200, "x"); });
     const auto one = request();
     for (const bool threaded : {true, false}) {
-        one->GET(origin.url()).threaded_callback(threaded).on_body([](std::string_view) { throw std::runtime_error("no room"); }).exec();
+        one->GET(origin.url())
+            .threaded_callback(threaded)
+            .on_body([](std::string_view) { throw std::runtime_error("no room"); })
+            .exec();
         EXPECT_EQ(one->get_code(), code::user_callback);
         EXPECT_EQ(one->get_error().message, "no room");
     }
@@ -120,7 +136,8 @@ TEST_F(downloads, into_files_are_there_when_they_are_whole_and_never_before) {
     EXPECT_FALSE(support::exists(path + ".part"));
     EXPECT_EQ(request()->GET(origin.url("/broken")).download_to(path).exec().get_code(), 18);
     EXPECT_TRUE(support::contents(path) == big) << "what was there stays";
-    EXPECT_EQ(request()->GET(origin.url("/whole")).download_to("/nowhere/file").exec().get_code(), code::write_error);
+    EXPECT_EQ(request()->GET(origin.url("/whole")).download_to("/nowhere/file").exec().get_code(),
+        code::write_error);
 }
 
 TEST_F(downloads, tell_their_progress_up_to_the_end) {
@@ -128,12 +145,16 @@ TEST_F(downloads, tell_their_progress_up_to_the_end) {
     server origin([&](auto &client, const auto &) { client.answer(200, big); });
     std::vector<std::uint64_t> received;
     std::optional<std::uint64_t> total;
-    request()->GET(origin.url()).maximal_response_size(0).on_progress([&](const progress &now) {
-        received.push_back(now.received);
-        if (now.to_receive) {
-            total = now.to_receive;
-        }
-    }).exec();
+    request()
+        ->GET(origin.url())
+        .maximal_response_size(0)
+        .on_progress([&](const progress &now) {
+            received.push_back(now.received);
+            if (now.to_receive) {
+                total = now.to_receive;
+            }
+        })
+        .exec();
     ASSERT_FALSE(received.empty());
     EXPECT_TRUE(std::is_sorted(received.begin(), received.end()));
     EXPECT_EQ(received.back(), big.size());
@@ -152,11 +173,15 @@ TEST_F(uploads, of_known_and_unknown_length_come_from_wherever_they_like) {
             return count;
         };
         const auto one = request();
-        one->POST(origin.url()).set_body_source("text/plain", source, known ? std::optional<std::uint64_t>(big.size()) : std::nullopt).exec();
+        one->POST(origin.url())
+            .set_body_source("text/plain", source,
+                known ? std::optional<std::uint64_t>(big.size()) : std::nullopt)
+            .exec();
         EXPECT_EQ(one->get_code(), 200);
         EXPECT_TRUE(origin.seen().back().body == big);
         EXPECT_EQ(origin.seen().back().field("Transfer-Encoding"), known ? "" : "chunked");
-        EXPECT_EQ(origin.seen().back().field("Content-Length"), known ? std::to_string(big.size()) : "");
+        EXPECT_EQ(
+            origin.seen().back().field("Content-Length"), known ? std::to_string(big.size()) : "");
     }
 }
 
@@ -164,14 +189,23 @@ TEST_F(uploads, may_have_nothing_for_a_while) {
     server origin(support::echo);
     std::atomic<int> asked = 0;
     const auto one = request();
-    one->POST(origin.url()).set_body_source("", [&](char *buffer, std::size_t) -> std::optional<std::size_t> {
-        switch (++asked) {
-        case 1: buffer[0] = 'a'; return 1;
-        case 2: return std::nullopt;
-        case 3: buffer[0] = 'b'; return 1;
-        default: return 0;
-        }
-    }).start();
+    one->POST(origin.url())
+        .set_body_source("",
+            [&](char *buffer, std::size_t) -> std::optional<std::size_t> {
+                switch (++asked) {
+                case 1:
+                    buffer[0] = 'a';
+                    return 1;
+                case 2:
+                    return std::nullopt;
+                case 3:
+                    buffer[0] = 'b';
+                    return 1;
+                default:
+                    return 0;
+                }
+            })
+        .start();
     ASSERT_TRUE(support::eventually([&] { return asked == 2; }));
     std::this_thread::sleep_for(30ms);
     EXPECT_EQ(asked, 2) << "nobody asks again and again";
@@ -182,7 +216,12 @@ TEST_F(uploads, may_have_nothing_for_a_while) {
 TEST_F(uploads, end_with_what_their_source_throws) {
     server origin(support::echo);
     const auto one = request();
-    one->POST(origin.url()).set_body_source("", [](char *, std::size_t) -> std::optional<std::size_t> { throw std::runtime_error("disk on fire"); }).exec();
+    one->POST(origin.url())
+        .set_body_source("",
+            [](char *, std::size_t) -> std::optional<std::size_t> {
+                throw std::runtime_error("disk on fire");
+            })
+        .exec();
     EXPECT_EQ(one->get_code(), code::user_callback);
     EXPECT_EQ(one->get_error().message, "disk on fire");
     EXPECT_EQ(origin.requests(), 0U) << "no whole request has come";
@@ -192,10 +231,16 @@ TEST_F(uploads, shorter_than_they_promised_are_no_whole_request) {
     server origin(support::echo);
     int turn = 0;
     const auto one = request();
-    one->POST(origin.url()).timeout(20s).set_body_source("", [&](char *buffer, std::size_t) -> std::optional<std::size_t> {
-        buffer[0] = 'x';
-        return turn++ == 0 ? 1 : 0;
-    }, 100).exec();
+    one->POST(origin.url())
+        .timeout(20s)
+        .set_body_source(
+            "",
+            [&](char *buffer, std::size_t) -> std::optional<std::size_t> {
+                buffer[0] = 'x';
+                return turn++ == 0 ? 1 : 0;
+            },
+            100)
+        .exec();
     EXPECT_TRUE(one->get_error());
     EXPECT_NE(one->get_error().kind, error_kind::timeout);
     EXPECT_EQ(origin.requests(), 0U);
@@ -215,10 +260,14 @@ TEST_F(uploads, are_sent_once_more_after_a_redirect_where_they_can_be_had_once_m
         return std::exchange(done, true) ? 0 : 1;
     };
     const auto one = request();
-    one->POST(origin.url()).options("follow_location=1").set_body_source("", source, 1, [&] {
-        done = false;
-        return true;
-    }).exec();
+    one->POST(origin.url())
+        .options("follow_location=1")
+        .set_body_source("", source, 1,
+            [&] {
+                done = false;
+                return true;
+            })
+        .exec();
     EXPECT_EQ(one->get_body(), "POST /end\nx");
     done = false;
     one->POST(origin.url()).options("follow_location=1").set_body_source("", source, 1).exec();
@@ -229,10 +278,14 @@ TEST_F(uploads, have_trailers_behind_them) {
     server origin(support::echo);
     bool done = false;
     const auto one = request();
-    one->POST(origin.url()).set_body_source("", [&](char *buffer, std::size_t) -> std::optional<std::size_t> {
-        buffer[0] = 'x';
-        return std::exchange(done, true) ? 0 : 1;
-    }).add_trailers({{"X-Sum", "42"}}).exec();
+    one->POST(origin.url())
+        .set_body_source("",
+            [&](char *buffer, std::size_t) -> std::optional<std::size_t> {
+                buffer[0] = 'x';
+                return std::exchange(done, true) ? 0 : 1;
+            })
+        .add_trailers({{"X-Sum", "42"}})
+        .exec();
     ASSERT_EQ(one->get_code(), 200);
     ASSERT_EQ(origin.seen().at(0).trailers.size(), 1U);
     EXPECT_EQ(origin.seen().at(0).trailers[0].second, "42");
@@ -240,7 +293,8 @@ TEST_F(uploads, have_trailers_behind_them) {
 
 TEST_F(uploads, wait_for_100_when_asked_and_are_spared_when_the_answer_is_no) {
     server willing(support::echo);
-    EXPECT_EQ(request()->PUT(willing.url()).expect_continue().set_body("", "yes").exec().get_body(), "PUT /\nyes");
+    EXPECT_EQ(request()->PUT(willing.url()).expect_continue().set_body("", "yes").exec().get_body(),
+        "PUT /\nyes");
     EXPECT_EQ(willing.seen().at(0).field("Expect"), "100-continue");
     const auto refusing = server::raw([](auto &client) {
         client.read_head();
@@ -248,12 +302,18 @@ TEST_F(uploads, wait_for_100_when_asked_and_are_spared_when_the_answer_is_no) {
         client.wait_for_end();
     });
     const auto one = request();
-    EXPECT_EQ(one->PUT(refusing->url()).expect_continue().set_body("", std::string(100'000, 'x')).exec().get_code(), 417);
+    EXPECT_EQ(one->PUT(refusing->url())
+                  .expect_continue()
+                  .set_body("", std::string(100'000, 'x'))
+                  .exec()
+                  .get_code(),
+        417);
 }
 
 TEST_F(downloads, have_trailers_behind_them) {
     server origin([](auto &client, const auto &) {
-        client.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n1\r\nx\r\n0\r\nX-Sum: 42\r\n\r\n");
+        client.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: "
+                     "X-Sum\r\n\r\n1\r\nx\r\n0\r\nX-Sum: 42\r\n\r\n");
     });
     const auto one = request();
     EXPECT_EQ(one->GET(origin.url()).exec().get_body(), "x");
@@ -265,17 +325,20 @@ TEST_F(event_streams, tell_each_event_as_it_comes) {
     std::atomic<int> told = 0;
     server origin([&](auto &client, const auto &asked) {
         EXPECT_EQ(asked.field("Accept"), "text/event-stream");
-        client.write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\nid: 1\ndata: one\n\n");
+        client.write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\nid: "
+                     "1\ndata: one\n\n");
         support::eventually([&] { return told == 1; });
         client.write("event: tick\ndata: two\n\ndata: never ended");
         client.close();
     });
     std::vector<server_event> events;
     const auto one = request();
-    one->GET(origin.url()).on_event([&](const server_event &event) {
-        events.push_back(event);
-        ++told;
-    }).exec();
+    one->GET(origin.url())
+        .on_event([&](const server_event &event) {
+            events.push_back(event);
+            ++told;
+        })
+        .exec();
     EXPECT_EQ(one->get_code(), 200);
     ASSERT_EQ(events.size(), 2U);
     EXPECT_EQ(events[0].data, "one");
@@ -284,8 +347,15 @@ TEST_F(event_streams, tell_each_event_as_it_comes) {
 }
 
 TEST_F(event_streams, are_not_seen_in_answers_that_are_none) {
-    server origin([](auto &client, const auto &) { client.answer(200, "data: no\n\n", "Content-Type: text/html\r\n"); });
+    server origin([](auto &client, const auto &) {
+        client.answer(200, "data: no\n\n", "Content-Type: text/html\r\n");
+    });
     int told = 0;
-    EXPECT_EQ(request()->GET(origin.url()).on_event([&](const server_event &) { ++told; }).exec().get_code(), 200);
+    EXPECT_EQ(request()
+                  ->GET(origin.url())
+                  .on_event([&](const server_event &) { ++told; })
+                  .exec()
+                  .get_code(),
+        200);
     EXPECT_EQ(told, 0);
 }

@@ -60,7 +60,9 @@ private:
     std::string path_;
 };
 
-inline bool exists(const std::string &path) { return ::access(path.c_str(), F_OK) == 0; }
+inline bool exists(const std::string &path) {
+    return ::access(path.c_str(), F_OK) == 0;
+}
 
 inline std::string contents(const std::string &path) {
     std::ifstream file(path, std::ios::binary);
@@ -71,7 +73,8 @@ inline std::string contents(const std::string &path) {
 
 // Answers with what was asked: method, target and body in lines.
 inline void echo(scripted::connection &client, const scripted::request &asked) {
-    client.answer(200, asked.method + " " + asked.target + "\n" + asked.body, "Content-Type: text/plain\r\n");
+    client.answer(
+        200, asked.method + " " + asked.target + "\n" + asked.body, "Content-Type: text/plain\r\n");
 }
 
 class with_engine : public ::testing::Test {

@@ -22,8 +22,10 @@ public:
 
     // sha256//… of the server's public key, as curl has it.
     std::string pin() const {
-        const auto command = "openssl x509 -in " + folder_ / "server.pem" + " -pubkey -noout | openssl pkey -pubin -outform DER | "
-                             "openssl dgst -sha256 -binary | openssl enc -base64 > " + folder_ / "pin";
+        const auto command = "openssl x509 -in " + folder_ / "server.pem" +
+                             " -pubkey -noout | openssl pkey -pubin -outform DER | "
+                             "openssl dgst -sha256 -binary | openssl enc -base64 > " +
+                             folder_ / "pin";
         EXPECT_EQ(std::system(command.c_str()), 0);
         auto text = support::contents(folder_ / "pin");
         return "sha256//" + text.substr(0, text.find('\n'));
@@ -32,14 +34,21 @@ public:
 private:
     certificates() {
         const std::string script =
-            "set -e; cd " + folder_ / "." + "; exec 2>log; "
-            "authority() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $1.key -out $1.pem -days 2 -subj /CN=$1; }; "
+            "set -e; cd " + folder_ / "." +
+            "; exec 2>log; "
+            "authority() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+            "-keyout $1.key -out $1.pem -days 2 -subj /CN=$1; }; "
             "authority ca; authority stranger; "
-            "leaf() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $1.key -out $1.csr -subj /CN=$1; "
-            "printf \"$2\" > $1.ext; openssl x509 -req -in $1.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out $1.pem -days 2 -extfile $1.ext; }; "
-            "leaf server 'subjectAltName=DNS:localhost,IP:127.0.0.1\\n'; leaf client 'extendedKeyUsage=clientAuth\\n'; "
-            "openssl x509 -in client.pem -outform DER -out client.der; openssl pkcs8 -topk8 -nocrypt -in client.key -outform DER -out client.key.der";
-        EXPECT_EQ(std::system(("sh -c '" + quoted(script) + "'").c_str()), 0) << support::contents(folder_ / "log");
+            "leaf() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "
+            "$1.key -out $1.csr -subj /CN=$1; "
+            "printf \"$2\" > $1.ext; openssl x509 -req -in $1.csr -CA ca.pem -CAkey ca.key "
+            "-CAcreateserial -out $1.pem -days 2 -extfile $1.ext; }; "
+            "leaf server 'subjectAltName=DNS:localhost,IP:127.0.0.1\\n'; leaf client "
+            "'extendedKeyUsage=clientAuth\\n'; "
+            "openssl x509 -in client.pem -outform DER -out client.der; openssl pkcs8 -topk8 "
+            "-nocrypt -in client.key -outform DER -out client.key.der";
+        EXPECT_EQ(std::system(("sh -c '" + quoted(script) + "'").c_str()), 0)
+            << support::contents(folder_ / "log");
     }
     static std::string quoted(const std::string &text) {
         std::string out;
@@ -86,7 +95,9 @@ public:
         ::waitpid(child_, nullptr, 0);
     }
 
-    std::string url(const std::string &path = "/") const { return "https://localhost:" + port_ + path; }
+    std::string url(const std::string &path = "/") const {
+        return "https://localhost:" + port_ + path;
+    }
     std::string by_address() const { return "https://127.0.0.1:" + port_ + "/"; }
     unsigned short port() const { return static_cast<unsigned short>(std::stoi(port_)); }
 
@@ -118,20 +129,28 @@ TEST_F(tls, believes_nobody_whose_authority_it_does_not_know) {
 
 TEST_F(tls, believes_an_authority_from_a_file_a_folder_and_memory) {
     const auto one = request();
-    EXPECT_EQ(one->GET(origin->url()).certificates("cainfo=" + ca()).exec().get_code(), 200) << one->get_error().message;
-    EXPECT_EQ(one->GET(origin->url()).ca_pem(support::contents(ca())).exec().get_code(), 200) << one->get_error().message;
-    EXPECT_EQ(one->GET(origin->by_address()).ca_file(ca()).exec().get_code(), 200) << one->get_error().message;
+    EXPECT_EQ(one->GET(origin->url()).certificates("cainfo=" + ca()).exec().get_code(), 200)
+        << one->get_error().message;
+    EXPECT_EQ(one->GET(origin->url()).ca_pem(support::contents(ca())).exec().get_code(), 200)
+        << one->get_error().message;
+    EXPECT_EQ(one->GET(origin->by_address()).ca_file(ca()).exec().get_code(), 200)
+        << one->get_error().message;
     const folder only;
     only.write("our.pem", support::contents(ca()));
-    EXPECT_EQ(one->GET(origin->url()).certificates("capath=" + only / "").exec().get_code(), 200) << one->get_error().message;
+    EXPECT_EQ(one->GET(origin->url()).certificates("capath=" + only / "").exec().get_code(), 200)
+        << one->get_error().message;
     one->GET(origin->url()).exec();
-    EXPECT_EQ(one->get_error().kind, error_kind::certificate) << "the next request has the default again, over no connection of another trust";
+    EXPECT_EQ(one->get_error().kind, error_kind::certificate)
+        << "the next request has the default again, over no connection of another trust";
 }
 
 TEST_F(tls, compares_names) {
     const auto one = request();
     const auto port = std::to_string(origin->port());
-    one->GET("https://other.test:" + port + "/").resolve({"other.test:" + port + ":127.0.0.1"}).ca_file(ca()).exec();
+    one->GET("https://other.test:" + port + "/")
+        .resolve({"other.test:" + port + ":127.0.0.1"})
+        .ca_file(ca())
+        .exec();
     EXPECT_EQ(one->get_error().kind, error_kind::certificate);
 }
 
@@ -142,8 +161,17 @@ TEST_F(tls, believes_everybody_only_when_it_is_told_to) {
 
 TEST_F(tls, believes_only_the_pinned_key_where_there_is_one) {
     const auto one = request();
-    EXPECT_EQ(one->GET(origin->url()).ca_file(ca()).pinned_key(certificates::made().pin()).exec().get_code(), 200) << one->get_error().message;
-    one->GET(origin->url()).ca_file(ca()).pinned_key("sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").exec();
+    EXPECT_EQ(one->GET(origin->url())
+                  .ca_file(ca())
+                  .pinned_key(certificates::made().pin())
+                  .exec()
+                  .get_code(),
+        200)
+        << one->get_error().message;
+    one->GET(origin->url())
+        .ca_file(ca())
+        .pinned_key("sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+        .exec();
     EXPECT_EQ(one->get_error().kind, error_kind::certificate);
 }
 
@@ -153,9 +181,15 @@ TEST_F(tls, shows_its_own_certificate_in_pem_and_der) {
     const auto one = request();
     one->GET(mutual.url()).ca_file(ca()).exec();
     EXPECT_TRUE(one->get_error()) << "without one it is not let in";
-    one->GET(mutual.url()).ca_file(ca()).client_certificate(made / "client.pem", made / "client.key").exec();
+    one->GET(mutual.url())
+        .ca_file(ca())
+        .client_certificate(made / "client.pem", made / "client.key")
+        .exec();
     EXPECT_EQ(one->get_headers()["X-Client"], "client") << one->get_error().message;
-    one->GET(mutual.url()).certificates("cainfo=" + ca() + ",sslcert=" + made / "client.der" + ",sslcerttype=DER,sslkey=" + made / "client.key.der" + ",sslkeytype=DER").exec();
+    one->GET(mutual.url())
+        .certificates("cainfo=" + ca() + ",sslcert=" + made / "client.der" +
+                      ",sslcerttype=DER,sslkey=" + made / "client.key.der" + ",sslkeytype=DER")
+        .exec();
     EXPECT_EQ(one->get_headers()["X-Client"], "client") << one->get_error().message;
 }
 
@@ -165,16 +199,27 @@ TEST_F(tls, negotiates_http2_and_speaks_http1_where_that_is_wanted) {
     EXPECT_EQ(one->GET(origin->url()).exec().get_headers()["x-version"], "2.0");
     EXPECT_EQ(one->get_response().http_version(), 20);
     EXPECT_EQ(one->get_headers().count("Set-Cookie"), 2U);
-    EXPECT_EQ(one->GET(origin->url()).version(http_version::http1).exec().get_headers()["x-version"], "1.1");
+    EXPECT_EQ(
+        one->GET(origin->url()).version(http_version::http1).exec().get_headers()["x-version"],
+        "1.1");
     EXPECT_EQ(one->get_response().http_version(), 11);
-    EXPECT_EQ(one->POST(origin->url("/p")).set_body("text/plain", std::string(100'000, 'x')).exec().get_body(), "POST /p\n" + std::string(100'000, 'x'));
+    EXPECT_EQ(one->POST(origin->url("/p"))
+                  .set_body("text/plain", std::string(100'000, 'x'))
+                  .exec()
+                  .get_body(),
+        "POST /p\n" + std::string(100'000, 'x'));
 }
 
 TEST_F(tls, speaks_the_versions_it_may) {
     engine.certificates("cainfo=" + ca());
     const auto one = request();
-    EXPECT_EQ(one->GET(origin->url()).tls(tls_version::tls13).exec().get_headers()["x-tls"], "TLSv1.3");
-    EXPECT_EQ(one->GET(origin->url()).tls(tls_version::tls12, tls_version::tls12).exec().get_headers()["x-tls"], "TLSv1.2");
+    EXPECT_EQ(
+        one->GET(origin->url()).tls(tls_version::tls13).exec().get_headers()["x-tls"], "TLSv1.3");
+    EXPECT_EQ(one->GET(origin->url())
+                  .tls(tls_version::tls12, tls_version::tls12)
+                  .exec()
+                  .get_headers()["x-tls"],
+        "TLSv1.2");
 }
 
 TEST_F(tls, carries_a_burst_over_few_connections) {
@@ -195,13 +240,18 @@ TEST_F(tls, goes_through_the_tunnel_of_a_proxy) {
     const auto proxy = scripted::server::raw([&](auto &client) {
         const auto connect = client.read_head();
         if (connect) {
-            asked = connect->method + " " + connect->target + " " + connect->field("Proxy-Authorization");
+            asked = connect->method + " " + connect->target + " " +
+                    connect->field("Proxy-Authorization");
             client.write("HTTP/1.1 200 Connection established\r\n\r\n");
             client.relay(origin->port());
         }
     });
     const auto one = request();
-    one->GET(origin->url()).ca_file(ca()).proxy("http://joe:secret@127.0.0.1:" + std::to_string(proxy->port())).exec();
+    one->GET(origin->url())
+        .ca_file(ca())
+        .proxy("http://joe:secret@127.0.0.1:" + std::to_string(proxy->port()))
+        .exec();
     EXPECT_EQ(one->get_code(), 200) << one->get_error().message;
-    EXPECT_EQ(asked, "CONNECT localhost:" + std::to_string(origin->port()) + " Basic am9lOnNlY3JldA==");
+    EXPECT_EQ(
+        asked, "CONNECT localhost:" + std::to_string(origin->port()) + " Basic am9lOnNlY3JldA==");
 }

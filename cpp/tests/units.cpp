@@ -13,7 +13,8 @@ std::vector<server_event> parsed(std::string_view stream, std::size_t at_once) {
     event_parser parser;
     std::vector<server_event> events;
     while (!stream.empty()) {
-        parser.feed(stream.substr(0, at_once), [&](const server_event &one) { events.push_back(one); });
+        parser.feed(
+            stream.substr(0, at_once), [&](const server_event &one) { events.push_back(one); });
         stream.remove_prefix(std::min(at_once, stream.size()));
     }
     return events;
@@ -63,26 +64,32 @@ TEST(key_value_pairs, are_made_from_braces_and_from_any_map_or_vector_of_strings
 }
 
 TEST(mime_documents, have_each_part_between_boundaries_that_the_content_type_names) {
-    auto form = detail::mime_writer::form({mime::parameter{"p", "1"}, mime::data{"d", "Hello", "text/plain", "f.txt"}});
+    auto form = detail::mime_writer::form(
+        {mime::parameter{"p", "1"}, mime::data{"d", "Hello", "text/plain", "f.txt"}});
     ASSERT_TRUE(form);
     const std::string prefix = "multipart/form-data; boundary=";
     ASSERT_EQ(form->first.compare(0, prefix.size(), prefix), 0);
     const auto edge = form->first.substr(prefix.size());
-    EXPECT_EQ(form->second.take_text(), "--" + edge + "\r\nContent-Disposition: form-data; name=\"p\"\r\n\r\n1\r\n" +
-                                            "--" + edge + "\r\nContent-Disposition: form-data; name=\"d\"; filename=\"f.txt\"\r\n"
-                                            "Content-Type: text/plain\r\n\r\nHello\r\n--" + edge + "--\r\n");
+    EXPECT_EQ(form->second.take_text(),
+        "--" + edge + "\r\nContent-Disposition: form-data; name=\"p\"\r\n\r\n1\r\n" + "--" + edge +
+            "\r\nContent-Disposition: form-data; name=\"d\"; filename=\"f.txt\"\r\n"
+            "Content-Type: text/plain\r\n\r\nHello\r\n--" +
+            edge + "--\r\n");
 }
 
 TEST(mime_documents, read_files_as_they_are_sent_and_know_their_length_before) {
     const support::folder folder;
     const std::string big(100'000, 'x');
     const auto path = folder.write("big.bin", big);
-    auto form = detail::mime_writer::form({mime::parameter{"p", "1"}, mime::file{"f", path, "", ""}});
+    auto form =
+        detail::mime_writer::form({mime::parameter{"p", "1"}, mime::file{"f", path, "", ""}});
     ASSERT_TRUE(form);
     EXPECT_FALSE(form->second.take_text());
     const auto text = all_of(form->second, 777);
     EXPECT_EQ(text.size(), form->second.length());
-    EXPECT_NE(text.find("name=\"f\"; filename=\"big.bin\"\r\nContent-Type: application/octet-stream\r\n\r\nxxx"), std::string::npos);
+    EXPECT_NE(text.find("name=\"f\"; filename=\"big.bin\"\r\nContent-Type: "
+                        "application/octet-stream\r\n\r\nxxx"),
+        std::string::npos);
     form->second.rewind();
     EXPECT_EQ(all_of(form->second, 1 << 20), text);
 }
@@ -102,17 +109,21 @@ TEST(mime_documents, say_that_a_file_became_shorter_instead_of_sending_less) {
 }
 
 TEST(mime_documents, nest_alternatives) {
-    auto form = detail::mime_writer::form({mime::alternatives{mime::data{"t", "plain", "text/plain", ""}, mime::data{"h", "<b>", "text/html", ""}}});
+    auto form = detail::mime_writer::form({mime::alternatives{
+        mime::data{"t", "plain", "text/plain", ""}, mime::data{"h", "<b>", "text/html", ""}}});
     ASSERT_TRUE(form);
     const auto text = form->second.take_text().value();
-    EXPECT_NE(text.find("Content-Type: multipart/alternative; boundary=hearth-"), std::string::npos);
+    EXPECT_NE(
+        text.find("Content-Type: multipart/alternative; boundary=hearth-"), std::string::npos);
     EXPECT_LT(text.find("plain\r\n"), text.find("<b>\r\n"));
 }
 
 TEST(mime_documents, do_not_let_a_name_or_a_type_out_of_its_line) {
     auto form = detail::mime_writer::form({mime::data{"a\"b\r\nX: y", "1", "", "c\"d"}});
     ASSERT_TRUE(form);
-    EXPECT_NE(form->second.take_text()->find("name=\"a%22b%0D%0AX: y\"; filename=\"c%22d\"\r\n\r\n1"), std::string::npos);
+    EXPECT_NE(
+        form->second.take_text()->find("name=\"a%22b%0D%0AX: y\"; filename=\"c%22d\"\r\n\r\n1"),
+        std::string::npos);
     EXPECT_FALSE(detail::mime_writer::form({mime::data{"a", "1", "text/plain\r\nX: y", ""}}));
 }
 
@@ -122,7 +133,8 @@ TEST(mime_documents, with_a_file_that_cannot_be_read_are_none) {
 }
 
 TEST(server_events, are_the_same_in_whatever_pieces_they_come) {
-    const std::string stream = "\xEF\xBB\xBF: a comment\ndata: one\n\nevent: tick\r\ndata:two\rdata:  three\nid: 7\nretry: 250\n\n"
+    const std::string stream = "\xEF\xBB\xBF: a comment\ndata: one\n\nevent: "
+                               "tick\r\ndata:two\rdata:  three\nid: 7\nretry: 250\n\n"
                                "data\n\nid\nevent: nothing\n\ndata: cut off";
     const auto whole = parsed(stream, stream.size());
     ASSERT_EQ(whole.size(), 3U);
@@ -138,13 +150,15 @@ TEST(server_events, are_the_same_in_whatever_pieces_they_come) {
         const auto pieces = parsed(stream, at_once);
         ASSERT_EQ(pieces.size(), whole.size()) << at_once;
         for (std::size_t at = 0; at < whole.size(); ++at) {
-            EXPECT_EQ(pieces[at].type + pieces[at].data + pieces[at].id, whole[at].type + whole[at].data + whole[at].id);
+            EXPECT_EQ(pieces[at].type + pieces[at].data + pieces[at].id,
+                whole[at].type + whole[at].data + whole[at].id);
         }
     }
 }
 
 TEST(server_events, ignore_a_retry_that_is_no_number_and_an_id_with_a_nul) {
-    const std::string stream("retry: 1x\nid: a\0b\ndata: d\n\nretry: 99999999999999999999\ndata: e\n\n", 71);
+    using namespace std::string_literals;
+    const auto stream = "retry: 1x\nid: a\0b\ndata: d\n\nretry: 99999999999999999999\ndata: e\n\n"s;
     for (const auto &event : parsed(stream, 100)) {
         EXPECT_FALSE(event.retry);
         EXPECT_EQ(event.id, "");

@@ -104,9 +104,9 @@ struct statistics {
     std::uint64_t answered = 0; // with a final status
     std::uint64_t failed = 0;   // without, aborted ones included
     std::uint64_t aborted = 0;
-    std::uint64_t active = 0; // now: started and not completed
-    std::uint64_t peak = 0;   // the most of them
-    std::uint64_t queued = 0; // now: waiting for their turn at their host
+    std::uint64_t active = 0;      // now: started and not completed
+    std::uint64_t peak = 0;        // the most of them
+    std::uint64_t queued = 0;      // now: waiting for their turn at their host
     std::uint64_t connections = 0; // now: open
     std::uint64_t connects = 0;
     std::uint64_t reused = 0; // tries over a connection that had been there
@@ -188,8 +188,12 @@ public:
     }
 
     // At once to one host over HTTP/1.1, over HTTP/2, and to all hosts; they count from start() on.
-    async &connections_per_host(unsigned most) { return set_number(HEARTH_CONNECTIONS_PER_HOST, most); }
-    async &h2_connections_per_host(unsigned most) { return set_number(HEARTH_H2_CONNECTIONS_PER_HOST, most); }
+    async &connections_per_host(unsigned most) {
+        return set_number(HEARTH_CONNECTIONS_PER_HOST, most);
+    }
+    async &h2_connections_per_host(unsigned most) {
+        return set_number(HEARTH_H2_CONNECTIONS_PER_HOST, most);
+    }
     async &connections(unsigned most) { return set_number(HEARTH_CONNECTIONS, most); }
     async &requests_per_host(unsigned most) { return set_number(HEARTH_REQUESTS_PER_HOST, most); }
     // Networks never to be called: "10.0.0.0/8 fd00::/8".

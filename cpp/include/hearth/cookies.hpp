@@ -38,9 +38,8 @@ public:
 
     // All cookies, or those that outlive the session, as a text that `load` takes.
     std::string save(bool session_too = false) const {
-        return taken([&](char **text) {
-            return hearth_jar_save(raw_.get(), session_too ? 1 : 0, text);
-        });
+        return taken(
+            [&](char **text) { return hearth_jar_save(raw_.get(), session_too ? 1 : 0, text); });
     }
 
     // Adds what `save` gave. False: it is nothing that `save` gave, and nothing was added.

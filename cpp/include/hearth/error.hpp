@@ -17,7 +17,8 @@ inline constexpr long success = 0;
 inline constexpr long running = -1;
 
 inline constexpr long protocol_crashed = -10;
-inline constexpr long start_failed = -11; // the engine is not running, or the process is a fork of the one that started it
+inline constexpr long start_failed =
+    -11; // the engine is not running, or the process is a fork of the one that started it
 inline constexpr long restart_failed = -12;
 
 inline constexpr long authentication_format = -20;
@@ -52,51 +53,72 @@ inline constexpr long peer_not_verified = 60;
 // What kind of failure it was.
 enum class error_kind : int {
     none = 0,
-    bad_request,    // it was never sent: URL, header field, option or certificate are wrong
-    not_running,    // the engine was not started, was stopped, or belongs to another process
-    resolve,        // the name was not found
-    connect,        // no address could be connected to
-    tls,            // the handshake failed
-    certificate,    // the peer's certificate, or its pin, is not to be trusted
-    proxy,          // the proxy refused, or could not be reached
-    timeout,        // a limit of time passed
-    reset,          // the connection broke, or was closed before the end
-    empty,          // it was closed without an answer
-    protocol,       // what came is no HTTP
-    too_large,      // the body, or the head, is larger than it may be
-    redirects,      // too many
+    bad_request,      // it was never sent: URL, header field, option or certificate are wrong
+    not_running,      // the engine was not started, was stopped, or belongs to another process
+    resolve,          // the name was not found
+    connect,          // no address could be connected to
+    tls,              // the handshake failed
+    certificate,      // the peer's certificate, or its pin, is not to be trusted
+    proxy,            // the proxy refused, or could not be reached
+    timeout,          // a limit of time passed
+    reset,            // the connection broke, or was closed before the end
+    empty,            // it was closed without an answer
+    protocol,         // what came is no HTTP
+    too_large,        // the body, or the head, is larger than it may be
+    redirects,        // too many
     protocol_refused, // the URL's scheme, or a redirect's, is not among the safe ones
-    aborted,        // abort(), a token, or stop()
-    callback,       // a callback of the program ended it
-    denied,         // the address is one that must not be called
-    unsupported,    // this cannot be done here
-    system,         // no descriptor, no thread, no memory
-    internal,       // a fault in Hearth
+    aborted,          // abort(), a token, or stop()
+    callback,         // a callback of the program ended it
+    denied,           // the address is one that must not be called
+    unsupported,      // this cannot be done here
+    system,           // no descriptor, no thread, no memory
+    internal,         // a fault in Hearth
 };
 
 inline const char *to_string(error_kind kind) noexcept {
     switch (kind) {
-    case error_kind::none: return "none";
-    case error_kind::bad_request: return "bad request";
-    case error_kind::not_running: return "engine not running";
-    case error_kind::resolve: return "name not resolved";
-    case error_kind::connect: return "not connected";
-    case error_kind::tls: return "TLS failed";
-    case error_kind::certificate: return "certificate not trusted";
-    case error_kind::proxy: return "proxy failed";
-    case error_kind::timeout: return "timed out";
-    case error_kind::reset: return "connection broke";
-    case error_kind::empty: return "no answer";
-    case error_kind::protocol: return "not HTTP";
-    case error_kind::too_large: return "too large";
-    case error_kind::redirects: return "too many redirects";
-    case error_kind::protocol_refused: return "protocol not allowed";
-    case error_kind::aborted: return "aborted";
-    case error_kind::callback: return "ended by a callback";
-    case error_kind::denied: return "address denied";
-    case error_kind::unsupported: return "unsupported";
-    case error_kind::system: return "out of system resources";
-    case error_kind::internal: return "internal error";
+    case error_kind::none:
+        return "none";
+    case error_kind::bad_request:
+        return "bad request";
+    case error_kind::not_running:
+        return "engine not running";
+    case error_kind::resolve:
+        return "name not resolved";
+    case error_kind::connect:
+        return "not connected";
+    case error_kind::tls:
+        return "TLS failed";
+    case error_kind::certificate:
+        return "certificate not trusted";
+    case error_kind::proxy:
+        return "proxy failed";
+    case error_kind::timeout:
+        return "timed out";
+    case error_kind::reset:
+        return "connection broke";
+    case error_kind::empty:
+        return "no answer";
+    case error_kind::protocol:
+        return "not HTTP";
+    case error_kind::too_large:
+        return "too large";
+    case error_kind::redirects:
+        return "too many redirects";
+    case error_kind::protocol_refused:
+        return "protocol not allowed";
+    case error_kind::aborted:
+        return "aborted";
+    case error_kind::callback:
+        return "ended by a callback";
+    case error_kind::denied:
+        return "address denied";
+    case error_kind::unsupported:
+        return "unsupported";
+    case error_kind::system:
+        return "out of system resources";
+    case error_kind::internal:
+        return "internal error";
     }
     return "unknown";
 }

@@ -69,17 +69,32 @@ public:
         begin_anew(method, url, query);
         return *this;
     }
-    http &GET(std::string_view url, const key_values &query = {}) { return REQUEST("GET", url, query); }
-    http &HEAD(std::string_view url, const key_values &query = {}) { return REQUEST("HEAD", url, query); }
-    http &OPTIONS(std::string_view url, const key_values &query = {}) { return REQUEST("OPTIONS", url, query); }
-    http &DELETE(std::string_view url, const key_values &query = {}) { return REQUEST("DELETE", url, query); }
-    http &PATCH(std::string_view url, const key_values &query = {}) { return REQUEST("PATCH", url, query); }
-    http &POST(std::string_view url, const key_values &query = {}) { return REQUEST("POST", url, query); }
-    http &PUT(std::string_view url, const key_values &query = {}) { return REQUEST("PUT", url, query); }
+    http &GET(std::string_view url, const key_values &query = {}) {
+        return REQUEST("GET", url, query);
+    }
+    http &HEAD(std::string_view url, const key_values &query = {}) {
+        return REQUEST("HEAD", url, query);
+    }
+    http &OPTIONS(std::string_view url, const key_values &query = {}) {
+        return REQUEST("OPTIONS", url, query);
+    }
+    http &DELETE(std::string_view url, const key_values &query = {}) {
+        return REQUEST("DELETE", url, query);
+    }
+    http &PATCH(std::string_view url, const key_values &query = {}) {
+        return REQUEST("PATCH", url, query);
+    }
+    http &POST(std::string_view url, const key_values &query = {}) {
+        return REQUEST("POST", url, query);
+    }
+    http &PUT(std::string_view url, const key_values &query = {}) {
+        return REQUEST("PUT", url, query);
+    }
 
     // A request with JSON: nlohmann::json, rapidjson::Document, or what has a json_codec.
     template <typename Json>
-    http &REST(std::string_view url, std::string_view verb, const Json &document, const key_values &query = {}) {
+    http &REST(std::string_view url, std::string_view verb, const Json &document,
+        const key_values &query = {}) {
         return REQUEST(verb, url, query)
             .set_body("application/json", json_codec<Json>::write(document))
             .add_headers({{"Accept", "application/json"}});
@@ -93,7 +108,8 @@ public:
     http &add_query(const key_values &pairs) {
         return edit([&] {
             for (const auto &[name, value] : pairs) {
-                judge(hearth_request_add_query(request_, name.data(), name.size(), value.data(), value.size()),
+                judge(hearth_request_add_query(
+                          request_, name.data(), name.size(), value.data(), value.size()),
                     code::url_set);
             }
         });
@@ -103,7 +119,8 @@ public:
     http &add_headers(const key_values &fields) {
         return edit([&] {
             for (const auto &[name, value] : fields) {
-                judge(hearth_request_add_header(request_, name.data(), name.size(), value.data(), value.size()),
+                judge(hearth_request_add_header(
+                          request_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
         });
@@ -111,14 +128,16 @@ public:
     // Takes fields away, also those that are set by themselves: User-Agent, Accept, Accept-Encoding.
     http &remove_header(std::string_view name) {
         return edit([&] {
-            judge(hearth_request_remove_header(request_, name.data(), name.size()), code::headers_set);
+            judge(hearth_request_remove_header(request_, name.data(), name.size()),
+                code::headers_set);
         });
     }
     // Fields behind a body of unknown length.
     http &add_trailers(const key_values &fields) {
         return edit([&] {
             for (const auto &[name, value] : fields) {
-                judge(hearth_request_add_trailer(request_, name.data(), name.size(), value.data(), value.size()),
+                judge(hearth_request_add_trailer(
+                          request_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
         });
@@ -140,7 +159,8 @@ public:
         return edit([&] {
             auto form = detail::mime_writer::form(parts);
             if (!form) {
-                fail(error_kind::bad_request, code::mime_set, "a part's file cannot be read, or its content type is none");
+                fail(error_kind::bad_request, code::mime_set,
+                    "a part's file cannot be read, or its content type is none");
                 return;
             }
             type(form->first);
@@ -149,16 +169,20 @@ public:
                 return;
             }
             extra().document = std::move(form->second);
-            set_source(extra().document.length(), [more = &extra()](char *buffer, std::size_t room) {
-                const auto read = more->document.read(buffer, room);
-                if (!read) {
-                    throw std::runtime_error("a part's file cannot be read any more, or became shorter");
-                }
-                return read;
-            }, [more = &extra()] {
-                more->document.rewind();
-                return true;
-            });
+            set_source(
+                extra().document.length(),
+                [more = &extra()](char *buffer, std::size_t room) {
+                    const auto read = more->document.read(buffer, room);
+                    if (!read) {
+                        throw std::runtime_error(
+                            "a part's file cannot be read any more, or became shorter");
+                    }
+                    return read;
+                },
+                [more = &extra()] {
+                    more->document.rewind();
+                    return true;
+                });
         });
     }
     // A file, read while it is sent.
@@ -182,26 +206,31 @@ public:
     // `key=value,key="a value"`; wrong: code::options_format and so on, and get_error() names what.
     http &options(std::string_view text) {
         return edit([&] {
-            judge(hearth_request_set_options(request_, text.data(), text.size()), code::options_format);
+            judge(hearth_request_set_options(request_, text.data(), text.size()),
+                code::options_format);
         });
     }
     http &authentication(std::string_view text) {
         return edit([&] {
-            judge(hearth_request_set_authentication(request_, text.data(), text.size()), code::authentication_format);
+            judge(hearth_request_set_authentication(request_, text.data(), text.size()),
+                code::authentication_format);
         });
     }
     http &certificates(std::string_view text) {
         return edit([&] {
-            judge(hearth_request_set_certificates(request_, text.data(), text.size()), code::certificates_format);
+            judge(hearth_request_set_certificates(request_, text.data(), text.size()),
+                code::certificates_format);
         });
     }
     // Any option that the C header knows.
     http &set_number(hearth_option option, std::int64_t value) {
-        return edit([&] { judge(hearth_request_set_number(request_, option, value), code::options_set); });
+        return edit(
+            [&] { judge(hearth_request_set_number(request_, option, value), code::options_set); });
     }
     http &set_text(hearth_option option, std::string_view value) {
         return edit([&] {
-            judge(hearth_request_set_text(request_, option, value.data(), value.size()), code::options_set);
+            judge(hearth_request_set_text(request_, option, value.data(), value.size()),
+                code::options_set);
         });
     }
 
@@ -222,14 +251,19 @@ public:
     }
     // Bytes `first` to `last`, both included; without `last` to the end.
     http &range(std::uint64_t first, std::optional<std::uint64_t> last = std::nullopt) {
-        return set_text(HEARTH_RANGE, std::to_string(first) + "-" + (last ? std::to_string(*last) : std::string()));
+        return set_text(HEARTH_RANGE,
+            std::to_string(first) + "-" + (last ? std::to_string(*last) : std::string()));
     }
     // The last so many bytes.
-    http &last_bytes(std::uint64_t count) { return set_text(HEARTH_RANGE, "-" + std::to_string(count)); }
+    http &last_bytes(std::uint64_t count) {
+        return set_text(HEARTH_RANGE, "-" + std::to_string(count));
+    }
 
     // Cookies from and to this jar.
     http &cookies(const cookie_jar &jar) {
-        return edit([&] { judge(hearth_request_set_jar(request_, jar.native_handle()), code::options_set); });
+        return edit([&] {
+            judge(hearth_request_set_jar(request_, jar.native_handle()), code::options_set);
+        });
     }
     // It ends when that source says so.
     http &cancel_with(const cancel_token &token) {
@@ -263,7 +297,9 @@ public:
         edit([&] {
             extra().event = std::move(take);
             judge(hearth_request_remove_header(request_, "Accept", HEARTH_TEXT), code::headers_set);
-            judge(hearth_request_add_header(request_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT), code::headers_set);
+            judge(hearth_request_add_header(
+                      request_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT),
+                code::headers_set);
         });
         return timeout(std::chrono::milliseconds(0));
     }
@@ -370,12 +406,14 @@ public:
 
         bool await_ready() const noexcept { return false; }
         bool await_suspend(std::coroutine_handle<> waiting) {
-            const auto begun = request_->begin([this, waiting](const http &done) {
-                result_ = done.answer_;
-                if (met_.exchange(true)) {
-                    waiting.resume();
-                }
-            }, false);
+            const auto begun = request_->begin(
+                [this, waiting](const http &done) {
+                    result_ = done.answer_;
+                    if (met_.exchange(true)) {
+                        waiting.resume();
+                    }
+                },
+                false);
             if (!begun) {
                 result_ = request_->under_way();
                 return false;
@@ -390,27 +428,55 @@ public:
         // Who comes second, of the end of await_suspend and the completion, goes on.
         std::atomic<bool> met_ = false;
     };
-    awaitable operator co_await() { return awaitable(shared_from_this()); }
+    awaitable operator co_await() {
+        return awaitable(shared_from_this());
+    }
 #endif
 
     // ---- what came of it ----
 
     // The HTTP status, or why there is none (namespace code); code::running while it is under way. In its callback it is not.
-    long get_code() const noexcept { return settled() ? answer_.get_code() : code::running; }
-    bool is_running() const noexcept { return !settled(); }
+    long get_code() const noexcept {
+        return settled() ? answer_.get_code() : code::running;
+    }
+    bool is_running() const noexcept {
+        return !settled();
+    }
 
     // All of it, as a value that outlives this object's next request.
-    const response &get_response() const noexcept { return answer_; }
-    error get_error() const { return answer_.get_error(); }
-    int status() const noexcept { return answer_.status(); }
-    const std::string &get_body() const { return answer_.get_body(); }
-    std::string_view body_view() const noexcept { return answer_.body_view(); }
-    headers get_headers() const { return answer_.get_headers(); }
-    headers get_trailers() const { return answer_.get_trailers(); }
-    std::string get_content_type() const { return answer_.get_content_type(); }
-    std::string get_redirect_url() const { return answer_.get_redirect_url(); }
-    std::string get_url() const { return answer_.get_url(); }
-    timings get_timings() const { return answer_.get_timings(); }
+    const response &get_response() const noexcept {
+        return answer_;
+    }
+    error get_error() const {
+        return answer_.get_error();
+    }
+    int status() const noexcept {
+        return answer_.status();
+    }
+    const std::string &get_body() const {
+        return answer_.get_body();
+    }
+    std::string_view body_view() const noexcept {
+        return answer_.body_view();
+    }
+    headers get_headers() const {
+        return answer_.get_headers();
+    }
+    headers get_trailers() const {
+        return answer_.get_trailers();
+    }
+    std::string get_content_type() const {
+        return answer_.get_content_type();
+    }
+    std::string get_redirect_url() const {
+        return answer_.get_redirect_url();
+    }
+    std::string get_url() const {
+        return answer_.get_url();
+    }
+    timings get_timings() const {
+        return answer_.get_timings();
+    }
 
     // Fills `document` from the body. False: it is no JSON.
     template <typename Json>
@@ -421,20 +487,24 @@ public:
 private:
     enum class state : std::uint8_t {
         idle,
-        starting,   // before its try is with the engine
+        starting, // before its try is with the engine
         running,
         delivering, // its callback is running, or interceptors
     };
 
     // ---- whose turn it is ----
 
-    bool mine() const noexcept { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+    bool mine() const noexcept {
+        return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    }
     bool settled() const noexcept {
         const auto now = state_.load(std::memory_order_acquire);
         return now == state::idle || (now == state::delivering && mine());
     }
     // May be built: nobody else has it in hand. In `starting` these are interceptors.
-    bool editable() const noexcept { return settled() || (state_ == state::starting && mine()); }
+    bool editable() const noexcept {
+        return settled() || (state_ == state::starting && mine());
+    }
 
     // Waiting here would wait for this very thread.
     bool hopeless() const noexcept {
@@ -470,7 +540,8 @@ private:
         if (status == HEARTH_OK) {
             return;
         }
-        const bool format = number == code::options_format || number == code::authentication_format ||
+        const bool format = number == code::options_format ||
+                            number == code::authentication_format ||
                             number == code::certificates_format;
         if (status == HEARTH_UNSUPPORTED) {
             // A word that is known and cannot be done: not the text's format is wrong, but its value.
@@ -489,415 +560,82 @@ private:
 
     // ---- building ----
 
-    void begin_anew(std::string_view method, std::string_view url, const key_values &query) {
-        std::unique_ptr<detail::extras> gone; // a program's destructors run without the lock
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (!editable()) {
-            return;
-        }
-        gone = std::move(extras_);
-        broken_ = false;
-        threaded_ = engine_->threaded();
-        answer_ = response();
-        if (request_ != nullptr) {
-            judge(hearth_request_reset(request_), code::url_set);
-        } else if (!ready()) {
-            return;
-        }
-        const auto user = user_of(url);
-        if (user) {
-            const std::string bare = std::string(url.substr(0, user->begin)).append(url.substr(user->end));
-            target(method, bare);
-            credentials(url.substr(user->begin, user->end - 1 - user->begin));
-        } else {
-            target(method, url);
-        }
-        for (const auto &[name, value] : query) {
-            judge(hearth_request_add_query(request_, name.data(), name.size(), value.data(), value.size()), code::url_set);
-        }
-    }
+    void begin_anew(std::string_view method, std::string_view url, const key_values &query);
 
-    void target(std::string_view method, std::string_view url) {
-        judge(hearth_request_set_target(request_, method.data(), method.size(), url.data(), url.size()), code::url_set);
-    }
+    void target(std::string_view method, std::string_view url);
 
     struct span {
         std::size_t begin;
         std::size_t end; // behind the @
     };
     // Where `user:password@` stands in a URL.
-    static std::optional<span> user_of(std::string_view url) noexcept {
-        const auto slashes = url.find("://");
-        if (slashes == std::string_view::npos) {
-            return std::nullopt;
-        }
-        const auto begin = slashes + 3;
-        const auto authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
-        const auto at = authority.rfind('@');
-        return at == std::string_view::npos ? std::nullopt : std::optional(span{begin, begin + at + 1});
-    }
-    void credentials(std::string_view user_and_password) {
-        const auto colon = user_and_password.find(':');
-        const auto user = percent_decoded(user_and_password.substr(0, colon));
-        const auto secret = colon == std::string_view::npos
-                                ? std::string()
-                                : percent_decoded(user_and_password.substr(colon + 1));
-        judge(hearth_request_set_text(request_, HEARTH_AUTH_MODE, "basic", HEARTH_TEXT), code::authentication_set);
-        judge(hearth_request_set_text(request_, HEARTH_AUTH_USER, user.data(), user.size()), code::authentication_set);
-        judge(hearth_request_set_text(request_, HEARTH_AUTH_SECRET, secret.data(), secret.size()), code::authentication_set);
-    }
+    static std::optional<span> user_of(std::string_view url) noexcept;
+    void credentials(std::string_view user_and_password);
 
-    void type(std::string_view content_type) {
-        if (!content_type.empty()) {
-            constexpr std::string_view name = "Content-Type";
-            judge(hearth_request_remove_header(request_, name.data(), name.size()), code::headers_set);
-            judge(hearth_request_add_header(request_, name.data(), name.size(), content_type.data(), content_type.size()), code::headers_set);
-        }
-    }
+    void type(std::string_view content_type);
 
     // The library uses the text where it is.
-    void give(std::string body) {
-        auto owned = std::make_unique<std::string>(std::move(body));
-        const auto status = hearth_request_give_body(request_, owned->data(), owned->size(),
-            [](void *user, const char *, std::size_t) { delete static_cast<std::string *>(user); }, owned.get());
-        if (status == HEARTH_OK) {
-            static_cast<void>(owned.release());
-        }
-        judge(status, code::body_set);
-    }
+    void give(std::string body);
 
-    void set_source(std::uint64_t length, body_source source, body_rewind rewind) {
-        auto &more = extra();
-        more.source = std::move(source);
-        more.rewind = std::move(rewind);
-        judge(hearth_request_set_body_source(request_, length, &http::read_source, more.rewind ? &http::rewind_source : nullptr, this),
-            code::body_set);
-    }
+    void set_source(std::uint64_t length, body_source source, body_rewind rewind);
 
-    response under_way() const {
-        return response(error{error_kind::bad_request, code::restart_failed, "the request is under way already"});
-    }
+    response under_way() const;
 
     // ---- starting ----
 
     // False: it is under way already, and `done` is not told of anything.
-    bool begin(callback done, bool quick) {
-        const auto self = shared_from_this(); // a completion on another thread must not be the end of it
-        callback gone;
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            if (!settled()) {
-                return false;
-            }
-            ++epoch_;
-            generation_ = detail::places::generation();
-            state_ = state::starting;
-            owner_ = std::this_thread::get_id();
-            aborted_ = false;
-            tries_ = 0;
-            gone = std::exchange(callback_, std::move(done));
-            interceptors_ = engine_->all();
-            const bool told = (callback_ && !quick) || interceptors_ || (extras_ && extras_->has_callbacks());
-            runs_threaded_ = threaded_ && told;
-            self_ = self;
-        }
-        if (!attempt()) {
-            deliver();
-        }
-        return true;
-    }
+    bool begin(callback done, bool quick);
 
     // One try. False: it was not started, and answer_ says why.
-    bool attempt() {
-        ++tries_;
-        if (!broken_ && interceptors_) {
-            try {
-                for (const auto &one : *interceptors_) {
-                    one->before(*this);
-                }
-            } catch (...) {
-                refuse(thrown_error(std::current_exception()));
-                return false;
-            }
-        }
-        if (extras_) {
-            prepare(*extras_);
-        }
-        if (broken_ || !ready()) {
-            return refused();
-        }
-        hearth_request_set_number(request_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            answer_ = response();
-            state_ = state::running;
-        }
-        const auto epoch = epoch_.load();
-        const auto status = hearth_request_start(request_, &http::completed, this);
-        if (status != HEARTH_OK) {
-            const auto kind = status == HEARTH_STATE ? error_kind::not_running
-                              : status == HEARTH_INVALID ? error_kind::bad_request : error_kind::system;
-            refuse({kind, code::start_failed, hearth_last_error()});
-            return false;
-        }
-        // An abort that came before the library knew of the request.
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (epoch_ == epoch && aborted_ && state_ == state::running) {
-            hearth_request_abort(request_);
-        }
-        return true;
-    }
+    bool attempt();
 
-    bool refused() {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        state_ = state::delivering;
-        return false;
-    }
-    void refuse(error why) {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        answer_ = response(std::move(why));
-        state_ = state::delivering;
-    }
+    bool refused();
+    void refuse(error why);
 
     // Callbacks of the transfer, told to the library only where there are any.
-    void prepare(detail::extras &more) {
-        if (broken_ || !ready()) {
-            return;
-        }
-        if (more.cancel && !more.cancel->add(weak_from_this())) {
-            fail(error_kind::aborted, code::aborted, "it was cancelled before it began");
-            return;
-        }
-        more.thrown = nullptr;
-        more.sink_failed = false;
-        more.wanted = true;
-        more.events = event_parser();
-        if (more.sink && !more.sink->open()) {
-            fail(error_kind::system, code::write_error, "the file to download to cannot be written");
-            return;
-        }
-        if (tries_ > 1 && more.rewind) {
-            more.rewind();
-        }
-        const bool streams = more.body || more.event || more.sink;
-        hearth_request_on_head(request_, more.head || streams ? &http::head_came : nullptr, this);
-        hearth_request_on_interim(request_, more.interim ? &http::interim_came : nullptr, this);
-        hearth_request_on_body(request_, streams ? &http::body_came : nullptr, this);
-        hearth_request_on_progress(request_, more.moved ? &http::moved_on : nullptr, this);
-    }
+    void prepare(detail::extras &more);
+
+    // Its source at the beginning, for the same request once more.
+    bool rewound(detail::extras &more);
 
     // ---- completing ----
 
-    static error thrown_error(const std::exception_ptr &thrown) {
-        try {
-            std::rethrow_exception(thrown);
-        } catch (const std::exception &what) {
-            return {error_kind::callback, code::user_callback, what.what()};
-        } catch (...) {
-            return {error_kind::callback, code::user_callback, "a callback threw what is no std::exception"};
-        }
-    }
+    static error thrown_error(const std::exception_ptr &thrown);
 
-    static void completed(void *user, hearth_request *, const hearth_response *lent) {
-        static_cast<http *>(user)->complete(lent);
-    }
+    static void completed(void *user, hearth_request *, const hearth_response *lent);
 
-    void complete(const hearth_response *lent) noexcept {
-        static_cast<void>(state_.load(std::memory_order_acquire)); // what attempt() wrote
-        const detail::inside_callback inside(engine_.get(), !runs_threaded_);
-        auto result = outcome(lent);
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            answer_ = std::move(result);
-            owner_ = std::this_thread::get_id();
-            state_ = state::delivering;
-        }
-        if (!wants_another_try() || !attempt_again()) {
-            deliver();
-        }
-    }
+    void complete(const hearth_response *lent) noexcept;
 
-    response outcome(const hearth_response *lent) {
-        if (extras_) {
-            auto &more = *extras_;
-            if (more.thrown) {
-                return response(thrown_error(std::exchange(more.thrown, nullptr)), lent);
-            }
-            const bool good = hearth_response_error(lent) == HEARTH_ERROR_NONE;
-            if (more.sink && (more.sink_failed || (good && more.wanted && !more.sink->keep()))) {
-                more.sink->drop();
-                return response(error{error_kind::system, code::write_error, "the file to download to cannot be written"}, lent);
-            }
-            if (more.sink) {
-                more.sink->drop();
-            }
-        }
-        return response(lent);
-    }
+    response outcome(const hearth_response *lent);
 
-    bool wants_another_try() {
-        if (!interceptors_) {
-            return false;
-        }
-        try {
-            bool again = false;
-            for (auto one = interceptors_->rbegin(); one != interceptors_->rend(); ++one) {
-                again = (*one)->after(*this, tries_) == interceptor::verdict::again || again;
-            }
-            return again && tries_ <= 10 && !aborted_;
-        } catch (...) {
-            answer_ = response(thrown_error(std::current_exception()));
-            return false;
-        }
-    }
-    bool attempt_again() {
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            state_ = state::starting;
-        }
-        return attempt();
-    }
+    bool wants_another_try();
+    bool attempt_again();
 
     // Tells who is to be told, then lets go. State is `delivering`, by this thread.
-    void deliver() noexcept {
-        callback done;
-        std::shared_ptr<http> self;
-        const auto epoch = epoch_.load();
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            done = std::exchange(callback_, nullptr);
-            self = std::move(self_);
-        }
-        std::exception_ptr thrown;
-        if (done) {
-            try {
-                done(*this);
-            } catch (...) {
-                thrown = std::current_exception();
-            }
-            done = nullptr;
-        }
-        auto &place = detail::places::of(this);
-        const std::lock_guard lock(place.mutex);
-        if (epoch_ != epoch) {
-            return; // begun anew by its callback
-        }
-        if (thrown) {
-            answer_ = response(thrown_error(thrown));
-        }
-        owner_ = std::thread::id();
-        state_ = state::idle;
-        if (place.waiting > 0) {
-            place.changed.notify_all();
-        }
-    }
+    void deliver() noexcept;
 
     // Under way in the parent, when this child was forked: here it never ends.
-    void lost_by_fork() {
-        std::shared_ptr<http> self;
-        callback gone;
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        self = std::move(self_);
-        gone = std::move(callback_);
-        ++epoch_;
-        answer_ = response(error{error_kind::not_running, code::start_failed, "it was under way when the process forked, and is the parent's"});
-        owner_ = std::thread::id();
-        state_ = state::idle;
-    }
+    void lost_by_fork();
 
     // ---- what the library calls on the way ----
 
     // Runs a callback of the program; what it throws is kept for the completion.
     template <typename Call>
-    hearth_flow guarded(Call call) noexcept {
-        static_cast<void>(state_.load(std::memory_order_acquire)); // what attempt() wrote
-        const detail::inside_callback inside(engine_.get(), !runs_threaded_);
-        try {
-            return static_cast<hearth_flow>(call(*extras_));
-        } catch (...) {
-            extras_->thrown = std::current_exception();
-            return HEARTH_ABORT;
-        }
-    }
+    hearth_flow guarded(Call call) noexcept;
 
-    static hearth_flow head_came(void *user, hearth_request *, const hearth_response *lent) {
-        return static_cast<http *>(user)->guarded([&](detail::extras &more) {
-            const response head(lent);
-            if (more.sink) {
-                more.wanted = head.ok();
-            } else if (more.event) {
-                more.wanted = head.ok() && is_event_stream(head.get_content_type());
-            }
-            return more.head ? more.head(head) : flow::go_on;
-        });
-    }
-    static bool is_event_stream(std::string_view type) noexcept {
-        type = type.substr(0, type.find(';'));
-        while (!type.empty() && type.back() == ' ') {
-            type.remove_suffix(1);
-        }
-        return detail::same_field(type, "text/event-stream");
-    }
+    static hearth_flow head_came(void *user, hearth_request *, const hearth_response *lent);
+    static bool is_event_stream(std::string_view type) noexcept;
 
-    static hearth_flow interim_came(void *user, hearth_request *, const hearth_response *lent) {
-        return static_cast<http *>(user)->guarded([&](detail::extras &more) { return more.interim(response(lent)); });
-    }
+    static hearth_flow interim_came(void *user, hearth_request *, const hearth_response *lent);
 
-    static hearth_flow body_came(void *user, hearth_request *, const char *data, std::size_t size) {
-        return static_cast<http *>(user)->guarded([&](detail::extras &more) {
-            const std::string_view piece(data, size);
-            if (more.sink && more.wanted && !more.sink->write(piece)) {
-                more.sink_failed = true;
-                return flow::stop;
-            }
-            if (more.event && more.wanted) {
-                more.events.feed(piece, more.event);
-            }
-            return more.body ? more.body(piece) : flow::go_on;
-        });
-    }
+    static hearth_flow body_came(void *user, hearth_request *, const char *data, std::size_t size);
 
-    static hearth_flow moved_on(void *user, hearth_request *, std::uint64_t sent, std::uint64_t to_send,
-        std::uint64_t received, std::uint64_t to_receive) {
-        return static_cast<http *>(user)->guarded([&](detail::extras &more) {
-            progress now;
-            now.sent = sent;
-            now.received = received;
-            if (to_send != HEARTH_UNKNOWN) {
-                now.to_send = to_send;
-            }
-            if (to_receive != HEARTH_UNKNOWN) {
-                now.to_receive = to_receive;
-            }
-            return more.moved(now);
-        });
-    }
+    static hearth_flow moved_on(void *user, hearth_request *, std::uint64_t sent,
+        std::uint64_t to_send, std::uint64_t received, std::uint64_t to_receive);
 
-    static hearth_flow read_source(void *user, hearth_request *, char *buffer, std::size_t room, std::size_t *written) {
-        *written = 0;
-        bool end = false;
-        const auto flow = static_cast<http *>(user)->guarded([&](detail::extras &more) {
-            const auto filled = more.source(buffer, room);
-            if (!filled) {
-                return flow::pause;
-            }
-            if (*filled > room) {
-                throw std::length_error("a source wrote more than there was room for");
-            }
-            *written = *filled;
-            end = *filled == 0;
-            return flow::go_on;
-        });
-        return flow == HEARTH_CONTINUE && end ? HEARTH_END : flow;
-    }
-    static int rewind_source(void *user, hearth_request *) {
-        bool done = false;
-        const auto flow = static_cast<http *>(user)->guarded([&](detail::extras &more) {
-            done = more.rewind();
-            return flow::go_on;
-        });
-        return flow == HEARTH_CONTINUE && done ? 0 : 1;
-    }
+    static hearth_flow read_source(
+        void *user, hearth_request *, char *buffer, std::size_t room, std::size_t *written);
+    static int rewind_source(void *user, hearth_request *);
 
     std::shared_ptr<detail::engine> engine_;
     hearth_request *request_ = nullptr;
@@ -927,6 +665,8 @@ inline void cancel_source::cancel() {
 
 } // namespace v1
 } // namespace hearth
+
+#include "detail/http_life.hpp"
 
 #ifdef HEARTH_HAS_COROUTINES
 #undef HEARTH_HAS_COROUTINES

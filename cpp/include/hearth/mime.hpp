@@ -111,7 +111,8 @@ public:
         while (at_ < pieces_.size()) {
             const auto &now = pieces_[at_];
             const std::uint64_t whole = now.is_file ? now.length : now.text.size();
-            const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(whole - done_, room));
+            const auto want =
+                static_cast<std::size_t>(std::min<std::uint64_t>(whole - done_, room));
             if (want == 0) {
                 ++at_;
                 done_ = 0;
@@ -172,10 +173,17 @@ inline std::string quoted_name(std::string_view name) {
     std::string out = "\"";
     for (const char c : name) {
         switch (c) {
-        case '"': out += "%22"; break;
-        case '\r': out += "%0D"; break;
-        case '\n': out += "%0A"; break;
-        default: out.push_back(c);
+        case '"':
+            out += "%22";
+            break;
+        case '\r':
+            out += "%0D";
+            break;
+        case '\n':
+            out += "%0A";
+            break;
+        default:
+            out.push_back(c);
         }
     }
     return out += '"';
@@ -213,7 +221,8 @@ private:
         if (filename.empty()) {
             filename = part.filedata.substr(part.filedata.find_last_of('/') + 1);
         }
-        const auto &type = part.content_type.empty() ? "application/octet-stream" : part.content_type;
+        const auto &type =
+            part.content_type.empty() ? "application/octet-stream" : part.content_type;
         if (!head(edge, part.name, filename, type) || !out_.add_file(part.filedata)) {
             return false;
         }
@@ -222,7 +231,8 @@ private:
     }
     bool add(const std::string &edge, const mime::alternatives &parts) {
         const auto inner = boundary();
-        out_.add("--" + edge + "\r\nContent-Type: multipart/alternative; boundary=" + inner + "\r\n\r\n");
+        out_.add("--" + edge + "\r\nContent-Type: multipart/alternative; boundary=" + inner +
+                 "\r\n\r\n");
         for (const auto &part : parts) {
             if (!std::visit([&](const auto &one) { return add(inner, one); }, part)) {
                 return false;
@@ -237,7 +247,8 @@ private:
         if (!is_field_value(content_type)) {
             return false;
         }
-        std::string text = "--" + edge + "\r\nContent-Disposition: form-data; name=" + quoted_name(name);
+        std::string text =
+            "--" + edge + "\r\nContent-Disposition: form-data; name=" + quoted_name(name);
         if (!filename.empty()) {
             text += "; filename=" + quoted_name(filename);
         }

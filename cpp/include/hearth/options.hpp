@@ -18,9 +18,9 @@ inline namespace v1 {
 // What to do with 301, 302, 303, 307 and 308.
 enum class follow : int {
     none = 0,
-    as_written = 1,   // every method and body again, but 303 with GET
-    as_browsers = 2,  // POST becomes GET at 301 and 302, too
-    first_only = 3,   // the same, for the first answer alone
+    as_written = 1,  // every method and body again, but 303 with GET
+    as_browsers = 2, // POST becomes GET at 301 and 302, too
+    first_only = 3,  // the same, for the first answer alone
 };
 
 enum class http_version : int { negotiated = 0, http1 = 11, http2 = 20 };
@@ -34,7 +34,7 @@ struct retry_policy {
     std::chrono::milliseconds max_delay{30000}; // a longer Retry-After ends the trying
     bool jitter = true;                         // between half and all of the delay, by chance
     bool retry_after = true;                    // the origin's Retry-After counts
-    bool any_method = false; // not only idempotent ones, once something was sent
+    bool any_method = false;                    // not only idempotent ones, once something was sent
 };
 
 namespace detail {
@@ -57,7 +57,9 @@ public:
         return number(HEARTH_MAX_REDIRECTS, most);
     }
     Derived &accept_compression(bool on) { return number(HEARTH_ACCEPT_COMPRESSION, on); }
-    Derived &version(http_version which) { return number(HEARTH_HTTP_VERSION, static_cast<int>(which)); }
+    Derived &version(http_version which) {
+        return number(HEARTH_HTTP_VERSION, static_cast<int>(which));
+    }
     // The answers on the way are kept: response::history().
     Derived &keep_history(bool on = true) { return number(HEARTH_HISTORY, on); }
     // A body waits for 100, or a second.

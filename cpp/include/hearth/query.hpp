@@ -23,9 +23,10 @@ public:
     key_values(std::vector<value_type> pairs) : pairs_(std::move(pairs)) {}
 
     template <typename Range, typename Pair = typename std::decay_t<Range>::value_type,
-        typename = std::enable_if_t<!std::is_same_v<std::decay_t<Range>, key_values> &&
-                                    std::is_constructible_v<std::string, decltype(std::declval<Pair>().first)> &&
-                                    std::is_constructible_v<std::string, decltype(std::declval<Pair>().second)>>>
+        typename = std::enable_if_t<
+            !std::is_same_v<std::decay_t<Range>, key_values> &&
+            std::is_constructible_v<std::string, decltype(std::declval<Pair>().first)> &&
+            std::is_constructible_v<std::string, decltype(std::declval<Pair>().second)>>>
     key_values(const Range &range) {
         for (const auto &[name, value] : range) {
             pairs_.emplace_back(std::string(name), std::string(value));

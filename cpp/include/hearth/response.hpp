@@ -39,51 +39,82 @@ namespace detail {
 
 inline error_kind kind_of(hearth_error error) noexcept {
     switch (error) {
-    case HEARTH_ERROR_NONE: return error_kind::none;
+    case HEARTH_ERROR_NONE:
+        return error_kind::none;
     case HEARTH_ERROR_ABORTED:
-    case HEARTH_ERROR_STOPPED: return error_kind::aborted;
+    case HEARTH_ERROR_STOPPED:
+        return error_kind::aborted;
     case HEARTH_ERROR_TIMEOUT:
     case HEARTH_ERROR_CONNECT_TIMEOUT:
-    case HEARTH_ERROR_IDLE_TIMEOUT: return error_kind::timeout;
+    case HEARTH_ERROR_IDLE_TIMEOUT:
+        return error_kind::timeout;
     case HEARTH_ERROR_URL:
-    case HEARTH_ERROR_SOURCE: return error_kind::bad_request;
-    case HEARTH_ERROR_PROTOCOL: return error_kind::protocol_refused;
-    case HEARTH_ERROR_RESOLVE: return error_kind::resolve;
-    case HEARTH_ERROR_CONNECT: return error_kind::connect;
-    case HEARTH_ERROR_DENIED: return error_kind::denied;
-    case HEARTH_ERROR_PROXY: return error_kind::proxy;
-    case HEARTH_ERROR_TLS: return error_kind::tls;
-    case HEARTH_ERROR_CERTIFICATE: return error_kind::certificate;
+    case HEARTH_ERROR_SOURCE:
+        return error_kind::bad_request;
+    case HEARTH_ERROR_PROTOCOL:
+        return error_kind::protocol_refused;
+    case HEARTH_ERROR_RESOLVE:
+        return error_kind::resolve;
+    case HEARTH_ERROR_CONNECT:
+        return error_kind::connect;
+    case HEARTH_ERROR_DENIED:
+        return error_kind::denied;
+    case HEARTH_ERROR_PROXY:
+        return error_kind::proxy;
+    case HEARTH_ERROR_TLS:
+        return error_kind::tls;
+    case HEARTH_ERROR_CERTIFICATE:
+        return error_kind::certificate;
     case HEARTH_ERROR_RESET:
-    case HEARTH_ERROR_STREAM: return error_kind::reset;
-    case HEARTH_ERROR_EMPTY: return error_kind::empty;
+    case HEARTH_ERROR_STREAM:
+        return error_kind::reset;
+    case HEARTH_ERROR_EMPTY:
+        return error_kind::empty;
     case HEARTH_ERROR_RUBBISH:
-    case HEARTH_ERROR_DECODING: return error_kind::protocol;
-    case HEARTH_ERROR_TOO_MANY_REDIRECTS: return error_kind::redirects;
-    case HEARTH_ERROR_TOO_LARGE: return error_kind::too_large;
-    case HEARTH_ERROR_SYSTEM: return error_kind::system;
-    case HEARTH_ERROR_UNSUPPORTED: return error_kind::unsupported;
-    default: return error_kind::internal;
+    case HEARTH_ERROR_DECODING:
+        return error_kind::protocol;
+    case HEARTH_ERROR_TOO_MANY_REDIRECTS:
+        return error_kind::redirects;
+    case HEARTH_ERROR_TOO_LARGE:
+        return error_kind::too_large;
+    case HEARTH_ERROR_SYSTEM:
+        return error_kind::system;
+    case HEARTH_ERROR_UNSUPPORTED:
+        return error_kind::unsupported;
+    default:
+        return error_kind::internal;
     }
 }
 
 // libcurl's number where the library has none that fits.
 constexpr long fallback_code(error_kind kind) noexcept {
     switch (kind) {
-    case error_kind::none: return code::success;
-    case error_kind::aborted: return code::aborted;
-    case error_kind::timeout: return code::timed_out;
-    case error_kind::bad_request: return code::url_malformed;
+    case error_kind::none:
+        return code::success;
+    case error_kind::aborted:
+        return code::aborted;
+    case error_kind::timeout:
+        return code::timed_out;
+    case error_kind::bad_request:
+        return code::url_malformed;
     case error_kind::protocol_refused:
-    case error_kind::unsupported: return code::unsupported_protocol;
-    case error_kind::too_large: return code::write_error;
-    case error_kind::redirects: return code::too_many_redirects;
-    case error_kind::resolve: return code::could_not_resolve;
-    case error_kind::empty: return code::got_nothing;
-    case error_kind::certificate: return code::peer_not_verified;
+    case error_kind::unsupported:
+        return code::unsupported_protocol;
+    case error_kind::too_large:
+        return code::write_error;
+    case error_kind::redirects:
+        return code::too_many_redirects;
+    case error_kind::resolve:
+        return code::could_not_resolve;
+    case error_kind::empty:
+        return code::got_nothing;
+    case error_kind::certificate:
+        return code::peer_not_verified;
     case error_kind::connect:
-    case error_kind::denied: return code::could_not_connect;
-    default: return code::receive_error;
+    case error_kind::denied:
+        return code::could_not_connect;
+    default:
+        return code::receive_error;
     }
 }
 
@@ -101,7 +132,8 @@ public:
         const auto kind = detail::kind_of(hearth_response_error(lent));
         code_ = kind == error_kind::none ? hearth_response_status(lent)
                                          : hearth_response_error_code(lent);
-        if (kind != error_kind::none && code_ == 0) {
+        // curlev says 23 of a body that is too large, where libcurl has 63.
+        if (kind != error_kind::none && (code_ == 0 || kind == error_kind::too_large)) {
             code_ = detail::fallback_code(kind);
         }
     }
@@ -186,7 +218,9 @@ public:
     std::string get_address() const { return text(hearth_response_address); }
 
     // 10, 11, 20; 0: there is none.
-    int http_version() const noexcept { return answer_ ? hearth_response_version(answer_.get()) : 0; }
+    int http_version() const noexcept {
+        return answer_ ? hearth_response_version(answer_.get()) : 0;
+    }
 
     timings get_timings() const {
         hearth_timings raw = {};

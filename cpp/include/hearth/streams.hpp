@@ -119,9 +119,10 @@ struct extras {
     std::shared_ptr<cancellation> cancel;
 
     // Of the answer that is coming.
-    bool wanted = true;   // its body is what was asked for: a file's, an event stream's
+    bool wanted = true; // its body is what was asked for: a file's, an event stream's
     std::exception_ptr thrown;
     bool sink_failed = false;
+    bool source_used = false;
 
     bool has_callbacks() const noexcept {
         return head || interim || body || moved || event || source || sink;

@@ -118,11 +118,17 @@ unsafe fn free<T>(pointer: *const T) {
 /// # Safety
 /// NULL, or valid for a write.
 unsafe fn put<T>(output: *mut T, value: T) -> Result<(), Refused> {
+    place(output)?;
+    // SAFETY: the caller of the C function promises it.
+    unsafe { output.write(value) };
+    Ok(())
+}
+
+/// There is a place for the result: asked before anything is made that would be lost.
+fn place<T>(output: *mut T) -> Result<(), Refused> {
     if output.is_null() {
         return Err(Refused::invalid("there is no place for the result: it is NULL"));
     }
-    // SAFETY: the caller of the C function promises it.
-    unsafe { output.write(value) };
     Ok(())
 }
 

@@ -30,18 +30,19 @@ enum Algorithm {
 
 impl Algorithm {
     fn hash(self, text: &str) -> String {
-        let mut hex = String::with_capacity(64);
-        let mut write = |bytes: &[u8]| {
-            for byte in bytes {
-                write!(hex, "{byte:02x}").expect("a String takes everything");
-            }
-        };
         match self {
-            Self::Md5 => write(&Md5::digest(text.as_bytes())),
-            Self::Sha256 => write(digest(&SHA256, text.as_bytes()).as_ref()),
+            Self::Md5 => hex(&Md5::digest(text.as_bytes())),
+            Self::Sha256 => hex(digest(&SHA256, text.as_bytes()).as_ref()),
         }
-        hex
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        write!(hex, "{byte:02x}").expect("a String takes everything");
+    }
+    hex
 }
 
 /// The strongest challenge of an answer that can be met.
@@ -69,13 +70,12 @@ fn challenges(text: &str) -> Vec<Parameters> {
         let behind = after.trim_start_matches([' ', '\t']);
         if let Some(value) = behind.strip_prefix('=') {
             let value = value.trim_start_matches([' ', '\t']);
-            let (value, after) = match value.strip_prefix('"') {
-                Some(quoted) => unquoted(quoted),
-                None => {
-                    let end = value.find([' ', '\t', ',']).unwrap_or(value.len());
-                    let (value, after) = value.split_at(end);
-                    (value.to_owned(), after)
-                }
+            let (value, after) = if let Some(quoted) = value.strip_prefix('"') {
+                unquoted(quoted)
+            } else {
+                let end = value.find([' ', '\t', ',']).unwrap_or(value.len());
+                let (value, after) = value.split_at(end);
+                (value.to_owned(), after)
             };
             if digest && let Some(parameters) = found.last_mut() {
                 parameters.push((word.to_ascii_lowercase(), value));
@@ -161,7 +161,7 @@ impl Session {
     ) -> Option<HeaderValue> {
         let mut random = [0; 16];
         ring::rand::SystemRandom::new().fill(&mut random).ok()?;
-        let cnonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let cnonce = hex(&random);
         let count = {
             let mut used = self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *used += 1;

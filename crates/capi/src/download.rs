@@ -87,6 +87,17 @@ pub(crate) async fn take(
     Ok(())
 }
 
+/// Reads a small body that nobody wants, so that its connection can carry the next request.
+pub(crate) async fn skip(mut body: AnswerBody) {
+    const SMALL: u64 = 16 << 10;
+    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
+
+    if body.size_hint().upper().is_some_and(|size| size <= SMALL) {
+        let read = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _in_time = tokio::time::timeout(PATIENCE, read).await.is_ok();
+    }
+}
+
 fn too_large(limit: u64) -> Failure {
     Failure::new(Kind::TooLarge, format!("The body is longer than {limit} bytes"))
 }

@@ -96,7 +96,7 @@ impl Failure {
             Kind::Url => 3,
             Kind::Protocol | Kind::Unsupported => 1,
             Kind::Resolve => 6,
-            Kind::Connect | Kind::Denied => 7,
+            Kind::Connect | Kind::Denied | Kind::System => 7,
             Kind::Proxy => 97,
             Kind::Tls => 35,
             Kind::Certificate => 60,
@@ -108,7 +108,6 @@ impl Failure {
             Kind::TooLarge => 63,
             Kind::Decoding => 61,
             Kind::Source => 26,
-            Kind::System => 7,
             Kind::Internal => 0,
         };
         Self { kind, code, message: message.into() }

@@ -222,23 +222,21 @@ impl Io {
             return Ok(Arc::clone(host));
         }
         let key = settings.key(target)?;
-        let host = match hosts.by_key.get(&key) {
-            Some(host) => Arc::clone(host),
-            None => {
-                if hosts.by_key.len() >= HOSTS {
-                    hosts.by_key.retain(|_, host| lock(&host.state).workers > 0);
-                }
-                let http1 = match key.http {
-                    HttpVersions::Http1 => true,
-                    HttpVersions::Negotiate => key.scheme == Scheme::Http,
-                    HttpVersions::Http2 => false,
-                };
-                let limit = if http1 { self.http1.min(self.at_once) } else { self.at_once };
-                let host = Arc::new(Host { key: key.clone(), limit, state: Mutex::default() });
-                hosts.by_key.insert(key, Arc::clone(&host));
-                host
+        let found = hosts.by_key.get(&key).map(Arc::clone);
+        let host = found.unwrap_or_else(|| {
+            if hosts.by_key.len() >= HOSTS {
+                hosts.by_key.retain(|_, host| lock(&host.state).workers > 0);
             }
-        };
+            let http1 = match key.http {
+                HttpVersions::Http1 => true,
+                HttpVersions::Negotiate => key.scheme == Scheme::Http,
+                HttpVersions::Http2 => false,
+            };
+            let limit = if http1 { self.http1.min(self.at_once) } else { self.at_once };
+            let host = Arc::new(Host { key: key.clone(), limit, state: Mutex::default() });
+            hosts.by_key.insert(key, Arc::clone(&host));
+            host
+        });
         hosts.last = Some((Arc::clone(settings), target.origin().into(), Arc::clone(&host)));
         Ok(host)
     }

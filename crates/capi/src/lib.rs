@@ -6,6 +6,9 @@
 //! - No panic crosses the boundary.
 //! - What C gets it owns, borrows for the length of a callback, or gives away: each function says which of the three.
 
+#[cfg(panic = "abort")]
+compile_error!("a panic must be caught at the boundary: build with panic = unwind");
+
 mod abi;
 
 mod engine;

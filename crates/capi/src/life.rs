@@ -80,7 +80,7 @@ impl std::fmt::Debug for Calls {
 }
 
 enum Call {
-    Complete(Arc<Flight>, Response),
+    Complete(Arc<Flight>, Box<Response>),
     Ask(Box<dyn FnOnce() + Send>),
     End,
 }
@@ -189,8 +189,10 @@ impl Life {
                 numbers.failed.fetch_add(1, Relaxed)
             }
         };
-        if flight.spec.settings.threaded_callback && flight.has_callback() {
-            self.call(Call::Complete(flight, response));
+        // Behind what is still to be asked of its callbacks: none of them comes after its completion.
+        let called = flight.has_callback() || flight.spec.extras.is_some();
+        if flight.spec.settings.threaded_callback && called {
+            self.call(Call::Complete(flight, Box::new(response)));
         } else {
             self.completed(&flight, response);
         }
@@ -270,7 +272,7 @@ impl Life {
             }
             for call in here.drain(..) {
                 match call {
-                    Call::Complete(flight, response) => self.completed(&flight, response),
+                    Call::Complete(flight, response) => self.completed(&flight, *response),
                     Call::Ask(ask) => ask(),
                     Call::End => return,
                 }

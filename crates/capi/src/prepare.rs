@@ -80,14 +80,14 @@ impl Settings {
             key.tls_max = self.tls_max;
             key.pins = Arc::clone(&self.pins);
             if let Some(prepared) = prepared {
-                key.trust = prepared.tls.trust.clone();
-                key.certificate = prepared.tls.certificate.clone();
+                key.trust.clone_from(&prepared.tls.trust);
+                key.certificate.clone_from(&prepared.tls.certificate);
             }
             if self.insecure {
                 key.trust = Trust::Anyone;
             }
         }
-        key.proxy = self.proxy.clone();
+        key.proxy.clone_from(&self.proxy);
         if let Some(proxy) = &mut key.proxy
             && proxy.kind == ProxyKind::Https
         {

@@ -23,10 +23,9 @@ pub(crate) fn onward(
 ) -> Option<Onward> {
     let browsers = match follow {
         Follow::No => return None,
-        Follow::AsWritten => false,
-        Follow::AsBrowsers => true,
         Follow::First if followed > 0 => return None,
-        Follow::First => true,
+        Follow::AsWritten => false,
+        Follow::AsBrowsers | Follow::First => true,
     };
     match status {
         301 | 302 if browsers && *method == Method::POST => Some(Onward::Get),

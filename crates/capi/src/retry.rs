@@ -18,6 +18,15 @@ fn idempotent(method: &Method) -> bool {
     )
 }
 
+/// A kept connection may end in the moment in which it is used, and the next one, too: such a try does not count as one. How often that
+/// is believed.
+pub(crate) const STALE: u32 = 8;
+
+/// The connection that was kept had ended, and the request may be made again.
+pub(crate) fn was_stale(kept: bool, kind: Kind, method: &Method) -> bool {
+    kept && matches!(kind, Kind::Empty | Kind::Reset) && idempotent(method)
+}
+
 /// How long to wait after a failure before try number `tries + 1`; `None`: it is final. `sent`: the origin may have seen it.
 pub(crate) fn after_failure(
     retry: &Retry,
@@ -126,6 +135,14 @@ mod tests {
                 "{kind:?} {method}"
             );
         }
+        assert!(
+            was_stale(true, Kind::Empty, &Method::GET)
+                && !was_stale(true, Kind::Empty, &Method::POST)
+        );
+        assert!(
+            !was_stale(false, Kind::Empty, &Method::GET)
+                && !was_stale(true, Kind::Timeout, &Method::GET)
+        );
         assert!(after_failure(&RETRY, 3, Kind::Connect, false, &Method::GET).is_none());
         let insisting = Retry { any_method: true, ..RETRY };
         assert!(after_failure(&insisting, 0, Kind::Reset, true, &Method::POST).is_some());

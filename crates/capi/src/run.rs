@@ -130,9 +130,20 @@ struct Way<'a> {
     jar: Option<Arc<Jar>>,
     digest: Option<Session>,
     challenged: u32,
+    /// Kept connections that had ended.
+    stale: u32,
     /// The body of the try that runs may be read.
     reading: Option<Arc<AtomicBool>>,
-    began: Instant,
+}
+
+impl Drop for Way<'_> {
+    /// An origin that answers before it has read the body leaves it to a task that still writes: the caller's source is not asked any
+    /// more once the request has ended.
+    fn drop(&mut self) {
+        if let Some(reading) = &self.reading {
+            reading.store(false, Relaxed);
+        }
+    }
 }
 
 impl<'a> Way<'a> {
@@ -169,8 +180,8 @@ impl<'a> Way<'a> {
             jar,
             digest: None,
             challenged: 0,
+            stale: 0,
             reading: None,
-            began,
         }
     }
 
@@ -205,18 +216,18 @@ impl<'a> Way<'a> {
                 }
             };
             let (status, body) = self.note(answer)?;
-            if status == 401 && self.challenge()? {
-                drop(body);
+            if status == 401 && self.challenge() {
+                download::skip(body).await;
                 self.rewind().await?;
                 continue;
             }
             if let Some(delay) = self.retry_after(status) {
-                drop(body);
+                download::skip(body).await;
                 self.again(delay).await?;
                 continue;
             }
             if redirect::is_redirect(status) && self.redirected(status).await? {
-                drop(body);
+                download::skip(body).await;
                 continue;
             }
             let asked = self.asks_for_compression();
@@ -405,22 +416,22 @@ impl<'a> Way<'a> {
     }
 
     /// The origin wants Digest: true, when it gets it.
-    fn challenge(&mut self) -> Result<bool, Failure> {
+    fn challenge(&mut self) -> bool {
         let mine = self.settings.auth.mode == AuthMode::Digest
             && (self.at_home || self.settings.unrestricted_auth)
             && !self.headers.contains_key(AUTHORIZATION);
         if !mine || self.challenged >= CHALLENGES {
-            return Ok(false);
+            return false;
         }
-        let Some(challenge) = digest::challenge(&self.so_far().headers) else { return Ok(false) };
+        let Some(challenge) = digest::challenge(&self.so_far().headers) else { return false };
         // A second one that is not stale says that the password is wrong.
         if self.challenged > 0 && !challenge.stale {
-            return Ok(false);
+            return false;
         }
         self.challenged += 1;
         self.digest = Some(Session::new(challenge));
         self.forget_head();
-        Ok(true)
+        true
     }
 
     /// What is known of an answer counts no more; with `history` it is kept.
@@ -447,9 +458,14 @@ impl<'a> Way<'a> {
 
     async fn after_failure(&mut self, error: CallError) -> Result<(), Failure> {
         let sent = error.fate == Fate::Failed;
+        let kept = error.kept;
         let mut failure = Failure::from(error);
         if let Some(why) = self.track.failure() {
             failure = Failure::new(Kind::Source, format!("The body cannot be read: {why}"));
+        }
+        if self.stale < retry::STALE && retry::was_stale(kept, failure.kind, &self.method) {
+            self.stale += 1;
+            return self.rewind().await.map_err(|_gone| failure);
         }
         match retry::after_failure(
             &self.settings.retry,
@@ -571,7 +587,7 @@ impl<'a> Way<'a> {
                 eprintln!("hearth: {} {target}: {status} after {took} us", self.method);
             }
             Err(Ok(error)) => {
-                eprintln!("hearth: {} {target}: {error} after {took} us", self.method)
+                eprintln!("hearth: {} {target}: {error} after {took} us", self.method);
             }
             Err(Err(failure)) => eprintln!("hearth: {} {target}: {failure}", self.method),
         }

@@ -177,9 +177,25 @@ fn plain(text: &str) -> Option<usize> {
     let mut query = false;
     for byte in path {
         let fits = match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => true,
-            b'-' | b'_' | b'~' | b'!' | b'$' | b'&' | b'(' | b')' | b'*' | b'+' | b',' | b';'
-            | b'=' | b':' | b'@' | b'/' => true,
+            b'a'..=b'z'
+            | b'A'..=b'Z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'_'
+            | b'~'
+            | b'!'
+            | b'$'
+            | b'&'
+            | b'('
+            | b')'
+            | b'*'
+            | b'+'
+            | b','
+            | b';'
+            | b'='
+            | b':'
+            | b'@'
+            | b'/' => true,
             b'.' => query || before != b'/',
             b'%' => query,
             b'?' => {

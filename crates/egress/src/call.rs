@@ -86,6 +86,8 @@ pub struct CallError {
     pub address: Option<SocketAddr>,
     /// The system had no descriptor for a connection.
     pub exhausted: bool,
+    /// It went over a connection that had carried calls before: the origin may have closed it in the same moment.
+    pub kept: bool,
 }
 
 /// What a call that has no answer has come to.

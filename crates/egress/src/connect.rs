@@ -266,18 +266,14 @@ async fn connect_to_one(
 }
 
 fn unconnected(error: &io::Error, key: &Key, host: &str, port: u16, since: Instant) -> CallError {
-    match (key.interface, error.kind()) {
-        (Some(interface), io::ErrorKind::AddrNotAvailable) => {
-            let message =
-                format!("bind failed with errno 99: Cannot assign requested address ({interface})");
-            CallError::declined(Reason::Connect, code::INTERFACE, message)
-        }
-        _ => {
-            let of_proxy = key.proxy.is_some();
-            let declined = CallError::unconnected(host, port, since.elapsed(), of_proxy);
-            CallError { exhausted: exhausted(error), ..declined }
-        }
+    if let (Some(interface), io::ErrorKind::AddrNotAvailable) = (key.interface, error.kind()) {
+        let message =
+            format!("bind failed with errno 99: Cannot assign requested address ({interface})");
+        return CallError::declined(Reason::Connect, code::INTERFACE, message);
     }
+    let of_proxy = key.proxy.is_some();
+    let declined = CallError::unconnected(host, port, since.elapsed(), of_proxy);
+    CallError { exhausted: exhausted(error), ..declined }
 }
 
 /// No descriptor was left: EMFILE, ENFILE.

@@ -321,7 +321,7 @@ async fn attempt(
         if !tries.again(progress, &method, kept, intact) {
             let fate = if begun || tries.sent() { Fate::Failed } else { Fate::Declined };
             let address = birth.and_then(|birth| birth.address);
-            return Err(CallError { fate, address, ..error });
+            return Err(CallError { fate, address, kept, ..error });
         }
         origin.counters.repeated();
         if progress == Progress::WantsHttp1 {

@@ -37,6 +37,7 @@ impl CallError {
             message: message.into(),
             address: None,
             exhausted: false,
+            kept: false,
         }
     }
 
@@ -49,6 +50,7 @@ impl CallError {
             message: message.into(),
             address: None,
             exhausted: false,
+            kept: false,
         }
     }
 

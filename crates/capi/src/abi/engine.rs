@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::{bytes, handle, put, status, text, value};
+use super::{bytes, handle, place, put, status, text, value};
 use crate::calls::{Done, DoneCall, User};
 use crate::cookies::Jar;
 use crate::engine::Engine;
@@ -22,6 +22,7 @@ use crate::target::Target;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_engine_new(engine: *mut *mut Engine) -> c_int {
     status(|| {
+        place(engine)?;
         let new = Arc::into_raw(Arc::new(Engine::new()?)).cast_mut();
         // SAFETY: the caller's promise.
         unsafe { put(engine, new) }
@@ -145,6 +146,7 @@ pub unsafe extern "C" fn hearth_engine_jar(engine: *mut Engine, jar: *mut *mut J
     status(|| {
         // SAFETY: the caller's promise.
         let shared = unsafe { handle(engine) }?.jar()?;
+        place(jar)?;
         // SAFETY: the same.
         unsafe { put(jar, Arc::into_raw(shared).cast_mut()) }
     })

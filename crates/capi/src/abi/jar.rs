@@ -3,15 +3,18 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use super::{free, handle, owned_text, put, status, text};
+use super::{free, handle, owned_text, place, put, status, text};
 use crate::cookies::Jar;
 
 /// # Safety
 /// `jar`: NULL or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_jar_new(jar: *mut *mut Jar) -> c_int {
-    // SAFETY: the caller's promise.
-    status(|| unsafe { put(jar, Arc::into_raw(Arc::<Jar>::default()).cast_mut()) })
+    status(|| {
+        place(jar)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(jar, Arc::into_raw(Arc::<Jar>::default()).cast_mut()) }
+    })
 }
 
 /// # Safety
@@ -54,6 +57,7 @@ pub unsafe extern "C" fn hearth_jar_cookies(
     status(|| {
         // SAFETY: the caller's promise.
         let jar = unsafe { handle(jar) }?;
+        place(cookies)?;
         // SAFETY: the same.
         let found = jar.cookies(unsafe { text(url, url_size) }?);
         // SAFETY: the same.
@@ -72,6 +76,7 @@ pub unsafe extern "C" fn hearth_jar_save(
     status(|| {
         // SAFETY: the caller's promise.
         let saved = unsafe { handle(jar) }?.save(session_too != 0)?;
+        place(text)?;
         // SAFETY: the same.
         unsafe { put(text, owned_text(saved)?) }
     })

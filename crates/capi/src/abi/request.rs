@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, header};
 
-use super::{Bytes, bytes, free, handle, put, shared, status, text, value};
+use super::{Bytes, bytes, free, handle, place, put, shared, status, text, value};
 use crate::calls::{
     Body, BodyCall, Done, DoneCall, Given, Head, HeadCall, Progress, ProgressCall, ReleaseCall,
     RewindCall, Source, SourceCall, User,
@@ -29,6 +29,7 @@ pub unsafe extern "C" fn hearth_request_new(
     request: *mut *mut Request,
 ) -> c_int {
     status(|| {
+        place(request)?;
         // SAFETY: the caller's promise.
         let new = Request::new(unsafe { shared(engine.cast_const()) }?)?;
         // SAFETY: the same.
@@ -292,10 +293,11 @@ pub unsafe extern "C" fn hearth_request_set_jar(request: *mut Request, jar: *mut
     status(|| {
         // SAFETY: the caller's promise.
         let request = unsafe { handle(request) }?;
-        let jar = match jar.is_null() {
-            true => None,
+        let jar = if jar.is_null() {
+            None
+        } else {
             // SAFETY: the same.
-            false => Some(unsafe { shared(jar.cast_const()) }?),
+            Some(unsafe { shared(jar.cast_const()) }?)
         };
         request.extend(|extras| {
             extras.jar = jar;
@@ -323,7 +325,7 @@ pub unsafe extern "C" fn hearth_request_set_body(
         // SAFETY: the caller's promise.
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
-        let body = bytes::Bytes::copy_from_slice(unsafe { super::bytes(data, size) }?);
+        let body = bytes::Bytes::copy_from_slice(unsafe { bytes(data, size) }?);
         set_body(request, Payload::Bytes(body))
     })
 }
@@ -539,9 +541,7 @@ pub unsafe extern "C" fn hearth_request_perform(
     response: *mut *mut Response,
 ) -> c_int {
     status(|| {
-        if response.is_null() {
-            return Err(Refused::invalid("there is no place for the result: it is NULL"));
-        }
+        place(response)?;
         // SAFETY: the caller's promise.
         let request = unsafe { shared(request.cast_const()) }?;
         request.may_wait()?;

@@ -341,7 +341,7 @@ impl Settings {
             183 => self.files().authorities_folder = file(),
             184 => {
                 self.files().authorities_pem =
-                    Some(Arc::from(value.as_bytes())).filter(|_| !value.is_empty())
+                    Some(Arc::from(value.as_bytes())).filter(|_| !value.is_empty());
             }
             185 => self.proxy_files().certificate = file(),
             186 => self.proxy_files().certificate_der = der()?,
@@ -512,6 +512,29 @@ mod tests {
             set(Group::Authentication, r#"mode=digest,user=me,secret="a,b""#).expect("taken");
         assert_eq!((settings.auth.mode, settings.auth.secret.as_str()), (AuthMode::Digest, "a,b"));
         assert!(!format!("{:?}", settings.auth).contains("a,b"));
+    }
+
+    #[test]
+    fn the_header_numbers_the_same_options() {
+        let header = include_str!("../../../../include/hearth.h");
+        let enumerated = header.split_once("typedef int hearth_option;").expect("the options").1;
+        let enumerated = enumerated.split_once("};").expect("their end").0;
+        let mut numbers = Vec::new();
+        for line in enumerated.lines() {
+            let Some((name, rest)) = line.trim().split_once(" = ") else { continue };
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            numbers.push((digits.parse::<i32>().expect("a number"), name.to_owned()));
+        }
+        let named = |item: &Item| {
+            let name = match item.key {
+                "maxredirs" => "MAX_REDIRECTS".to_owned(),
+                "mode" | "user" | "secret" => format!("AUTH_{}", item.key.to_ascii_uppercase()),
+                "engine" => "SSLENGINE".to_owned(),
+                key => key.to_ascii_uppercase(),
+            };
+            (item.option, format!("HEARTH_{name}"))
+        };
+        assert_eq!(numbers, OPTIONS.iter().map(named).collect::<Vec<_>>());
     }
 
     #[test]

@@ -15,13 +15,12 @@ pub(super) fn pairs(text: &str) -> Result<Vec<(String, String)>, Refused> {
             return Err(Refused::invalid(format!("{key:?} is no key of a key=value")));
         }
         let after = after.trim_start();
-        let (value, after) = match after.strip_prefix('"') {
-            Some(quoted) => unquoted(key, quoted)?,
-            None => {
-                let end = after.find(',').unwrap_or(after.len());
-                let (value, after) = after.split_at(end);
-                (value.trim_end().to_owned(), after)
-            }
+        let (value, after) = if let Some(quoted) = after.strip_prefix('"') {
+            unquoted(key, quoted)?
+        } else {
+            let end = after.find(',').unwrap_or(after.len());
+            let (value, after) = after.split_at(end);
+            (value.trim_end().to_owned(), after)
         };
         pairs.push((key.to_owned(), value));
         let after = after.trim_start();
@@ -49,8 +48,9 @@ fn unquoted<'a>(key: &str, quoted: &'a str) -> Result<(String, &'a str), Refused
             '\\' => match characters.next() {
                 Some((_, escaped @ ('"' | '\\'))) => value.push(escaped),
                 _ => {
-                    let what = format!("\\ in the value of {key} stands before \" or \\ only");
-                    return Err(Refused::invalid(what));
+                    return Err(Refused::invalid(format!(
+                        "\\ in the value of {key} stands before \" or \\ only"
+                    )));
                 }
             },
             other => value.push(other),

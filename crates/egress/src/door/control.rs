@@ -357,6 +357,7 @@ mod tests {
                 host: "proxy.test".into(),
                 port: 3128,
                 credentials: Some(("us@er".into(), "pass".into())),
+                tls: None,
             }),
             connect_timeout: Some(Duration::from_millis(1500)),
             timing: true,

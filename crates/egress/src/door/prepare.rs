@@ -184,6 +184,7 @@ pub(super) fn final_answer(answer: Answer) -> Result<Answer, Refusal> {
             message: "the origin switched protocols unasked".to_owned(),
             address: answer.timing.address,
             exhausted: false,
+            kept: false,
         }));
     }
     Ok(answer)

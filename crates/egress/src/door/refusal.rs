@@ -183,6 +183,7 @@ mod tests {
             message: "Empty reply from server".into(),
             address: Some(([127, 0, 0, 1], 81).into()),
             exhausted: false,
+            kept: false,
         };
         let refusal = Refusal::from(error);
         let expected = "HTTP/1.1 502 Bad Gateway\r\n\

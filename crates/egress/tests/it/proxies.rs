@@ -44,7 +44,7 @@ impl Tunnels {
 
     fn proxy(&self, kind: ProxyKind, credentials: Option<(&str, &str)>) -> Proxy {
         let credentials = credentials.map(|(user, password)| (user.into(), password.into()));
-        Proxy { kind, host: "127.0.0.1".into(), port: self.port, credentials }
+        Proxy { kind, host: "127.0.0.1".into(), port: self.port, credentials, tls: None }
     }
 
     fn asked(&self) -> Vec<String> {
@@ -126,6 +126,7 @@ async fn http_goes_to_the_proxy_in_absolute_form() {
         host: "127.0.0.1".into(),
         port: proxy.port(),
         credentials: Some(("user".into(), "password".into())),
+        tls: None,
     });
     made(&engine(), get(&key, "/path?q")).await.expect("an answer");
     let seen = &proxy.requests()[0];

@@ -1,0 +1,60 @@
+/* The library comes and goes: dlopen, a request, stop, dlclose, and nothing of it is left; several times.
+ *
+ * Usage: unload LIBRARY URL */
+#include <dlfcn.h>
+#include <hearth.h>
+
+#include "check.h"
+
+static int is_mapped(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[1000];
+    int found = 0;
+    while (fgets(line, sizeof line, maps)) {
+        found += strstr(line, "libhearth") != NULL;
+    }
+    fclose(maps);
+    return found;
+}
+
+static int status;
+static void done(void *user, hearth_request *request, const hearth_response *response) {
+    int (*get_status)(const hearth_response *);
+    (void)request;
+    *(void **)&get_status = dlsym(user, "hearth_response_status");
+    status = get_status(response);
+}
+
+int main(int count, char **values) {
+    if (count != 3) {
+        return 2;
+    }
+    for (int round = 0; round < 3; round++) {
+        void *library = dlopen(values[1], RTLD_NOW | RTLD_LOCAL);
+        if (!library) {
+            fprintf(stderr, "%s\n", dlerror());
+            return 1;
+        }
+        hearth_status (*engine_new)(hearth_engine **);
+        hearth_status (*get)(hearth_engine *, const char *, size_t, hearth_on_done, void *);
+        hearth_status (*stop)(hearth_engine *, uint64_t, int *);
+        void (*engine_free)(hearth_engine *);
+        *(void **)&engine_new = dlsym(library, "hearth_engine_new");
+        *(void **)&get = dlsym(library, "hearth_engine_get");
+        *(void **)&stop = dlsym(library, "hearth_engine_stop");
+        *(void **)&engine_free = dlsym(library, "hearth_engine_free");
+        hearth_engine *engine = NULL;
+        CHECK(engine_new(&engine) == HEARTH_OK);
+        CHECK(get(engine, "http://%", HEARTH_TEXT, done, library) == HEARTH_INVALID);
+        status = 0;
+        CHECK(get(engine, values[2], HEARTH_TEXT, done, library) == HEARTH_OK);
+        CHECK(stop(engine, 10000, NULL) == HEARTH_OK);
+        CHECK(status == 200);
+        engine_free(engine);
+        CHECK(is_mapped());
+        CHECK(dlclose(library) == 0);
+        CHECK(!is_mapped());
+    }
+    printf("%d passed, %d failed\n", !failed_here, failed_here);
+    return failed_here;
+}
