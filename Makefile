@@ -1,7 +1,7 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-matrix build layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-matrix build client layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -18,6 +18,9 @@ test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; 
 
 build: ## hearth and a worker for each installed PHP, optimised, into target/release
 	@scripts/build --release
+
+client: ## libhearth.so, libhearth.a and hearth.h, optimised, into target/release
+	@scripts/build-client --release
 
 layer: ## the AWS Lambda layer, target/hearth-layer-8.x.zip
 	@scripts/build-layer --release

@@ -87,7 +87,7 @@ impl Jar {
         let url = Url::parse(url).ok()?;
         let store = self.store();
         let mut found: Vec<_> = store.matches(&url);
-        found.sort_by_key(|cookie| std::cmp::Reverse(cookie.path().unwrap_or_default().len()));
+        found.sort_by_key(|cookie| std::cmp::Reverse(String::from(&cookie.path).len()));
         let pairs: Vec<_> =
             found.iter().map(|cookie| format!("{}={}", cookie.name(), cookie.value())).collect();
         (!pairs.is_empty()).then(|| pairs.join("; "))

