@@ -14,6 +14,7 @@ from statistics import median
 from peers import Missing
 from peers.channels import APP, ChannelServer
 
+from . import table
 from .closed_loop import target
 from .processes import LOAD_CORES, cpu_seconds
 
@@ -143,6 +144,40 @@ def ratio(scenario: Scenario, other: str, *path: str) -> float | None:
     pairs = [(value([a], *path), value([b], *path)) for a, b in zip(ours, theirs)]
     ratios = [a / b for a, b in pairs if a is not None and b]
     return median(ratios) if ratios else None
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the project has set itself: a figure, and the same as a ratio to what AnyCable had on the machine where it was set. A slower machine makes both servers slower,
+    so the ratio is the form that means the same everywhere."""
+
+    what: str
+    scenario: Scenario | None
+    of: Callable[[dict], float | None]
+    aim: float
+    beside: float
+    at_least: bool = False
+    digits: int = 0
+
+    def row(self) -> list[str]:
+        sign = ">=" if self.at_least else "<="
+        runs = self.scenario.runs if self.scenario else {}
+        # Within rounds.
+        pairs = [(self.of(ours), self.of(theirs)) for ours, theirs in zip(runs.get("Hearth", []), runs.get("AnyCable", []))]
+        ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
+        ours, theirs = (median(found) if (found := [value for report in runs.get(name, []) if (value := self.of(report)) is not None]) else None
+                        for name in ("Hearth", "AnyCable"))
+        return [self.what, f"{sign} {self.aim:,.0f}", number(ours, self.digits), number(theirs, self.digits), f"{sign} {self.aim / self.beside:.2f} ×",
+                f"{median(ratios):.2f} ×" if ratios else "–"]
+
+
+def aims(rows: list[Aim]) -> str:
+    return table.markdown(["aims", "aim", "Hearth", "AnyCable, same run", "aim as a ratio to AnyCable", "Hearth to AnyCable"], [row.row() for row in rows]) + (
+        "\n\nThe figures in `aim` were set beside AnyCable's own on a faster machine; the ratio is of those two. Ratios are taken within a round.")
+
+
+def at(*path: str, scale: float = 1.0) -> Callable[[dict], float | None]:
+    return lambda report: None if (found := value([report], *path)) is None else found * scale
 
 
 def number(amount: float | None, digits: int = 0, unit: str = "") -> str:

@@ -77,7 +77,9 @@ def _anycable() -> ChannelServer | Missing:
         port = free_port()
         server = Server("AnyCable", "", folder / "output.log")
         server.run([binary, "--host=127.0.0.1", f"--port={port}", f"--pusher_app_id={identity}", f"--pusher_app_key={key}",
-                    f"--pusher_secret={secret}", "--log_level=warn"])
+                    f"--pusher_secret={secret}", "--log_level=warn",
+                    # By default it wants a Redis besides, and ends after two minutes without one.
+                    "--broadcast_adapter=http", f"--http_broadcast_port={port}"])
         return _once_it_listens(server, port)
 
     return ChannelServer("AnyCable", start, first_line([binary, "--version"]))

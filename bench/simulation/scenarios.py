@@ -9,9 +9,9 @@ from model import World, sending
 
 CORES = 4
 # Before it is counted, and after the last event until what is still owed counts as left behind.
-WARM_UP, PATIENCE = 0.2, 3.0
+WARM_UP, PATIENCE = 0.1, 3.0
 # So many events are enough of each plan.
-EVENTS = 10_000
+EVENTS = 5_000
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Plan:
 def simulate(plan: Plan, costs: Costs, seed: int = 1) -> dict:
     """The plan for some seconds of its own time."""
     world = World(costs, plan.nodes, plan.cores, plan.connections, seed, plan.shards, plan.clusters)
-    seconds = min(5.0, max(0.25, EVENTS / plan.events))
+    seconds = min(5.0, max(0.15, EVENTS / plan.events))
     world.counted_from = WARM_UP
     plan.load(world, WARM_UP + seconds)
     world.clock.run(WARM_UP + seconds)

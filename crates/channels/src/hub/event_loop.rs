@@ -30,6 +30,7 @@ use super::figures::{LoopFigures, Reason};
 use super::inbox::{Errand, Inbox};
 use super::listener::Listener;
 use super::options::{Options, StartError};
+use super::queue::Spares;
 use super::seats::Seats;
 use super::sys;
 use super::wheel::{Tick, Wheel};
@@ -94,6 +95,7 @@ pub(super) struct EventLoop {
     tick: Moment,
 
     buffer: Box<[u8]>,
+    spares: Spares,
     inflater: Inflater,
     deflater: Deflater,
     out: Out,
@@ -147,6 +149,7 @@ impl EventLoop {
             trim: now,
             tick: now,
             buffer: buffer(),
+            spares: Spares::default(),
             inflater: Inflater::default(),
             deflater: Deflater::default(),
             out: Out::default(),
@@ -261,6 +264,7 @@ impl EventLoop {
     fn give_back(&mut self) {
         if self.peak >= CROWD && self.seats.len() < self.peak / 2 {
             self.peak = self.seats.len();
+            self.spares = Spares::default();
             sys::trim();
         }
     }

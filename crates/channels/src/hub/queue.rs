@@ -95,6 +95,27 @@ pub(super) struct Moved {
     pub(super) writes: usize,
 }
 
+/// Memory that queues leave when they are empty, for the next ones that are not. Without it a message that goes out alone costs each socket memory taken and freed.
+#[derive(Debug, Default)]
+pub(super) struct Spares(Vec<VecDeque<Queued>>);
+
+impl Spares {
+    /// So many are kept, half a megabyte; and none that held more than a few messages.
+    const KEPT: usize = 4096;
+    const MESSAGES: usize = 8;
+
+    fn keep(&mut self, empty: VecDeque<Queued>) {
+        debug_assert!(empty.is_empty(), "what waits is not thrown away");
+        if self.0.len() < Self::KEPT && (1..=Self::MESSAGES).contains(&empty.capacity()) {
+            self.0.push(empty);
+        }
+    }
+
+    fn lend(&mut self) -> VecDeque<Queued> {
+        self.0.pop().unwrap_or_default()
+    }
+}
+
 /// What waits for one socket.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -109,6 +130,23 @@ impl Queue {
     /// Adds a message.
     pub(super) fn push(&mut self, message: Encoded, bound: Bound) -> Result<(), Overflow> {
         self.add(Queued::Message(message), bound)
+    }
+
+    /// Adds a message, as [`Queue::push`] does, into memory of another queue if there is some.
+    pub(super) fn push_with(
+        &mut self,
+        spares: &mut Spares,
+        message: Encoded,
+        bound: Bound,
+    ) -> Result<(), Overflow> {
+        if self.waiting.capacity() == 0 {
+            self.waiting = spares.lend();
+        }
+        let added = self.push(message, bound);
+        if self.waiting.is_empty() {
+            spares.keep(std::mem::take(&mut self.waiting));
+        }
+        added
     }
 
     /// Adds a frame of the hub's own.
@@ -152,12 +190,13 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Writes until nothing waits or the socket takes no more. `scratch` is where small frames are put side by side.
+    /// Writes until nothing waits or the socket takes no more. `scratch` is where small frames are put side by side; `spares` gets the memory of what waited.
     pub(super) fn flush(
         &mut self,
         transport: &mut Transport,
         manner: &mut Manner<'_>,
         scratch: &mut [u8],
+        spares: &mut Spares,
         moved: &mut Moved,
     ) -> io::Result<Flushed> {
         while let Some(first) = self.waiting.front() {
@@ -182,7 +221,7 @@ impl Queue {
                 return Ok(Flushed::Blocked);
             }
         }
-        self.waiting = VecDeque::new();
+        spares.keep(std::mem::take(&mut self.waiting));
         match transport.flush() {
             Ok(()) => Ok(Flushed::All),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Flushed::Blocked),
@@ -214,5 +253,51 @@ impl Queue {
             self.weight -= first.weight();
             self.waiting.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Bound = Bound { bytes: 1000, messages: 10 };
+
+    fn message() -> Encoded {
+        Encoded::new("{}")
+    }
+
+    #[test]
+    fn what_one_queue_leaves_the_next_one_takes() {
+        let (mut spares, mut queue) = (Spares::default(), Queue::default());
+        spares.keep(VecDeque::with_capacity(4));
+
+        assert_eq!(queue.push_with(&mut spares, message(), BOUND), Ok(()));
+        assert!(spares.0.is_empty(), "it was taken");
+        spares.keep(VecDeque::with_capacity(4));
+        assert_eq!(queue.push_with(&mut spares, message(), BOUND), Ok(()));
+        assert_eq!((queue.len(), spares.0.len()), (2, 1), "a queue that has memory takes none");
+    }
+
+    #[test]
+    fn what_a_crowd_needed_is_not_kept() {
+        let mut spares = Spares::default();
+        spares.keep(VecDeque::new());
+        spares.keep(VecDeque::with_capacity(1000));
+        assert!(spares.0.is_empty());
+
+        for _ in 0..2 * Spares::KEPT {
+            spares.keep(VecDeque::with_capacity(4));
+        }
+        assert_eq!(spares.0.len(), Spares::KEPT);
+    }
+
+    #[test]
+    fn a_refused_message_leaves_an_empty_queue_empty() {
+        let (mut spares, mut queue) = (Spares::default(), Queue::default());
+        let none = Bound { bytes: 1, messages: 10 };
+        spares.keep(VecDeque::with_capacity(4));
+
+        assert_eq!(queue.push_with(&mut spares, message(), none), Err(Overflow));
+        assert_eq!((queue.waiting.capacity(), spares.0.len()), (0, 1));
     }
 }

@@ -85,7 +85,11 @@ impl EventLoop {
             if except.is_some() && connection.socket == except {
                 continue;
             }
-            if connection.queue.push(message.clone(), connection.bound).is_err() {
+            if connection
+                .queue
+                .push_with(&mut self.spares, message.clone(), connection.bound)
+                .is_err()
+            {
                 overflowed.push(listener.slot);
                 continue;
             }
@@ -111,7 +115,11 @@ impl EventLoop {
         for seat in seats {
             let Some(connection) = self.seats.get_mut(*seat) else { continue };
             let Stage::Open(session) = &connection.stage else { continue };
-            if connection.queue.push(message.clone(), connection.bound).is_err() {
+            if connection
+                .queue
+                .push_with(&mut self.spares, message.clone(), connection.bound)
+                .is_err()
+            {
                 overflowed.push(seat.slot);
                 continue;
             }
@@ -178,6 +186,7 @@ impl EventLoop {
                     epochs: connection.epochs.as_deref().unwrap_or(&self.no_epochs),
                 },
                 &mut self.buffer,
+                &mut self.spares,
                 &mut moved,
             );
             budget = budget.saturating_sub(moved.writes.max(1));
