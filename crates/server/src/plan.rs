@@ -264,7 +264,7 @@ fn worker_script(
         (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
         (_, Kind::Laravel) => Ok(ours("laravel-worker.php", LARAVEL_WORKER)),
         (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment)
-            .map_or(ours("symfony-worker.php", SYMFONY_WORKER), WorkerScript::File)),
+            .map_or_else(|| ours("symfony-worker.php", SYMFONY_WORKER), WorkerScript::File)),
         _ => Err(Failure::misused(
             format!(
                 "the model `{}` needs a worker script, and {} has none",
