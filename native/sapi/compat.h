@@ -19,4 +19,12 @@
 #define compat_child_init() ((void)0)
 #endif
 
+/* In newer releases an exhausted memory limit is a state of the executor in which no function of PHP's is called; php_request_shutdown() ends it before
+ * the shutdown functions (main/main.c). */
+#ifdef ZEND_HAS_OOM
+#define compat_end_oom() ((void)(EG(delayed_oom).state = ZEND_OOM_STATE_NONE))
+#else
+#define compat_end_oom() ((void)0)
+#endif
+
 #endif

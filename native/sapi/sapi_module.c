@@ -203,6 +203,7 @@ void module_complete_answer(uint8_t flags, bool destroy) {
     }
     /* php_request_shutdown(), main/main.c, steps 0 to 3; the engine's own call finds them done */
     EG(flags) |= EG_FLAGS_IN_SHUTDOWN;
+    compat_end_oom();
     EG(current_execute_data) = NULL;
     if (ZEND_OBSERVER_ENABLED) {
         zend_observer_fcall_end_all();

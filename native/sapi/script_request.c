@@ -150,7 +150,8 @@ static void settle_exception(void) {
             zend_exception_error(EG(exception), E_ERROR);
         }
     }
-    /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit) */
+    /* else the engine unwinds the stack after a fatal error instead of jumping (memory_limit); shutdown functions are not called while it does */
+    zend_clear_exception();
     zend_bailout();
 }
 

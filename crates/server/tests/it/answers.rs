@@ -234,6 +234,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("/fatal.php?after=flush", "undefined function undefined_function()"),
     ("/exception.php", "nobody catches this"),
     ("/memory.php", "Allowed memory size of 8388608 bytes exhausted"),
+    ("/memory.php?shutdown", "Allowed memory size of 8388608 bytes exhausted"),
     ("/timeout.php", "Maximum execution time of 1 second exceeded"),
     ("/timeout.php?where=shutdown", "Maximum execution time of 1 second exceeded"),
     ("/broken.php", "syntax error"),
@@ -260,6 +261,16 @@ fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_
     let answer = hearth.get("/exception.php?handler");
     assert_eq!((answer.status, answer.text().as_str()), (503, "handled: nobody catches this"));
     assert_eq!(hearth.worker_pid(), pid);
+}
+
+#[test]
+fn shutdown_functions_run_after_the_memory_limit_in_each_model() {
+    for (model, _site, hearth) in in_each_model() {
+        let answer = hearth.get("/memory.php?shutdown");
+        assert_eq!(answer.status, 500, "{model}");
+        assert_eq!(answer.field("x-shutdown"), Some("ran"), "{model}");
+        assert!(answer.text().ends_with("shutdown ran"), "{model}: {}", answer.text());
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ return static function (mixed $event, Hearth\Lambda\Context $context): mixed {
         case 'nothing': return null;
         case 'throw': throw new DomainException('no such domain');
         case 'exit': echo 'leaving'; exit(3);
+        case 'memory': ini_set('memory_limit', '16M'); return str_repeat('x', 1 << 30);
         case 'fatal': return new class implements Countable {};
         case 'error': return null->method();
         case 'utf8': return ['a' => chr(255)];
@@ -83,6 +84,7 @@ fn a_function_answers_in_every_model_and_keeps_its_state_in_worker_alone() {
         );
         assert_eq!(failed(&lambda, "exit").0, "Function.Exited", "{model}");
         assert_eq!(failed(&lambda, "fatal").0, "Function.Fatal", "{model}");
+        assert_eq!(failed(&lambda, "memory").0, "Function.Fatal", "{model}");
         assert_eq!(result(&lambda, &json!({"do": "print"})), "result", "{model}");
         assert_eq!(lambda.stop().code(), Some(0), "{model}");
     }
@@ -101,6 +103,7 @@ fn whatever_becomes_of_a_function_lambda_is_told_and_the_next_invocation_works()
         let table = [
             ("exit", "Function.Exited", "has ended its script"),
             ("fatal", "Function.Fatal", "must therefore be declared abstract"),
+            ("memory", "Function.Fatal", "Allowed memory size of 16777216 bytes exhausted"),
             ("error", "Function.Error", "Call to a member function method() on null"),
             ("utf8", "Function.InvalidResult", "Malformed UTF-8"),
             ("nan", "Function.InvalidResult", "NaN"),
