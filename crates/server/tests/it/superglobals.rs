@@ -90,6 +90,10 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("SERVER_NAME", "host by address", "what the client asked for; nginx has the configured name"),
 ];
 
+/// As [`DIFFERENT`], in the model `snapshot`.
+const DIFFERENT_IN_SNAPSHOT: &[(&str, &str, &str)] =
+    &[("HEARTH_DATABASES", "", "the settings of `databases`, for the worker and Hearth's scripts")];
+
 /// As [`DIFFERENT`], in models that run a worker script.
 const DIFFERENT_IN_WORKERS: &[(&str, &str, &str)] = &[
     ("HEARTH_WORKER", "", "tells a script that it runs in a loop"),
@@ -374,6 +378,7 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
     let of_new_php = if php_version() == "8.2" { &[] } else { DIFFERENT_IN_WORKERS_OF_NEW_PHP };
     for model in MODELS.iter().filter(|model| runs_worker_script(model)) {
         println!("model {model}");
+        let of_snapshot = if *model == "snapshot" { DIFFERENT_IN_SNAPSHOT } else { &[] };
         let hearth = Serve::new(site.path())
             .args(&["--model", model, "--worker-script", script.to_str().unwrap()])
             .workers(1)
@@ -382,7 +387,13 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
             &hearth,
             &peer,
             &requests,
-            &[DIFFERENT, &different_from_this_nginx(), DIFFERENT_IN_WORKERS, of_new_php],
+            &[
+                DIFFERENT,
+                &different_from_this_nginx(),
+                DIFFERENT_IN_WORKERS,
+                of_new_php,
+                of_snapshot,
+            ],
         );
     }
 }
