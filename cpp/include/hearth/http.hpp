@@ -436,7 +436,9 @@ public:
     // ---- what came of it ----
 
     // The HTTP status, or why there is none (namespace code); code::running while it is under way. In its callback it is not.
+    // Alone of what follows it may be asked while another thread begins the next request.
     long get_code() const noexcept {
+        const std::lock_guard lock(detail::places::of(this).mutex);
         return settled() ? answer_.get_code() : code::running;
     }
     bool is_running() const noexcept {
