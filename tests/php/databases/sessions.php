@@ -263,6 +263,14 @@ final class MysqliClient extends MariaDb
     public function do_several(): void
     {
         $this->client->multi_query('select 1; select 2; set @mine=3');
+        do {
+            $this->client->store_result();
+        } while ($this->client->more_results() && $this->client->next_result());
+    }
+
+    public function do_several_under_way(): void
+    {
+        $this->client->multi_query('select 1; select sleep(0.2); set @mine=3');
         $this->client->store_result();
     }
 

@@ -33,6 +33,7 @@ const CLIENTS: &[Client] = &[
             "reconnect",
             "async_answered",
             "async_under_way",
+            "several_under_way",
             "change_user",
         ],
     },
