@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Act, LambdaEvent, Posted, eventually};
+use testkit::{Act, LambdaEvent, Posted, ProcessFacts, eventually};
 
 use crate::hearth::{LIMIT, Site};
 use crate::lambda::{Lambda, body, get};
@@ -18,6 +18,9 @@ fn error(posted: &Posted) -> (String, Value) {
     let error = posted.json();
     assert_eq!(error["errorType"], *kind);
     assert!(error["stackTrace"].is_array());
+    let cause: Value =
+        serde_json::from_str(&posted.fields["lambda-runtime-function-xray-error-cause"]).unwrap();
+    assert_eq!(cause["exceptions"][0]["type"], *kind);
     (kind, error["errorMessage"].clone())
 }
 
@@ -143,6 +146,50 @@ fn a_stream_that_breaks_half_way_says_so_in_its_trailers() {
     assert!(whole.body.ends_with(b"half"));
     assert!(whole.trailers.is_empty());
     assert!(lambda.stop().success());
+}
+
+#[test]
+fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
+    const PIECE: usize = 65536;
+    const BOUND: usize = 32 << 20;
+    let script = format!(
+        "<?php while (ob_get_level() > 0) {{ ob_end_flush(); }} $told = fopen(__DIR__ . '/told', 'c'); \
+         for ($i = 1; !file_exists(__DIR__ . '/go'); $i++) {{ clearstatcache(); echo str_repeat('x', {PIECE}); flush(); \
+         rewind($told); fwrite($told, sprintf('%012d', $i)); }}"
+    );
+    for model in ["request", "fpm"] {
+        let site = Site::empty().with_file("index.php", &script);
+        let lambda = Lambda::start(site.path(), &["--model", model, "--streaming", "on"], &[]);
+        let pieces = || {
+            let told = std::fs::read_to_string(site.path().join("told")).unwrap_or_default();
+            told.parse::<usize>().unwrap_or(0)
+        };
+        let resident = || ProcessFacts::of(lambda.process.pid()).unwrap().resident;
+        lambda.api.on_post(Act::Hold);
+        let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
+        eventually("PHP waits until somebody reads", LIMIT, || {
+            let so_far = pieces();
+            std::thread::sleep(Duration::from_millis(200));
+            so_far > 0 && pieces() == so_far
+        });
+        // What the sockets hold on the way.
+        let waiting = pieces();
+        assert!(waiting * PIECE < BOUND, "{model}: {waiting} pieces that nobody took");
+        let before = resident();
+        lambda.api.release();
+        let mut most = before;
+        eventually("it goes on", LIMIT, || {
+            most = most.max(resident());
+            pieces() > waiting + 2 * BOUND / PIECE
+        });
+        assert!(most < before + BOUND as u64 / 2, "{model}: {before} bytes became {most}");
+        site.write("go", "");
+        let posted = lambda.api.answer(&id, LIMIT);
+        let head = posted.body.windows(8).position(|eight| eight == [0; 8]).unwrap() + 8;
+        assert_eq!(posted.body.len() - head, pieces() * PIECE, "{model}");
+        assert!(posted.trailers.is_empty());
+        assert!(lambda.stop().success(), "{model}");
+    }
 }
 
 #[test]
