@@ -107,6 +107,7 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     if named.is_some() {
         places.insert(0, environment.current_dir.join(wanted));
     }
+    places.dedup();
     if let Some(found) = places.iter().find(|place| place.exists()) {
         return Ok(found.clone());
     }
