@@ -201,9 +201,12 @@ impl Pool {
 
     /// Replaces every worker by a new process, and returns when the last one is gone. In models that boot in the zygote it is forked
     /// from that; in the others it boots. False where PHP runs in programs of its own: start another pool there.
-    pub async fn renew(&self) -> bool {
+    ///
+    /// # Errors
+    /// A new worker did not boot, and an old one is still there.
+    pub async fn renew(&self) -> Result<bool, StartError> {
         const LOOK: Duration = Duration::from_millis(2);
-        let Backend::Frames(shared) = &self.backend else { return false };
+        let Backend::Frames(shared) = &self.backend else { return Ok(false) };
         let old: Vec<_> =
             shared.infos.lock().expect("no holder panics").values().cloned().collect();
         for info in &old {
@@ -211,12 +214,21 @@ impl Pool {
                 shared.command(Command::Replace { slot: info.slot, why: "renewed" });
             }
         }
-        let gone = |info: &Arc<crate::info::WorkerInfo>| info.exit().is_some();
         let deadline = Instant::now() + shared.options.boot_timeout;
-        while !old.iter().all(gone) && Instant::now() < deadline {
+        loop {
+            let mut left = old.iter().filter(|info| info.exit().is_none()).peekable();
+            if left.peek().is_none() {
+                return Ok(true);
+            }
+            // The supervisor takes the mark away when a successor has ended before it was ready.
+            if Instant::now() >= deadline
+                || left.any(|info| !info.replacing.load(Ordering::Relaxed))
+            {
+                let output = "a new worker did not boot: the log says why".to_owned();
+                return Err(StartError::Boot { output });
+            }
             tokio::time::sleep(LOOK).await;
         }
-        true
     }
 
     /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still

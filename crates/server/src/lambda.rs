@@ -107,6 +107,7 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     if named.is_some() {
         places.insert(0, environment.current_dir.join(wanted));
     }
+    places.dedup();
     if let Some(found) = places.iter().find(|place| place.exists()) {
         return Ok(found.clone());
     }
@@ -341,11 +342,15 @@ async fn restored(
         let own_files = booted.own_files.as_ref();
         let watch = start_broker(settings, own_files, broker)?;
         let socket = watch.as_ref().map(egress::Watch::socket);
-        if !booted.pool.renew().await {
-            booted.pool.drain(AT_ONCE).await;
-            booted.pool = start_pool(settings, &mut booted.plan, own_files, socket).await?;
+        match booted.pool.renew().await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                booted.pool.drain(AT_ONCE).await;
+                booted.pool = start_pool(settings, &mut booted.plan, own_files, socket).await?;
+                Ok(())
+            }
+            Err(error) => Err(boot_failure(&error, &booted.plan)),
         }
-        Ok(())
     };
     let renewed: Result<(), Failure> = renewed.await;
     if let Err(failure) = &renewed {
