@@ -44,6 +44,9 @@ pub struct Reason(pub Bytes);
 
 impl Pool {
     /// Starts PHP and returns when the first worker is ready; the others follow.
+    ///
+    /// # Cancel safety
+    /// A pool whose start is given up ends what it has started, soon after.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         if options.model.is_foreign() {
             let foreign = Arc::new(Foreign::start(options).await?);
@@ -73,8 +76,11 @@ impl Pool {
         let (tell_first, first) = oneshot::channel();
         let supervisor = Supervisor::new(Arc::clone(&shared), from_pool, zygote, tell_first);
         shared.tasks.spawn(supervisor.run());
+        let mut started = Started(Some(Arc::clone(&shared)));
         let pool = Self { backend: Backend::Frames(shared) };
-        match first.await {
+        let first = first.await;
+        started.0 = None;
+        match first {
             Ok(Ok(())) => Ok(pool),
             Ok(Err(error)) => {
                 pool.drain(Duration::from_secs(1)).await;
@@ -191,6 +197,18 @@ impl Pool {
         }
     }
 
+    /// Waits until as many workers wait for a request, or serve one, as there are to be. Cancel safe.
+    pub async fn filled(&self) {
+        const LOOK: Duration = Duration::from_millis(5);
+        let wanted = match &self.backend {
+            Backend::Frames(shared) => shared.options.workers.get(),
+            Backend::Foreign(foreign) => foreign.workers(),
+        };
+        while self.status().ready() < wanted {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Waits until no request runs or waits, and no worker does anything behind its answer. Cancel safe.
     pub async fn quiet(&self) {
         match &self.backend {
@@ -248,6 +266,19 @@ impl Pool {
         let close = Command::Close { patience: rest.max(Duration::from_millis(200)), done };
         if shared.commands.send(close).await.is_ok() && finished.await.is_err() {
             tracing::debug!("the supervisor had ended already");
+        }
+    }
+}
+
+/// A pool that starts. Dropped with it, it ends what runs by then: nobody else knows of it.
+struct Started(Option<Arc<Shared>>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        if let Some(shared) = self.0.take() {
+            shared.start_draining();
+            shared.command(Command::Close { patience: PATIENCE, done: oneshot::channel().0 });
         }
     }
 }

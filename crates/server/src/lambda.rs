@@ -293,7 +293,8 @@ fn start_broker(
     own_files: Option<&OwnFiles>,
     broker: &mut Inside,
 ) -> Result<Option<egress::Watch>, Failure> {
-    let Some(bound) = bind_broker(settings, own_files)? else { return Ok(None) };
+    let Some(folder) = own_files.map(OwnFiles::folder) else { return Ok(None) };
+    let Some(bound) = bind_broker(settings, folder)? else { return Ok(None) };
     let watch = bound.watch();
     broker.start(bound);
     Ok(Some(watch))
