@@ -27,15 +27,10 @@ static SUFFIXES: LazyLock<Option<publicsuffix::List>> = LazyLock::new(|| {
 });
 
 /// A jar.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Jar {
-    store: Mutex<CookieStore>,
-}
-
-impl Default for Jar {
-    fn default() -> Self {
-        Self { store: Mutex::new(store()) }
-    }
+    /// `None`: there never was a cookie. Most programs have none, and the list of suffixes takes megabytes.
+    store: Mutex<Option<CookieStore>>,
 }
 
 fn store() -> CookieStore {
@@ -46,14 +41,19 @@ fn store() -> CookieStore {
 }
 
 impl Jar {
-    fn store(&self) -> MutexGuard<'_, CookieStore> {
+    fn lock(&self) -> MutexGuard<'_, Option<CookieStore>> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes it.
+    fn with<T>(&self, change: impl FnOnce(&mut CookieStore) -> T) -> T {
+        change(self.lock().get_or_insert_with(store))
     }
 
     /// For a child of a fork: the same cookies, or none when somebody had the jar at that moment.
     pub(crate) fn in_child(&self) -> Arc<Self> {
         let store = self.store.try_lock().map(|store| store.clone());
-        Arc::new(Self { store: Mutex::new(store.unwrap_or_else(|_taken| self::store())) })
+        Arc::new(Self { store: Mutex::new(store.unwrap_or_default()) })
     }
 
     /// Takes what an answer from `url` sets.
@@ -62,30 +62,30 @@ impl Jar {
             return;
         }
         let Ok(url) = Url::parse(url) else { return };
-        let mut store = self.store();
-        for value in headers.get_all(SET_COOKIE) {
-            if let Ok(text) = str::from_utf8(value.as_bytes())
-                && store.iter_any().count() < MOST
-            {
-                // One that is none is left out, as browsers do.
-                let _not_taken = store.parse(text, &url).is_err();
+        self.with(|store| {
+            for value in headers.get_all(SET_COOKIE) {
+                if let Ok(text) = str::from_utf8(value.as_bytes())
+                    && store.iter_any().count() < MOST
+                {
+                    // One that is none is left out, as browsers do.
+                    let _not_taken = store.parse(text, &url).is_err();
+                }
             }
-        }
+        });
     }
 
     /// Takes one as if `url` had answered with it.
     pub(crate) fn add(&self, url: &str, text: &str) -> Result<(), Refused> {
         let url = Url::parse(url).map_err(|why| Refused::invalid(format!("URL: {why}")))?;
-        self.store()
-            .parse(text, &url)
-            .map(drop)
+        self.with(|store| store.parse(text, &url).map(drop))
             .map_err(|why| Refused::invalid(format!("cookie: {why}")))
     }
 
     /// What goes to `url`; longer paths first, as RFC 6265, 5.4 wants it.
     pub(crate) fn cookies(&self, url: &str) -> Option<String> {
+        let store = self.lock();
+        let store = store.as_ref()?;
         let url = Url::parse(url).ok()?;
-        let store = self.store();
         let mut found: Vec<_> = store.matches(&url);
         found.sort_by_key(|cookie| std::cmp::Reverse(String::from(&cookie.path).len()));
         let pairs: Vec<_> =
@@ -99,18 +99,21 @@ impl Jar {
     }
 
     pub(crate) fn clear(&self) {
-        self.store().clear();
+        if let Some(store) = &mut *self.lock() {
+            store.clear();
+        }
     }
 
     /// As JSON.
     pub(crate) fn save(&self, session_too: bool) -> Result<String, Refused> {
         let mut text = Vec::new();
-        let store = self.store();
-        let saved = if session_too {
-            cookie_store::serde::json::save_incl_expired_and_nonpersistent(&store, &mut text)
-        } else {
-            cookie_store::serde::json::save(&store, &mut text)
-        };
+        let saved = self.with(|store| {
+            if session_too {
+                cookie_store::serde::json::save_incl_expired_and_nonpersistent(store, &mut text)
+            } else {
+                cookie_store::serde::json::save(store, &mut text)
+            }
+        });
         saved.map_err(|why| Refused::system(format!("the cookies cannot be written: {why}")))?;
         String::from_utf8(text).map_err(|_bytes| Refused::system("a cookie is no UTF-8"))
     }
@@ -122,16 +125,17 @@ impl Jar {
         };
         let loaded =
             cookie_store::serde::json::load_all(text.as_bytes()).map_err(|why| wrong(&why))?;
-        let mut store = self.store();
-        for cookie in loaded.iter_any() {
-            let url = format!(
-                "https://{}{}",
-                cookie.domain.as_cow().unwrap_or_default(),
-                String::from(&cookie.path)
-            );
-            let Ok(url) = Url::parse(&url) else { continue };
-            let _not_taken = store.insert(cookie.clone().into_owned(), &url).is_err();
-        }
+        self.with(|store| {
+            for cookie in loaded.iter_any() {
+                let url = format!(
+                    "https://{}{}",
+                    cookie.domain.as_cow().unwrap_or_default(),
+                    String::from(&cookie.path)
+                );
+                let Ok(url) = Url::parse(&url) else { continue };
+                let _not_taken = store.insert(cookie.clone().into_owned(), &url).is_err();
+            }
+        });
         Ok(())
     }
 }

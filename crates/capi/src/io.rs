@@ -297,9 +297,10 @@ struct Worker {
 impl Worker {
     async fn work(self, first: Arc<Flight>) {
         let mut clock = pin!(tokio::time::sleep(NEVER));
+        let mut rings = None;
         let mut next = Some(first);
         while let Some(flight) = next {
-            let response = self.fly(&flight, clock.as_mut()).await;
+            let response = self.fly(&flight, clock.as_mut(), &mut rings).await;
             self.io.life.complete(flight, response);
             next = self.next();
         }
@@ -320,11 +321,14 @@ impl Worker {
         next
     }
 
-    /// Makes one, within its time, unless it is aborted.
-    async fn fly(&self, flight: &Arc<Flight>, mut clock: Pin<&mut Sleep>) -> Response {
-        if let Some(deadline) = flight.deadline {
-            clock.as_mut().reset(deadline);
-        }
+    /// Makes one, within its time, unless it is aborted. `rings`: when the clock rings. It may do so too early, for a request before: setting
+    /// it costs more than that, and most end long before their time.
+    async fn fly(
+        &self,
+        flight: &Arc<Flight>,
+        mut clock: Pin<&mut Sleep>,
+        rings: &mut Option<Instant>,
+    ) -> Response {
         let so_far = Mutex::new(Response::default());
         let run = run::run(&self.io, &self.host, flight, &so_far);
         let mut run = pin!(AssertUnwindSafe(run).catch_unwind());
@@ -342,8 +346,18 @@ impl Worker {
                 }
                 Poll::Pending => {}
             }
-            if flight.deadline.is_some() && clock.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Some(flight.too_late()));
+            let Some(deadline) = flight.deadline else { return Poll::Pending };
+            if rings.is_none_or(|rings| rings > deadline) {
+                clock.as_mut().reset(deadline);
+                *rings = Some(deadline);
+            }
+            while clock.as_mut().poll(cx).is_ready() {
+                if *rings == Some(deadline) {
+                    *rings = None;
+                    return Poll::Ready(Some(flight.too_late()));
+                }
+                clock.as_mut().reset(deadline);
+                *rings = Some(deadline);
             }
             Poll::Pending
         })

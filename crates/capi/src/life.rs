@@ -32,6 +32,8 @@ pub(crate) struct Life {
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) jar: Arc<Jar>,
     queue: Mutex<Queue>,
+    /// Taken and not completed. It grows under the queue's lock alone; who brings it to 0 takes the lock before telling.
+    active: AtomicUsize,
     /// The I/O thread has something to look at.
     pub(crate) wake: Notify,
     /// Some of what waits was aborted.
@@ -49,8 +51,6 @@ pub(crate) struct Life {
 struct Queue {
     stage: Stage,
     starts: Vec<Arc<Flight>>,
-    /// Taken and not completed.
-    active: usize,
 }
 
 /// How far a life is.
@@ -100,7 +100,8 @@ impl Life {
             ours,
             numbers,
             jar,
-            queue: Mutex::new(Queue { stage: Stage::Open, starts: Vec::new(), active: 0 }),
+            queue: Mutex::new(Queue { stage: Stage::Open, starts: Vec::new() }),
+            active: AtomicUsize::new(0),
             wake: Notify::new(),
             aborted: AtomicBool::new(false),
             over: Condvar::new(),
@@ -140,6 +141,10 @@ impl Life {
         sys::belongs_to() == self.number
     }
 
+    fn busy(&self) -> bool {
+        self.active.load(SeqCst) > 0
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +158,7 @@ impl Life {
         if queue.stage != Stage::Open {
             return Err(Refused::state("the engine is stopped"));
         }
-        queue.active += 1;
+        self.active.fetch_add(1, SeqCst);
         self.numbers.launched();
         let sleeps = queue.starts.is_empty();
         queue.starts.push(Arc::clone(&flight));
@@ -168,7 +173,7 @@ impl Life {
     pub(crate) fn taken(&self, starts: &mut Vec<Arc<Flight>>) -> (Stage, bool) {
         let mut queue = self.queue();
         std::mem::swap(&mut queue.starts, starts);
-        (queue.stage, queue.active == 0)
+        (queue.stage, self.active.load(SeqCst) == 0)
     }
 
     /// Something that waits was aborted.
@@ -201,9 +206,7 @@ impl Life {
     fn completed(&self, flight: &Flight, response: Response) {
         self.numbers.active.fetch_sub(1, Relaxed);
         flight.complete(response);
-        let mut queue = self.queue();
-        queue.active -= 1;
-        if queue.active == 0 && queue.stage != Stage::Open {
+        if self.active.fetch_sub(1, SeqCst) == 1 && self.queue().stage != Stage::Open {
             self.wake.notify_one();
             self.over.notify_all();
         }
@@ -285,9 +288,9 @@ impl Life {
         let mut queue = self.queue();
         queue.stage = queue.stage.max(Stage::Ending);
         self.wake.notify_one();
-        let waited = self.over.wait_timeout_while(queue, patience, |queue| queue.active > 0);
+        let waited = self.over.wait_timeout_while(queue, patience, |_queue| self.busy());
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let forced = queue.active > 0;
+        let forced = self.busy();
         queue.stage = Stage::Killed;
         drop(queue);
         self.wake.notify_one();
@@ -296,7 +299,7 @@ impl Life {
             drop(io.join());
         }
         let queue = self.queue();
-        drop(self.over.wait_while(queue, |queue| queue.active > 0));
+        drop(self.over.wait_while(queue, |_queue| self.busy()));
         self.end_calls(true);
         forced
     }

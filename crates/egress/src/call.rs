@@ -20,7 +20,7 @@ pub type AnswerBody = UnsyncBoxBody<Bytes, CallError>;
 pub struct Call {
     /// Where it goes, and what its connection must be like.
     pub key: Key,
-    /// Method, absolute URI, fields in order and as they were written (`hyper::ext` keeps the case), body. Without hop-by-hop fields.
+    /// Method, absolute URI, fields in order, body. Without hop-by-hop fields.
     pub request: Request<CallBody>,
     /// How long it may wait.
     pub limits: Limits,
@@ -42,14 +42,12 @@ pub struct Answer {
     pub response: Response<AnswerBody>,
     /// How it went.
     pub timing: Timing,
+    /// Its head as the origin wrote it, over HTTP/1.1.
+    pub(crate) written: Option<Bytes>,
 }
 
 /// An interim answer (100 to 199), passed on as it comes; its head as it was written, over HTTP/1.1.
 pub type Interim<'a> = (StatusCode, &'a HeaderMap, Option<&'a [u8]>);
-
-/// The head of an answer as an origin wrote it over HTTP/1.1: an extension of the answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Written(pub(crate) Bytes);
 
 /// When what was done, from the call's begin. Zero: it was there already.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,9 +15,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::connect::{Birth, Ways};
 use crate::dns::Dns;
-use crate::http1::Broken;
+use crate::http1::{Begun, Broken};
 use crate::origin::{Lease, Origin};
-use crate::repeat::{Progress, Tries};
+use crate::repeat::{Progress, Tries, idempotent};
 use crate::request::Head;
 use crate::stats::Counters;
 use crate::tls::Tls;
@@ -287,38 +288,41 @@ async fn attempt(
     interim: &mut (impl FnMut(Interim<'_>) + Send),
 ) -> Result<Answer, CallError> {
     let mut tries = Tries::default();
-    let mut head = Some(head);
     let mut body = if body.is_end_stream() { None } else { Some(Whole::from(body)) };
     let bodiless = body.is_none();
     let mut begun = false;
     loop {
-        let lease = origin.acquire(limits).await;
+        // Once more only where the kernel knows of no end.
+        let repeatable = !tries.sent() && idempotent(&head.method);
+        let lease = origin.acquire(limits, repeatable).await;
         let lease = lease.map_err(|error| error.final_if(begun || tries.sent()))?;
         let (kept, birth) = (lease.kept(), lease.birth());
-        let current = head.take().expect("it is put back before the next try");
-        let method = current.method.clone();
+        // A new connection of HTTP/1.1 that breaks is the origin's fault.
+        let again = kept || matches!(lease, Lease::Http2(..));
         let (upload, watch) = match body.take() {
             None => (Upload::Empty, None),
             Some(body) => {
-                let (upload, watch) = Upload::new(body, current.expectant());
+                let (upload, watch) = Upload::new(body, head.expectant());
                 (upload, Some(watch))
             }
         };
-        let sent = send(origin, lease, kept, current, upload, watch.as_ref(), interim).await;
-        let (Broken { error, progress }, again) = match sent {
-            Ok(response) => {
+        let sent = send(origin, lease, &head, upload, watch.as_ref(), interim).await;
+        let Broken { error, progress } = match sent {
+            Ok((response, written)) => {
                 let timing = timing(begin, kept, response.version(), birth);
-                return Ok(Answer { response, timing });
+                return Ok(Answer { response, timing, written });
             }
-            Err(failed) => failed,
+            // No other try makes a request of what is none.
+            Err(Unsent::Refused(error)) => return Err(error.final_if(begun || tries.sent())),
+            Err(Unsent::Broken(broken)) => broken,
         };
         if watch.as_ref().is_some_and(|watch| watch.broken()) {
             return Err(CallError::abandoned());
         }
         begun |= watch.as_ref().is_some_and(|watch| watch.begun());
         body = watch.and_then(|watch| watch.take());
-        let intact = again.is_some() && (bodiless || body.is_some());
-        if !tries.again(progress, &method, kept, intact) {
+        let intact = again && (bodiless || body.is_some());
+        if !tries.again(progress, &head.method, kept, intact) {
             let fate = if begun || tries.sent() { Fate::Failed } else { Fate::Declined };
             let address = birth.and_then(|birth| birth.address);
             return Err(CallError { fate, address, kept, ..error });
@@ -327,36 +331,36 @@ async fn attempt(
         if progress == Progress::WantsHttp1 {
             origin.insist_on_http1();
         }
-        head = again;
     }
 }
 
-/// Sends a request on a connection. Failed, it comes with the head for another try, where there may be one.
+/// Why a request got no answer on a connection.
+enum Unsent {
+    /// It is none for this protocol.
+    Refused(CallError),
+    Broken(Broken),
+}
+
+/// Sends a request on a connection. With the answer comes its head as it was written, over HTTP/1.1.
 async fn send(
     origin: &Arc<Origin>,
     lease: Lease,
-    kept: bool,
-    head: Head,
+    head: &Head,
     upload: Upload,
     watch: Option<&Arc<Watch>>,
     interim: &mut (impl FnMut(Interim<'_>) + Send),
-) -> Result<http::Response<crate::AnswerBody>, (Broken, Option<Head>)> {
-    let undone = |error| (Broken { error, progress: Progress::Unwritten }, None);
+) -> Result<(http::Response<crate::AnswerBody>, Option<Bytes>), Unsent> {
     match lease {
-        Lease::Http1(lease) => {
-            let again = kept.then(|| head.clone());
-            let request = head.http1(origin.key(), upload).map_err(undone)?;
-            match lease.take().exchange(request, watch, interim).await {
-                Ok(response) => Ok(response.map(UnsyncBoxBody::new)),
-                Err(broken) => Err((broken, again)),
-            }
+        Lease::Http1(mut lease) => {
+            lease.put(head, origin.key(), &upload).map_err(Unsent::Refused)?;
+            let begun = lease.take().exchange(&head.method, upload, watch, interim).await;
+            let Begun { response, written } = begun.map_err(Unsent::Broken)?;
+            Ok((response.map(UnsyncBoxBody::new), Some(written)))
         }
         Lease::Http2(connection, guard) => {
-            let request = head.http2(origin.key().scheme, &upload).map_err(undone)?;
-            match connection.exchange(guard, request, upload, watch, interim).await {
-                Ok(response) => Ok(response.map(UnsyncBoxBody::new)),
-                Err(broken) => Err((broken, Some(head))),
-            }
+            let request = head.http2(origin.key().scheme, &upload).map_err(Unsent::Refused)?;
+            let sent = connection.exchange(guard, request, upload, watch, interim).await;
+            Ok((sent.map_err(Unsent::Broken)?.map(UnsyncBoxBody::new), None))
         }
     }
 }

@@ -30,28 +30,16 @@ pub(crate) mod code {
 impl CallError {
     /// Nothing has gone out.
     pub(crate) fn declined(reason: Reason, curl: u8, message: impl Into<String>) -> Self {
-        Self {
-            fate: Fate::Declined,
-            reason,
-            curl,
-            message: message.into(),
-            address: None,
-            exhausted: false,
-            kept: false,
-        }
+        Self::new(Fate::Declined, reason, curl, message.into())
     }
 
     /// Something has gone out.
     pub(crate) fn failed(reason: Reason, curl: u8, message: impl Into<String>) -> Self {
-        Self {
-            fate: Fate::Failed,
-            reason,
-            curl,
-            message: message.into(),
-            address: None,
-            exhausted: false,
-            kept: false,
-        }
+        Self::new(Fate::Failed, reason, curl, message.into())
+    }
+
+    fn new(fate: Fate, reason: Reason, curl: u8, message: String) -> Self {
+        Self { fate, reason, curl, message, address: None, exhausted: false, kept: false }
     }
 
     pub(crate) fn unsupported(message: impl Into<String>) -> Self {

@@ -1,57 +1,81 @@
 //! One call at a time on an HTTP/1.1 connection.
 //!
-//! hyper's connection is driven by whoever makes the call and by whoever reads its answer: no task, no hop. Between calls nobody
-//! drives it; [`Http1::alive`] looks whether it was closed.
+//! What goes over it is decided in `outgoing`, `head` and `body`, which know bytes alone; here bytes are moved. The connection is driven by
+//! whoever makes the call and by whoever reads its answer: no task, no hop. Between calls nobody drives it; [`Http1::alive`] looks
+//! whether it was closed.
 //!
 //! Invariants
 //! - A connection goes back only when the answer was read to its end, the whole request was written, and both sides keep it.
 //! - A connection that is dropped while it carries a call is closed, and its origin knows.
 
-use std::error::Error as _;
+mod answer;
+mod body;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod checks;
+mod head;
+mod outgoing;
+
 use std::io;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Version};
+use http_body::Body as _;
+use tokio::io::AsyncWrite;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
+use tokio_util::io::poll_read_buf;
 
-use crate::call::Written;
 use crate::connect::{Birth, Connected};
 use crate::errors::code;
 use crate::origin::Origin;
-use crate::relay::Relay;
 use crate::repeat::Progress;
-use crate::stream::{self, Stream, Traffic};
+use crate::request;
+use crate::stream::Stream;
 use crate::upload::{Upload, Watch};
-use crate::{CallError, Interim, Reason};
+use crate::{CallError, Interim, Key, Reason};
 
-/// Fields of an answer, at most. hyper's 100 are too few for some applications; libcurl counts bytes, as the buffer's limit does.
-const FIELDS: usize = 256;
-/// So much of an answer that nobody wants is read for the sake of its connection.
-const REST: u64 = 64 << 10;
-/// And so long.
-const REST_TIME: Duration = Duration::from_secs(1);
+pub(crate) use answer::Http1Body;
+use body::{Body, Piece};
+use head::Head;
+pub(crate) use head::length;
+use outgoing::Outgoing;
+pub(crate) use outgoing::{Framing, put_fields};
 
-type Interims = Arc<Mutex<Vec<(StatusCode, HeaderMap)>>>;
+/// So much is read at once; as long as that is filled, twice as much the next time.
+const ROOM: usize = 8 << 10;
+/// At most.
+const MOST_ROOM: usize = 256 << 10;
+/// Within this time after an answer the kernel is not asked about a connection, where the call could be made again anyway.
+const FRESH: Duration = Duration::from_micros(100);
 
 /// An HTTP/1.1 connection.
 #[derive(Debug)]
 pub(crate) struct Http1 {
-    send: SendRequest<Upload>,
-    /// `None`: it has ended.
-    connection: Option<Connection<TokioIo<Stream>, Upload>>,
-    traffic: Arc<Traffic>,
-    interims: Interims,
-    relay: Arc<Relay>,
+    stream: Stream,
+    /// What came and was not taken yet.
+    input: BytesMut,
+    room: usize,
+    outgoing: Outgoing,
+    /// Something may be held back below us (TLS).
+    unflushed: bool,
+    /// What is still to be sent; `None`: all of it stands in `outgoing`.
+    upload: Option<Upload>,
+    framing: Framing,
+    /// The answer's.
+    body: Body,
+    /// In this call.
+    sent: u64,
+    received: u64,
+    /// Both sides keep it.
+    keeps: bool,
+    /// The last answer was of HTTP/1.0: what is to be kept is said.
+    persist: bool,
+    used: Instant,
     birth: Birth,
     born: Instant,
     kept_for: Option<Duration>,
@@ -68,31 +92,47 @@ pub(crate) struct Broken {
     pub(crate) progress: Progress,
 }
 
+/// An answer whose head is here.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) response: Response<Http1Body>,
+    /// Its head as it came.
+    pub(crate) written: Bytes,
+}
+
+/// Why no head came.
+enum Lost {
+    /// It is none.
+    Malformed(head::Malformed),
+    /// The connection has ended.
+    End,
+    Io(io::Error),
+}
+
 impl Http1 {
-    pub(crate) async fn new(
-        connected: Connected,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<Box<Self>, hyper::Error> {
-        let traffic = connected.stream.traffic();
-        let (send, connection) = Builder::new()
-            .preserve_header_case(true)
-            .title_case_headers(true)
-            .max_headers(FIELDS)
-            .handshake(TokioIo::new(connected.stream))
-            .await?;
-        Ok(Box::new(Self {
-            send,
-            connection: Some(connection),
-            traffic,
-            interims: Interims::default(),
-            relay: Arc::new(Relay::new()),
+    pub(crate) fn new(connected: Connected, permit: OwnedSemaphorePermit) -> Box<Self> {
+        let now = Instant::now();
+        Box::new(Self {
+            stream: connected.stream,
+            input: BytesMut::new(),
+            room: ROOM,
+            outgoing: Outgoing::default(),
+            unflushed: false,
+            upload: None,
+            framing: Framing::None,
+            body: Body::Over,
+            sent: 0,
+            received: 0,
+            keeps: true,
+            persist: false,
+            used: now,
             birth: connected.birth,
-            born: Instant::now(),
+            born: now,
             kept_for: None,
             calls: 0,
             home: None,
             _permit: permit,
-        }))
+        })
     }
 
     pub(crate) fn birth(&self) -> Birth {
@@ -124,29 +164,46 @@ impl Http1 {
     }
 
     /// Its origin has it again.
-    pub(crate) fn come_home(&mut self) -> Option<Arc<Origin>> {
-        self.relay.forget();
+    pub(crate) fn come_home(&mut self, now: Instant) -> Option<Arc<Origin>> {
+        self.used = now;
+        self.outgoing.rest();
+        if self.input.capacity() > ROOM {
+            self.input = BytesMut::new();
+        }
         self.home.take()
     }
 
-    /// It can carry a call: the other end has not closed, as far as the kernel knows, and has not spoken unasked.
-    pub(crate) fn alive(&mut self) -> bool {
-        self.traffic.probe(true);
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        self.traffic.probe(false);
-        self.ready()
+    /// It can carry a call: the other end has not closed, as far as the reactor has heard, and has not spoken unasked.
+    pub(crate) fn open(&mut self) -> bool {
+        self.ready() && self.stream.silent(false)
     }
 
+    /// The same, as far as the kernel knows. `repeatable`: a call that could be made again, which is not worth asking for at once after an
+    /// answer.
+    pub(crate) fn alive(&mut self, now: Instant, repeatable: bool) -> bool {
+        let fresh = repeatable && now.saturating_duration_since(self.used) < FRESH;
+        self.ready() && self.stream.silent(!fresh)
+    }
+
+    /// Nothing is under way, and it is kept.
     fn ready(&self) -> bool {
-        self.connection.is_some() && self.send.is_ready()
+        self.keeps && self.body.over() && self.all_sent() && self.input.is_empty()
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && Pin::new(connection).poll(cx).is_ready()
-        {
-            self.connection = None;
-        }
+    fn all_sent(&self) -> bool {
+        self.upload.is_none() && self.outgoing.empty() && !self.unflushed
+    }
+
+    /// Takes the head of a request, which [`Http1::exchange`] sends. Refused, nothing was taken.
+    pub(crate) fn put(
+        &mut self,
+        request: &request::Head,
+        key: &Key,
+        upload: &Upload,
+    ) -> Result<(), CallError> {
+        let put = request.put_http1(key, upload, self.persist, self.outgoing.buffer());
+        self.framing = put.inspect_err(|_refused| self.outgoing.clear())?;
+        Ok(())
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -155,72 +212,45 @@ impl Http1 {
     /// Dropped, the connection is closed.
     pub(crate) async fn exchange(
         mut self: Box<Self>,
-        mut request: Request<Upload>,
+        method: &Method,
+        upload: Upload,
         watch: Option<&Arc<Watch>>,
         interim: &mut (impl FnMut(Interim<'_>) + Send),
-    ) -> Result<Response<Http1Body>, Broken> {
+    ) -> Result<Begun, Broken> {
         self.calls += 1;
-        self.traffic.begin();
-        let (sent, received) = (self.traffic.sent(), self.traffic.received());
-        let interims = Arc::clone(&self.interims);
-        let gate = watch.cloned();
-        hyper::ext::on_informational(&mut request, move |response| {
-            if let Some(gate) = &gate
-                && response.status() == StatusCode::CONTINUE
-            {
-                gate.open();
-            }
-            let interim = (response.status(), response.headers().clone());
-            interims.lock().unwrap_or_else(PoisonError::into_inner).push(interim);
-        });
+        (self.sent, self.received) = (0, 0);
+        self.upload = (!self.framing.nothing()).then_some(upload);
 
-        let mut answer = pin!(self.send.try_send_request(request));
-        let relay = Arc::clone(&self.relay);
-        let answered = std::future::poll_fn(|cx| {
-            relay.poll(cx, |cx| {
-                self.drive(cx);
-                for (status, headers) in
-                    self.interims.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+        let (mut seen, mut heads) = (0, 0_u32);
+        let head = std::future::poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+                    return Poll::Ready(Err(error));
+                }
+                let head = match ready!(self.poll_head(cx, &mut seen)) {
+                    Ok(head) => head,
+                    Err(lost) => return Poll::Ready(Err(self.without_head(lost, heads))),
+                };
+                heads += 1;
+                if head.status == StatusCode::SWITCHING_PROTOCOLS || !head.status.is_informational()
                 {
-                    let head = self.traffic.next_head();
-                    interim((status, &headers, head.as_deref()));
+                    return Poll::Ready(Ok(head));
                 }
-                match answer.as_mut().poll(cx) {
-                    Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                    Poll::Pending if self.connection.is_none() => Poll::Ready(None),
-                    Poll::Pending => Poll::Pending,
-                }
-            })
-        });
-        match answered.await {
-            Some(Ok(mut response)) => {
-                let written = self.traffic.next_head();
-                if let Some(head) =
-                    written.filter(|head| stream::status(head) == Some(response.status().as_u16()))
+                if head.status == StatusCode::CONTINUE
+                    && let Some(watch) = watch
                 {
-                    response.extensions_mut().insert(Written(head));
+                    watch.open();
                 }
-                let under_way = watch.is_some_and(|watch| {
-                    watch.answered(response.status());
-                    watch.under_way()
-                });
-                self.answered(response, under_way)
+                interim((head.status, &head.headers, Some(&head.written)));
             }
-            failed => {
-                let written = self.traffic.sent() != sent;
-                let returned = match &failed {
-                    Some(Err(error)) => error.message().is_some(),
-                    _ => false,
-                };
-                let came = self.traffic.received() != received;
-                let progress = match (returned || !written, came) {
-                    (true, _) => Progress::Unwritten,
-                    (false, false) => Progress::Written,
-                    (false, true) => Progress::Answered,
-                };
-                let error = match failed {
-                    Some(Err(error)) => self.without_head(error.error(), came),
-                    _ => CallError::empty(),
+        });
+        match head.await {
+            Ok(head) => self.answered(head, method, watch),
+            Err(error) => {
+                let progress = match (self.sent, self.received) {
+                    (0, _) => Progress::Unwritten,
+                    (_, 0) => Progress::Written,
+                    _ => Progress::Answered,
                 };
                 Err(Broken { error, progress })
             }
@@ -229,50 +259,162 @@ impl Http1 {
 
     fn answered(
         mut self: Box<Self>,
-        response: Response<Incoming>,
-        under_way: bool,
-    ) -> Result<Response<Http1Body>, Broken> {
+        head: Head,
+        method: &Method,
+        watch: Option<&Arc<Watch>>,
+    ) -> Result<Begun, Broken> {
         let weird = |message: &str| {
             Err(Broken { error: CallError::weird(message), progress: Progress::Answered })
         };
-        let headers = response.headers();
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return weird("The origin switched to another protocol, unasked");
         }
-        if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+        if head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH)
+        {
             return weird("The answer has both Transfer-Encoding and Content-Length");
         }
-        self.kept_for = kept_for(headers);
-        let failed = response.status().as_u16() >= 400;
-        Ok(response.map(|incoming| {
-            let mut body = Http1Body::new(incoming, self, failed);
-            if under_way {
-                body.drive_elsewhere();
-            }
-            body
-        }))
+        self.body = match head.framing(method) {
+            Ok(framing) => Body::new(framing),
+            Err(why) => return weird(&format!("Weird server reply: {why}")),
+        };
+        self.keeps &= head.keeps;
+        self.persist = head.version == Version::HTTP_10;
+        self.kept_for = kept_for(&head.headers);
+        let under_way = watch.is_some_and(|watch| {
+            watch.answered(head.status);
+            watch.under_way()
+        });
+        let failed = head.status.as_u16() >= 400;
+        let mut response = Response::new(Http1Body::new(self, failed, under_way));
+        *response.status_mut() = head.status;
+        *response.version_mut() = head.version;
+        *response.headers_mut() = head.headers;
+        if let Some(reason) = head.reason {
+            response.extensions_mut().insert(reason);
+        }
+        Ok(Begun { response, written: head.written })
     }
 
-    fn without_head(&self, error: &hyper::Error, came: bool) -> CallError {
-        if error.is_user() {
-            return CallError::abandoned();
-        }
-        if error.is_parse() {
-            return if self.traffic.babble() {
-                CallError::no_http()
-            } else {
-                CallError::weird(format!("Weird server reply: {error}"))
-            };
-        }
-        match io_error(error) {
-            Some(io) if io.kind() != io::ErrorKind::UnexpectedEof => CallError::broken(io),
-            _ if self.traffic.babble() => CallError::no_http(),
-            _ if came => CallError::failed(
+    fn without_head(&self, lost: Lost, heads: u32) -> CallError {
+        let begins = self.input.get(..self.input.len().min(5)).unwrap_or_default();
+        let babble = heads == 0 && !b"HTTP/".starts_with(begins);
+        match lost {
+            Lost::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                CallError::broken(&error)
+            }
+            _ if babble => CallError::no_http(),
+            Lost::Malformed(why) => CallError::weird(format!("Weird server reply: {why}")),
+            _ if self.received > 0 => CallError::failed(
                 Reason::Reset,
                 code::RECEIVE,
                 "Recv failure: the connection was closed in the middle of the head",
             ),
             _ => CallError::empty(),
+        }
+    }
+
+    /// Writes what is to be written. Ready when that was all of the request, or when the call has failed for it.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        loop {
+            let asks = self.poll_upload(cx)?;
+            if self.outgoing.empty() {
+                if self.unflushed {
+                    ready!(Pin::new(&mut self.stream).poll_flush(cx))
+                        .map_err(|error| CallError::broken(&error))?;
+                    self.unflushed = false;
+                }
+                return if asks { Poll::Pending } else { Poll::Ready(Ok(())) };
+            }
+            let slices = self.outgoing.slices();
+            let stream = Pin::new(&mut self.stream);
+            let written = match slices {
+                // The kernel takes one piece for less than a list of them.
+                [only, piece, end] if piece.is_empty() && end.is_empty() => {
+                    stream.poll_write(cx, &only)
+                }
+                _ => stream.poll_write_vectored(cx, &slices),
+            };
+            match ready!(written) {
+                Ok(0) => {
+                    return Poll::Ready(Err(CallError::broken(&io::ErrorKind::WriteZero.into())));
+                }
+                Ok(count) => {
+                    self.outgoing.advance(count);
+                    self.sent += count as u64;
+                    self.unflushed = true;
+                }
+                Err(error) => return Poll::Ready(Err(CallError::broken(&error))),
+            }
+        }
+    }
+
+    /// Takes from the body what there is room for. True: there is more to come.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
+        while let Some(upload) = &mut self.upload {
+            if !self.outgoing.takes() {
+                return Ok(true);
+            }
+            let over = match Pin::new(upload).poll_frame(cx) {
+                Poll::Pending => return Ok(true),
+                Poll::Ready(Some(Ok(frame))) => self.framing.put(frame, &mut self.outgoing),
+                Poll::Ready(Some(Err(_))) => return Err(CallError::abandoned()),
+                Poll::Ready(None) => self.framing.finish(None, &mut self.outgoing).map(|()| true),
+            };
+            if over.map_err(|_short| CallError::abandoned())? {
+                self.upload = None;
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>, seen: &mut usize) -> Poll<Result<Head, Lost>> {
+        loop {
+            if !self.input.is_empty() {
+                match head::take(&mut self.input, seen) {
+                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(None) => {}
+                    Err(why) => return Poll::Ready(Err(Lost::Malformed(why))),
+                }
+            }
+            match ready!(self.poll_more(cx)) {
+                Ok(0) => return Poll::Ready(Err(Lost::End)),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(Lost::Io(error))),
+            }
+        }
+    }
+
+    /// Reads more. 0: the connection has ended.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.input.reserve(self.room);
+        let filled = self.input.capacity() - self.input.len();
+        let read = ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input));
+        match &read {
+            Ok(0) | Err(_) => self.keeps = false,
+            Ok(count) => {
+                self.received += *count as u64;
+                if *count == filled {
+                    self.room = (self.room * 2).min(MOST_ROOM);
+                }
+            }
+        }
+        Poll::Ready(read)
+    }
+
+    /// The next piece of the answer's body.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cut>> {
+        loop {
+            match self.body.take(&mut self.input) {
+                Ok(Piece::More) => {}
+                Ok(piece) => return Poll::Ready(Ok(piece)),
+                Err(body::Malformed) => return Poll::Ready(Err(Cut::Malformed)),
+            }
+            match ready!(self.poll_more(cx)) {
+                Ok(0) if self.body.end() => return Poll::Ready(Ok(Piece::End)),
+                Ok(0) => return Poll::Ready(Err(Cut::End)),
+                Ok(_) => {}
+                Err(error) => return Poll::Ready(Err(Cut::Io(error))),
+            }
         }
     }
 
@@ -282,6 +424,15 @@ impl Http1 {
             home.put_back(self);
         }
     }
+}
+
+/// Why a body broke off.
+enum Cut {
+    /// Its chunks are none.
+    Malformed,
+    /// The connection has ended in the middle of it.
+    End,
+    Io(io::Error),
 }
 
 impl Drop for Http1 {
@@ -306,212 +457,6 @@ fn kept_for(headers: &HeaderMap) -> Option<Duration> {
         }
     }
     kept
-}
-
-fn io_error(error: &hyper::Error) -> Option<&io::Error> {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        if let Some(io) = cause.downcast_ref::<io::Error>() {
-            return Some(io);
-        }
-        source = cause.source();
-    }
-    None
-}
-
-/// The body of an answer. It drives its connection, and gives it back at its end.
-#[derive(Debug)]
-pub(crate) struct Http1Body {
-    incoming: Option<Incoming>,
-    /// `None`: it is back, gone, or driven elsewhere.
-    connection: Option<Box<Http1>>,
-    /// Where the connection is driven elsewhere: the answer is over. Dropped before: nobody wants it.
-    elsewhere: Option<oneshot::Sender<()>>,
-    length: Option<u64>,
-    received: u64,
-    /// The origin has answered with an error: it does not want the rest of a body.
-    failed: bool,
-}
-
-impl Http1Body {
-    fn new(incoming: Incoming, connection: Box<Http1>, failed: bool) -> Self {
-        let length = incoming.size_hint().exact();
-        let mut body = Self {
-            incoming: Some(incoming),
-            connection: Some(connection),
-            elsewhere: None,
-            length,
-            received: 0,
-            failed,
-        };
-        body.settle();
-        body
-    }
-
-    /// The request's body is still on its way: a task sends it, however slowly its answer is read.
-    fn drive_elsewhere(&mut self) {
-        let Some(mut connection) = self.connection.take() else { return };
-        let Some(home) = connection.home.clone() else { return };
-        let (tell, told) = oneshot::channel();
-        self.elsewhere = Some(tell);
-        home.spawn(async move {
-            {
-                let mut over = pin!(std::future::poll_fn(|cx| {
-                    connection.drive(cx);
-                    let over = connection.connection.is_none() || connection.ready();
-                    if over { Poll::Ready(()) } else { Poll::Pending }
-                }));
-                tokio::select! {
-                    () = &mut over => {}
-                    told = told => {
-                        if told.is_err() || tokio::time::timeout(REST_TIME, over).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-            }
-            if connection.ready() {
-                connection.put_back();
-            }
-        });
-    }
-
-    /// Gives the connection back if the answer is over.
-    fn settle(&mut self) {
-        if !self.incoming.as_ref().is_none_or(Body::is_end_stream) {
-            return;
-        }
-        if let Some(elsewhere) = self.elsewhere.take()
-            && !self.failed
-        {
-            let _nobody_listens = elsewhere.send(()).is_err();
-        }
-        let Some(mut connection) = self.connection.take() else { return };
-        if !connection.ready() {
-            connection.drive(&mut Context::from_waker(Waker::noop()));
-        }
-        if connection.ready() {
-            connection.put_back();
-        } else if connection.connection.is_some() && !self.failed {
-            // The answer is here, and the request still on its way: the origin may be reading it.
-            finish(connection, None);
-        }
-    }
-
-    fn broken(&mut self, error: &hyper::Error) -> CallError {
-        self.connection = None;
-        self.elsewhere = None;
-        match io_error(error) {
-            Some(io) => match io.kind() {
-                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CallError::broken(io),
-                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => CallError::failed(
-                    Reason::Rubbish,
-                    code::RECEIVE,
-                    "Illegal or missing hexadecimal sequence",
-                ),
-                _ => self.partial(),
-            },
-            None if error.is_user() => CallError::abandoned(),
-            None => self.partial(),
-        }
-    }
-
-    fn partial(&self) -> CallError {
-        CallError::partial(self.length.map(|length| length.saturating_sub(self.received)))
-    }
-}
-
-impl Body for Http1Body {
-    type Data = Bytes;
-    type Error = CallError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
-        let this = self.get_mut();
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        let polled = match &mut this.connection {
-            None => Pin::new(incoming).poll_frame(cx),
-            Some(connection) => {
-                let relay = Arc::clone(&connection.relay);
-                relay.poll(cx, |cx| {
-                    // Being polled it says that it wants more: that is what the connection waits for.
-                    let polled = Pin::new(&mut *incoming).poll_frame(cx);
-                    if polled.is_ready() {
-                        return polled;
-                    }
-                    connection.drive(cx);
-                    Pin::new(&mut *incoming).poll_frame(cx)
-                })
-            }
-        };
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Ok(frame))) => {
-                this.received += frame.data_ref().map_or(0, |data| data.len() as u64);
-                this.settle();
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => {
-                this.incoming = None;
-                Poll::Ready(Some(Err(this.broken(&error))))
-            }
-            Poll::Ready(None) => {
-                this.incoming = None;
-                this.settle();
-                Poll::Ready(None)
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
-    }
-}
-
-impl Drop for Http1Body {
-    fn drop(&mut self) {
-        self.settle();
-        let (Some(connection), Some(incoming)) = (self.connection.take(), self.incoming.take())
-        else {
-            return;
-        };
-        // Nobody wants the rest. A little is quicker read than a connection is made.
-        if incoming.size_hint().upper().is_some_and(|rest| rest <= REST) {
-            finish(connection, Some(incoming));
-        }
-    }
-}
-
-/// Reads what is left of an answer, and writes what is left of a request, so that the connection can be used again.
-fn finish(mut connection: Box<Http1>, mut incoming: Option<Incoming>) {
-    let Some(home) = connection.home.clone() else { return };
-    home.spawn(async move {
-        let over = std::future::poll_fn(|cx| {
-            loop {
-                connection.drive(cx);
-                let Some(body) = &mut incoming else { break };
-                match Pin::new(body).poll_frame(cx) {
-                    Poll::Ready(Some(Ok(_))) => {}
-                    Poll::Ready(Some(Err(_)) | None) => incoming = None,
-                    Poll::Pending => break,
-                }
-            }
-            if connection.connection.is_none() || (incoming.is_none() && connection.ready()) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        });
-        if tokio::time::timeout(REST_TIME, over).await.is_ok() && connection.ready() {
-            connection.put_back();
-        }
-    });
 }
 
 #[cfg(test)]

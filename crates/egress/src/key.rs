@@ -1,11 +1,12 @@
 //! What must be equal for two calls to share a connection. The whole of it is compared, never a hash alone.
 
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Everything that makes a connection what it is.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
     /// The user whose process asks: users share no connection.
     pub uid: u32,
@@ -39,6 +40,18 @@ pub struct Key {
     pub http: HttpVersions,
     /// Through whom.
     pub proxy: Option<Proxy>,
+}
+
+/// Of what tells most keys apart: the rest is compared.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.host.hash(state);
+        state.write_u64(
+            u64::from(self.uid) << 32
+                | u64::from(self.port) << 1
+                | u64::from(self.scheme == Scheme::Https),
+        );
+    }
 }
 
 /// With TLS or without.

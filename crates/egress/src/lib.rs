@@ -17,6 +17,7 @@ mod engine;
 mod origin;
 mod repeat;
 mod request;
+mod spelling;
 mod upload;
 
 mod http1;
@@ -27,7 +28,6 @@ mod deny;
 mod dns;
 mod eyeballs;
 mod proxy;
-mod relay;
 mod stream;
 mod tls;
 
@@ -44,6 +44,7 @@ mod peer;
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::door::fuzzing::{head, wishes};
+    pub use crate::http1::checks::{answer, chunks};
 }
 
 pub use call::{

@@ -19,7 +19,9 @@ use crate::connect::{Birth, Connected};
 use crate::engine::Common;
 use crate::http1::Http1;
 use crate::http2::{Driver, Http2};
+use crate::request::Head;
 use crate::stats::Counters;
+use crate::upload::Upload;
 use crate::{CallError, HttpVersions, Key, Limits, Scheme};
 use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 
@@ -27,8 +29,11 @@ use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Idle for Box<Http1> {
-    fn alive(&mut self) -> bool {
-        Http1::alive(self)
+    fn open(&mut self) -> bool {
+        Http1::open(self)
+    }
+    fn alive(&mut self, now: Instant, repeatable: bool) -> bool {
+        Http1::alive(self, now, repeatable)
     }
     fn born(&self) -> Instant {
         Http1::born(self)
@@ -80,6 +85,11 @@ pub(crate) struct Lease1(Option<Box<Http1>>);
 impl Lease1 {
     pub(crate) fn take(mut self) -> Box<Http1> {
         self.0.take().expect("it is taken once, here")
+    }
+
+    /// Takes the head of a request, which is then sent.
+    pub(crate) fn put(&mut self, head: &Head, key: &Key, upload: &Upload) -> Result<(), CallError> {
+        self.0.as_mut().expect("it is not taken yet").put(head, key, upload)
     }
 }
 
@@ -173,11 +183,15 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection for a call: one that is there, or the next that is free or made.
+    /// A connection for a call: one that is there, or the next that is free or made. `repeatable`: the call may be made again.
     ///
     /// # Cancel safety
     /// Dropped, the caller's place in the queue is given up.
-    pub(crate) async fn acquire(self: &Arc<Self>, limits: Limits) -> Result<Lease, CallError> {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        limits: Limits,
+        repeatable: bool,
+    ) -> Result<Lease, CallError> {
         let now = Instant::now();
         let (waiting, connects, made) = {
             let mut state = self.state();
@@ -189,7 +203,7 @@ impl Origin {
                 state.waiters.pop_front();
             }
             if state.waiters.is_empty()
-                && let Some(taken) = state.plan.take(now)
+                && let Some(taken) = state.plan.take(now, repeatable)
             {
                 let connects = state.plan.wanted(now, 0);
                 drop(state);
@@ -230,7 +244,10 @@ impl Origin {
 
     /// Does something to the connections, and then what follows from it: those who wait get what is free, and what lacks is opened.
     fn after<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
-        let now = Instant::now();
+        self.after_at(Instant::now(), change)
+    }
+
+    fn after_at<T>(self: &Arc<Self>, now: Instant, change: impl FnOnce(&mut State) -> T) -> T {
         let mut undelivered = Vec::new();
         let (changed, connects) = {
             let mut state = self.state();
@@ -240,7 +257,7 @@ impl Origin {
                     state.waiters.pop_front();
                     continue;
                 }
-                let Some(taken) = state.plan.take(now) else { break };
+                let Some(taken) = state.plan.take(now, false) else { break };
                 let lease = self.lease(taken);
                 let waiter = state.waiters.pop_front().expect("it was looked at");
                 if let Err(lease) = waiter.send(Ok(lease)) {
@@ -260,10 +277,11 @@ impl Origin {
 
     /// An HTTP/1.1 connection carries no call any more and can carry another.
     pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
-        drop(connection.come_home());
-        let closed = self.after(|state| {
+        let now = Instant::now();
+        drop(connection.come_home(now));
+        let closed = self.after_at(now, |state| {
             let closed = state.closed;
-            let over = state.plan.put_back(connection, Instant::now());
+            let over = state.plan.put_back(connection, now);
             if closed {
                 state.plan.clear();
             }
@@ -400,8 +418,6 @@ async fn speak(connected: Connected, permit: OwnedSemaphorePermit) -> Result<Mad
         let made = Http2::new(connected).await.map_err(|error| undone(error.to_string()))?;
         Ok(Made::Http2(made.0, Box::new(made.1), permit))
     } else {
-        let made =
-            Http1::new(connected, permit).await.map_err(|error| undone(error.to_string()))?;
-        Ok(Made::Http1(made))
+        Ok(Made::Http1(Http1::new(connected, permit)))
     }
 }

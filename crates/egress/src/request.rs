@@ -1,17 +1,20 @@
 //! A request as each protocol wants it.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body;
 
+use crate::http1::{self, Framing, put_fields};
+use crate::spelling::Spelled;
 use crate::upload::Upload;
 use crate::{CallBody, CallError, Key, Scheme, proxy};
 
 /// A request without its body.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
     authority: Authority,
@@ -58,44 +61,75 @@ impl Head {
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     }
 
-    /// For HTTP/1.1: the path alone, or the whole target for a proxy; with Host.
-    pub(crate) fn http1(self, key: &Key, body: Upload) -> Result<Request<Upload>, CallError> {
-        let mut headers = self.headers;
-        if !headers.contains_key(HOST) {
-            // Whoever sees a request's fields in order expects it first.
-            let mut with_host = HeaderMap::with_capacity(headers.len() + 1);
-            with_host.insert(HOST, field(self.authority.as_str())?);
-            with_host.extend(headers);
-            headers = with_host;
-        }
-        if !body.is_end_stream()
-            && body.size_hint().exact().is_none()
-            && !headers.contains_key(CONTENT_LENGTH)
-        {
-            // hyper would drop the body of a GET otherwise.
-            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
+    /// For HTTP/1.1: the path alone, or the whole target for a proxy; with Host in front, where there is none. Says how the body is framed.
+    /// `persist`: the other end keeps a connection only when it is asked to.
+    pub(crate) fn put_http1(
+        &self,
+        key: &Key,
+        body: &Upload,
+        persist: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Framing, CallError> {
+        let framing = self.framing(body)?;
         let proxied =
             key.proxy.as_ref().filter(|proxy| proxy.kind.http() && key.scheme == Scheme::Http);
-        let uri = match proxied {
-            None => Uri::from(self.path),
-            Some(proxy) => {
-                if let Some(basic) = proxy::basic(proxy) {
-                    headers.insert(PROXY_AUTHORIZATION, field(&basic)?);
-                }
-                let mut parts = http::uri::Parts::default();
-                parts.scheme = Some(http::uri::Scheme::HTTP);
-                parts.authority = Some(self.authority);
-                parts.path_and_query = Some(self.path);
-                Uri::from_parts(parts).map_err(|why| CallError::unsupported(why.to_string()))?
+        let (path, spelled) = (self.path.as_str(), self.extensions.get::<Spelled>());
+        out.extend_from_slice(self.method.as_str().as_bytes());
+        out.push(b' ');
+        if proxied.is_some() {
+            out.extend_from_slice(b"http://");
+            out.extend_from_slice(self.authority.as_str().as_bytes());
+        }
+        // Without one (`http://a.test?query`) it begins with its query.
+        if !path.starts_with('/') && path != "*" {
+            out.push(b'/');
+        }
+        out.extend_from_slice(path.as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        if !self.headers.contains_key(HOST) {
+            // Whoever sees a request's fields in order expects it first.
+            out.extend_from_slice(b"Host: ");
+            out.extend_from_slice(self.authority.as_str().as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        let basic = proxied.and_then(proxy::basic);
+        let written = spelled.map(|spelled| &*spelled.0);
+        match basic {
+            None => put_fields(out, &self.headers, written),
+            Some(basic) => {
+                let mut headers = self.headers.clone();
+                headers.insert(PROXY_AUTHORIZATION, field(&basic)?);
+                put_fields(out, &headers, written);
             }
-        };
-        let mut request = Request::new(body);
-        *request.method_mut() = self.method;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        *request.extensions_mut() = self.extensions;
-        Ok(request)
+        }
+        match &framing {
+            Framing::Length(length) if !self.headers.contains_key(CONTENT_LENGTH) => {
+                out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+            }
+            Framing::Chunked(_) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Framing::None | Framing::Length(_) => {}
+        }
+        if persist && !self.headers.contains_key(CONNECTION) {
+            out.extend_from_slice(b"Connection: keep-alive\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        Ok(framing)
+    }
+
+    fn framing(&self, body: &Upload) -> Result<Framing, CallError> {
+        if body.is_end_stream() {
+            return Ok(Framing::None);
+        }
+        if self.headers.contains_key(CONTENT_LENGTH) {
+            let length = http1::length(&self.headers);
+            let length =
+                length.ok_or_else(|| CallError::unsupported("Content-Length is no number"))?;
+            return Ok(Framing::Length(length));
+        }
+        Ok(match body.size_hint().exact() {
+            Some(length) => Framing::Length(length),
+            None => Framing::Chunked(self.headers.get_all(TRAILER).iter().cloned().collect()),
+        })
     }
 
     /// For HTTP/2: the whole target, without Host and what belongs to a connection (RFC 9113, 8.2.2).
@@ -151,6 +185,13 @@ mod tests {
         Head::new(request.body(body).expect("a request")).map(|(head, _)| head)
     }
 
+    fn written(head: &Head, key: &Key) -> String {
+        let mut out = Vec::new();
+        let framing = head.put_http1(key, &Upload::Empty, false, &mut out).expect("a request");
+        assert_eq!(framing, Framing::None);
+        String::from_utf8(out).expect("ASCII")
+    }
+
     #[test]
     fn what_no_connection_may_carry_is_declined() {
         let post = || Request::post("http://a.test/");
@@ -174,11 +215,10 @@ mod tests {
     #[test]
     fn http1_has_a_path_and_a_host_in_front() {
         let head = head(Request::get("http://a.test:81/p?q").header("x", "1")).expect("a head");
-        let request = head.http1(&key("http://a.test:81"), Upload::Empty).expect("a request");
-        assert_eq!(request.uri(), "/p?q");
-        let names: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
-        assert_eq!(names, ["host", "x"]);
-        assert_eq!(request.headers()[HOST], "a.test:81");
+        assert_eq!(
+            written(&head, &key("http://a.test:81")),
+            "GET /p?q HTTP/1.1\r\nHost: a.test:81\r\nX: 1\r\n\r\n"
+        );
     }
 
     #[test]
@@ -192,9 +232,10 @@ mod tests {
             tls: None,
         });
         let head = head(Request::get("http://a.test")).expect("a head");
-        let request = head.http1(&key, Upload::Empty).expect("a request");
-        assert_eq!(request.uri(), "http://a.test/");
-        assert_eq!(request.headers()[PROXY_AUTHORIZATION], "Basic dTpw");
+        assert_eq!(
+            written(&head, &key),
+            "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nProxy-Authorization: Basic dTpw\r\n\r\n"
+        );
     }
 
     #[test]

@@ -1,144 +1,20 @@
-//! The byte stream below HTTP: a socket, with TLS or without, that counts what goes over it.
+//! The byte stream below HTTP: a socket, with TLS or without.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-/// What has gone over a connection. Shared with whoever holds the connection, for the stream itself belongs to hyper.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    /// Bytes that were taken for sending. TLS may still hold them back: they count as sent.
-    sent: AtomicU64,
-    /// Bytes that came.
-    received: AtomicU64,
-    /// How the answer begins: 0 nothing came, 1 as HTTP does, 2 otherwise.
-    greeting: AtomicU8,
-    /// The socket itself is asked, not only what the reactor knows about it.
-    probe: AtomicBool,
-    /// Heads are still to come in this call.
-    awaits_head: AtomicBool,
-    heads: Mutex<Heads>,
-}
-
-/// The most bytes of heads that are kept as they came: hyper's own limit.
-const HEADS: usize = 400 << 10;
-
-/// The heads of an answer as the origin wrote them, interim ones first.
-#[derive(Debug, Default)]
-struct Heads {
-    whole: VecDeque<Bytes>,
-    begun: BytesMut,
-    /// So much of `begun` was looked at.
-    seen: usize,
-}
-
-impl Heads {
-    /// False: there are no more to come.
-    fn take_in(&mut self, bytes: &[u8]) -> bool {
-        let kept: usize = self.whole.iter().map(Bytes::len).sum();
-        if kept + self.begun.len() + bytes.len() > HEADS + (64 << 10) {
-            *self = Self::default();
-            return false;
-        }
-        self.begun.extend_from_slice(bytes);
-        loop {
-            if self.seen == 0 {
-                let blank = self.begun.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-                let blank = blank.count();
-                let _empty_lines_before_it = self.begun.split_to(blank);
-            }
-            let Some(end) = head_end(&self.begun, self.seen) else {
-                self.seen = self.begun.len();
-                return true;
-            };
-            let head = self.begun.split_to(end).freeze();
-            self.seen = 0;
-            let interim = status(&head).is_some_and(|status| (100..200).contains(&status));
-            self.whole.push_back(head);
-            if !interim {
-                self.begun = BytesMut::new();
-                return false;
-            }
-        }
-    }
-}
-
-/// Behind the empty line; lines may end in a bare LF (RFC 9112, 2.2).
-fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
-    (from..bytes.len()).find_map(|at| match (bytes.get(at)?, bytes.get(..at)?) {
-        (b'\n', [.., b'\n'] | [.., b'\n', b'\r']) => Some(at + 1),
-        _ => None,
-    })
-}
-
-/// The status that a head begins with.
-pub(crate) fn status(head: &[u8]) -> Option<u16> {
-    let digits = head.get(8..)?.strip_prefix(b" ")?.first_chunk::<3>()?;
-    str::from_utf8(digits).ok()?.parse().ok()
-}
-
-impl Traffic {
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent.load(Relaxed)
-    }
-
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Relaxed)
-    }
-
-    /// A call begins: forget how the last answer began.
-    pub(crate) fn begin(&self) {
-        self.greeting.store(0, Relaxed);
-        *self.heads() = Heads::default();
-        self.awaits_head.store(true, Relaxed);
-    }
-
-    fn heads(&self) -> MutexGuard<'_, Heads> {
-        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next head of this call as the origin wrote it.
-    pub(crate) fn next_head(&self) -> Option<Bytes> {
-        self.heads().whole.pop_front()
-    }
-
-    /// Something came that is no HTTP.
-    pub(crate) fn babble(&self) -> bool {
-        self.greeting.load(Relaxed) == 2
-    }
-
-    /// While true, reading asks the kernel when the reactor knows of nothing: it may not have looked yet.
-    pub(crate) fn probe(&self, probe: bool) {
-        self.probe.store(probe, Relaxed);
-    }
-
-    fn came(&self, bytes: &[u8]) {
-        self.received.fetch_add(bytes.len() as u64, Relaxed);
-        if self.awaits_head.load(Relaxed) && !bytes.is_empty() && !self.heads().take_in(bytes) {
-            self.awaits_head.store(false, Relaxed);
-        }
-        if self.greeting.load(Relaxed) == 0 && !bytes.is_empty() {
-            let compared = bytes.len().min(5);
-            let http = bytes.get(..compared) == b"HTTP/".get(..compared);
-            self.greeting.store(if http { 1 } else { 2 }, Relaxed);
-        }
-    }
-}
-
 /// A socket whose end is noticed as soon as the kernel knows it, when asked to.
 #[derive(Debug)]
 pub(crate) struct Socket {
     wire: Wire,
-    traffic: Arc<Traffic>,
+    /// While true, reading asks the kernel when the reactor knows of nothing: it may not have looked yet.
+    probe: bool,
 }
 
 #[derive(Debug)]
@@ -164,19 +40,15 @@ impl<T: AsyncRead + AsyncWrite> Duplex for T {}
 
 impl Socket {
     pub(crate) fn new(tcp: TcpStream) -> Self {
-        Self { wire: Wire::Tcp(tcp), traffic: Arc::default() }
+        Self { wire: Wire::Tcp(tcp), probe: false }
     }
 
     pub(crate) fn unix(unix: UnixStream) -> Self {
-        Self { wire: Wire::Unix(unix), traffic: Arc::default() }
+        Self { wire: Wire::Unix(unix), probe: false }
     }
 
     pub(crate) fn proxied(tls: TlsStream<TcpStream>) -> Self {
-        Self { wire: Wire::Proxied(Box::new(tls)), traffic: Arc::default() }
-    }
-
-    pub(crate) fn traffic(&self) -> Arc<Traffic> {
-        Arc::clone(&self.traffic)
+        Self { wire: Wire::Proxied(Box::new(tls)), probe: false }
     }
 }
 
@@ -193,7 +65,7 @@ impl AsyncRead for Socket {
         };
         match polled {
             // The waker is in place; the reactor may be behind, or the task out of budget.
-            Poll::Pending if this.traffic.probe.load(Relaxed) => {
+            Poll::Pending if this.probe => {
                 let room = buf.initialize_unfilled();
                 let read = match &this.wire {
                     Wire::Tcp(tcp) => rustix::net::recv(tcp, room, RecvFlags::DONTWAIT),
@@ -255,7 +127,6 @@ impl AsyncWrite for Socket {
 #[derive(Debug)]
 pub(crate) struct Stream {
     layer: Layer,
-    traffic: Arc<Traffic>,
     deaf: bool,
 }
 
@@ -267,15 +138,29 @@ enum Layer {
 
 impl Stream {
     pub(crate) fn plain(socket: Socket) -> Self {
-        Self { traffic: socket.traffic(), layer: Layer::Plain(socket), deaf: false }
+        Self { layer: Layer::Plain(socket), deaf: false }
     }
 
     pub(crate) fn tls(tls: TlsStream<Socket>) -> Self {
-        Self { traffic: tls.get_ref().0.traffic(), layer: Layer::Tls(Box::new(tls)), deaf: false }
+        Self { layer: Layer::Tls(Box::new(tls)), deaf: false }
     }
 
-    pub(crate) fn traffic(&self) -> Arc<Traffic> {
-        Arc::clone(&self.traffic)
+    /// Nothing has come, and the other end has not closed. `probe`: the kernel is asked, not only what the reactor has heard.
+    pub(crate) fn silent(&mut self, probe: bool) -> bool {
+        let mut byte = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        self.socket().probe = probe;
+        // With TLS something may come that is no data: tickets.
+        let polled = Pin::new(&mut *self).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
+        self.socket().probe = false;
+        polled.is_pending()
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match &mut self.layer {
+            Layer::Plain(socket) => socket,
+            Layer::Tls(tls) => tls.get_mut().0,
+        }
     }
 
     fn unless_deaf<T>(
@@ -298,15 +183,6 @@ impl Stream {
             other => other,
         }
     }
-
-    fn write(
-        &mut self,
-        with: impl FnOnce(Pin<&mut dyn AsyncWrite>) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        let wrote = ready!(self.unless_deaf(with))?;
-        self.traffic.sent.fetch_add(wrote as u64, Relaxed);
-        Poll::Ready(Ok(wrote))
-    }
 }
 
 impl Layer {
@@ -324,14 +200,10 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(match &mut this.layer {
+        match &mut self.get_mut().layer {
             Layer::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
             Layer::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        })?;
-        this.traffic.came(buf.filled().get(before..).unwrap_or_default());
-        Poll::Ready(Ok(()))
+        }
     }
 }
 
@@ -341,7 +213,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(|layer| layer.poll_write(cx, buf))
+        self.get_mut().unless_deaf(|layer| layer.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -349,7 +221,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(|layer| layer.poll_write_vectored(cx, bufs))
+        self.get_mut().unless_deaf(|layer| layer.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -365,38 +237,5 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.get_mut().layer.writer().poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_are_kept_as_they_were_written_however_they_come() {
-        let interim = "HTTP/1.1 103 Early Hints\r\nLINK: </a>\r\n\r\n";
-        let last = "HTTP/1.0 200 Fine\nx-ODD:  1\nX-odd: 2\n\n";
-        let bytes = format!("\r\n{interim}{last}body\n\nHTTP/1.1 404 no\r\n\r\n");
-        for step in [1, 2, 3, 7, 1000] {
-            let traffic = Traffic::default();
-            traffic.begin();
-            for piece in bytes.as_bytes().chunks(step) {
-                traffic.came(piece);
-            }
-            assert_eq!(traffic.next_head().as_deref(), Some(interim.as_bytes()), "{step}");
-            assert_eq!(traffic.next_head().as_deref(), Some(last.as_bytes()), "{step}");
-            assert_eq!(traffic.next_head(), None, "{step}");
-        }
-    }
-
-    #[test]
-    fn heads_without_end_are_not_kept() {
-        let traffic = Traffic::default();
-        traffic.begin();
-        traffic.came(b"HTTP/1.1 200 OK\r\n");
-        for _ in 0..1000 {
-            traffic.came(&[b'x'; 1000]);
-        }
-        assert!(traffic.heads().begun.is_empty() && !traffic.awaits_head.load(Relaxed));
     }
 }

@@ -297,8 +297,7 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
 fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
     let response = &answer.response;
     let Timing { resolved, connected, secured, first_byte, reused, http2, address } = answer.timing;
-    let written = response.extensions().get::<crate::call::Written>();
-    let written = written.map(|written| &*written.0);
+    let written = answer.written.as_deref();
     let head = heads::answer(response.status(), response.headers(), written, http2);
     let micros = |time: std::time::Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let ip = address.map(|address| address.ip().to_string()).unwrap_or_default();

@@ -38,6 +38,7 @@ use super::socket::{Socket, SocketError};
 use super::wire::{Outgoing, Slipped, Wire, left};
 use super::{fields, head};
 use crate::peer::Allowed;
+use crate::spelling::Spelled;
 use crate::{Answer, Call, Engine, Timing};
 
 /// hyper's buffers for one caller, each way.
@@ -174,7 +175,8 @@ impl Door {
             Err(refusal) => return self.refuse(stream, &refusal).await,
         };
         let (written, fields) = (facts.target.to_owned(), facts.fields);
-        self.speak(stream, bytes, uid, &written, fields).await;
+        let spelled = Spelled(bytes.slice(..end));
+        self.speak(stream, bytes, uid, &written, fields, spelled).await;
     }
 
     /// For whom there is a descriptor only to be told so: what it sends is read, and it goes directly.
@@ -202,6 +204,7 @@ impl Door {
         uid: u32,
         written: &str,
         fields: usize,
+        spelled: Spelled,
     ) {
         let slipped = Arc::new(Slipped::default());
         let read = Arc::new(Read::default());
@@ -211,7 +214,6 @@ impl Door {
         builder
             // A caller that closes its sending side is gone.
             .half_close(false)
-            .preserve_header_case(true)
             .auto_date_header(false)
             .header_read_timeout(None)
             .max_header_size(HEAD)
@@ -221,7 +223,8 @@ impl Door {
         }
         let service = {
             let read = Arc::clone(&read);
-            service_fn(move |request: Request<Incoming>| {
+            service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(spelled.clone());
                 let (slipped, read) = (Arc::clone(&slipped), Arc::clone(&read));
                 Box::pin(async move {
                     Ok::<_, Infallible>(self.answer(request, uid, written, slipped, read).await)
@@ -360,6 +363,9 @@ async fn linger(mut stream: UnixStream) {
 }
 
 fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Response<Outgoing> {
+    if let Some(written) = answer.written {
+        slipped.spell(written);
+    }
     let (mut head, body) = answer.response.into_parts();
     head.version = Version::HTTP_11;
     head.headers = fields::of_answer(head.headers);

@@ -1,5 +1,5 @@
-//! A caller's connection under hyper, with what hyper's server cannot say slipped in: interim answers before the answer, trailers that
-//! nobody announced after it, and an end that comes no sooner than all that came before it.
+//! A caller's connection under hyper, with what hyper's server cannot say slipped in: interim answers before the answer, names of fields
+//! as the origin spells them, trailers that nobody announced, and an end that comes no sooner than all that came before it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,8 +13,9 @@ use rustix::net::Shutdown;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::UnixStream;
 
-use super::fields;
 use super::frame::heads;
+use super::{fields, head};
+use crate::spelling::Spelling;
 use crate::{AnswerBody, CallError};
 
 /// The most bytes of interim answers that wait; further ones are dropped. They are only hints.
@@ -32,6 +33,8 @@ struct State {
     interim: BytesMut,
     /// They go out only in front of the answer.
     answered: bool,
+    /// The origin's head: as its names are spelled hyper's are.
+    spelled: Option<Bytes>,
     /// Trailers, as bytes, for the end of the chunked body.
     trailers: Option<Bytes>,
     /// How often everything was out.
@@ -65,6 +68,11 @@ impl Slipped {
         out.put_slice(b"\r\n");
     }
 
+    /// The names of the answer's fields are to be spelled as they are here.
+    pub(crate) fn spell(&self, written: Bytes) {
+        self.lock().spelled = Some(written);
+    }
+
     /// The answer is there: nothing may go before it any more.
     pub(crate) fn answered(&self) {
         self.lock().answered = true;
@@ -95,6 +103,8 @@ pub(crate) struct Wire {
     slipped: Arc<Slipped>,
     /// Ours, to be written before anything else.
     ahead: BytesMut,
+    /// hyper's, from the answer's head on, until that is whole; then to be written before what is held.
+    head: BytesMut,
     /// hyper's, held back since the trailers are known.
     held: BytesMut,
     /// hyper has bytes out that it has not flushed.
@@ -104,8 +114,8 @@ pub(crate) struct Wire {
 impl Wire {
     /// `prefix`: what was read of the stream.
     pub(crate) fn new(stream: Arc<UnixStream>, prefix: Bytes, slipped: Arc<Slipped>) -> Self {
-        let (ahead, held) = (BytesMut::new(), BytesMut::new());
-        Self { stream, prefix, slipped, ahead, held, midway: false }
+        let (ahead, head, held) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+        Self { stream, prefix, slipped, ahead, head, held, midway: false }
     }
 
     /// Writes what has to go first.
@@ -117,6 +127,35 @@ impl Wire {
             }
         }
         poll_all(&self.stream, &mut self.ahead, cx)
+    }
+
+    /// Takes hyper's bytes while the answer's head is among them. `None`: it has passed.
+    fn take_head(&mut self, slices: &[IoSlice<'_>]) -> Option<usize> {
+        let spelled = self.slipped.lock().spelled.clone()?;
+        let before = self.head.len();
+        for slice in slices {
+            self.head.put_slice(slice);
+        }
+        let taken = self.head.len() - before;
+        if let Some(end) = answer_end(&self.head) {
+            spell(&mut self.head, end, &spelled);
+            let mut state = self.slipped.lock();
+            state.spelled = None;
+            // Of a body that has ended with it the end is held back.
+            if state.trailers.is_some() {
+                drop(state);
+                self.held = self.head.split_off(end);
+            }
+        }
+        Some(taken)
+    }
+
+    /// Writes the answer's head, once it is whole.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.head.is_empty() || self.slipped.lock().spelled.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        poll_all(&self.stream, &mut self.head, cx)
     }
 
     /// Whether hyper's bytes are held back from now on.
@@ -137,6 +176,38 @@ impl Wire {
             }
         }
         poll_all(&self.stream, &mut self.held, cx)
+    }
+}
+
+/// Where the answer's head ends, behind interim ones (hyper's 100).
+fn answer_end(bytes: &[u8]) -> Option<usize> {
+    let mut begin = 0;
+    loop {
+        let rest = bytes.get(begin..)?;
+        let end = head::end(rest, 0).ok()??;
+        begin += end;
+        if !rest.starts_with(b"HTTP/1.1 1") {
+            return Some(begin);
+        }
+    }
+}
+
+/// Spells the names in hyper's head as the origin has them: they are as long.
+fn spell(bytes: &mut [u8], end: usize, written: &[u8]) {
+    let mut spelling = Spelling::of(written);
+    let mut last = Vec::new();
+    let mut at = 0;
+    while let Some(line) = bytes.get_mut(at..end).filter(|line| !line.is_empty()) {
+        at += line.iter().position(|byte| *byte == b'\n').map_or(line.len(), |end| end + 1);
+        let length = line.iter().position(|byte| matches!(byte, b':' | b'\r')).unwrap_or_default();
+        let Some(name) = line.get_mut(..length) else { return };
+        let Ok(text) = str::from_utf8(name) else { continue };
+        if let Some(spelled) = spelling.next(text, last == text.as_bytes()) {
+            last = text.as_bytes().to_vec();
+            name.copy_from_slice(spelled);
+        } else {
+            last.clear();
+        }
     }
 }
 
@@ -212,8 +283,16 @@ impl AsyncWrite for Wire {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        ready!(this.poll_head(cx))?;
         ready!(this.poll_ahead(cx))?;
         this.midway = true;
+        if let Some(taken) = this.take_head(slices) {
+            // What is left of it goes before whatever comes next.
+            if let Poll::Ready(Err(error)) = this.poll_head(cx) {
+                return Poll::Ready(Err(error));
+            }
+            return Poll::Ready(Ok(taken));
+        }
         if this.holds() {
             // At most what hyper has in its buffer: the body has ended.
             let before = this.held.len();
@@ -231,6 +310,7 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        ready!(this.poll_head(cx))?;
         if !this.held.is_empty() {
             ready!(this.poll_held(cx))?;
         }

@@ -38,8 +38,10 @@ pub(super) enum Protocol {
 
 /// An HTTP/1.1 connection without a call.
 pub(super) trait Idle {
-    /// It has not been closed.
-    fn alive(&mut self) -> bool;
+    /// It has not been closed, as far as anybody has heard.
+    fn open(&mut self) -> bool;
+    /// It has not been closed: the kernel is asked, unless the call is one that may be made again and the connection was just in use.
+    fn alive(&mut self, now: Instant, repeatable: bool) -> bool;
     /// When it was made.
     fn born(&self) -> Instant;
     /// How long the origin keeps it without a call, if it said.
@@ -135,18 +137,18 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         self.protocol = Some(protocol);
     }
 
-    /// A connection for a call, if one is free.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Taken<A, B>> {
+    /// A connection for a call, if one is free. `repeatable`: one that may be made again.
+    pub(super) fn take(&mut self, now: Instant, repeatable: bool) -> Option<Taken<A, B>> {
         if let Some((id, connection)) = self.take_stream(now) {
             return Some(Taken::Http2(id, connection));
         }
-        self.take_idle(now).map(Taken::Http1)
+        self.take_idle(now, repeatable).map(Taken::Http1)
     }
 
-    fn take_idle(&mut self, now: Instant) -> Option<A> {
+    fn take_idle(&mut self, now: Instant, repeatable: bool) -> Option<A> {
         let mut aged = None;
         while let Some(mut kept) = self.idle.pop() {
-            if kept.until <= now || !kept.connection.alive() {
+            if kept.until <= now || !kept.connection.alive(now, repeatable) {
                 continue;
             }
             if kept.connection.born() + self.limits.age <= now {
@@ -164,6 +166,9 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     }
 
     fn take_stream(&mut self, now: Instant) -> Option<(Id, B)> {
+        if self.slots.is_empty() {
+            return None;
+        }
         let limits = self.limits;
         let mut rooms = Vec::with_capacity(self.slots.len());
         self.slots.retain_mut(|slot| {
@@ -329,7 +334,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         let limits = self.limits;
         self.idle.retain_mut(|kept| {
             let young = kept.connection.born() + limits.age > now;
-            kept.until > now && young && kept.connection.alive()
+            kept.until > now && young && kept.connection.open()
         });
         self.slots.retain_mut(|slot| {
             let young = slot.connection.born() + limits.age > now;

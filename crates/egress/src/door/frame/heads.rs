@@ -1,80 +1,40 @@
-//! Heads between frames and `http`: a request's is read by hyper, so that both doors read the same; an answer's is the origin's own where
-//! it is known.
-
-use std::convert::Infallible;
-use std::future::pending;
-use std::io;
-use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+//! Heads between frames and `http`: an answer's is the origin's own where it is known.
 
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::Empty;
-use hyper::body::Incoming;
-use hyper::rt::ReadBufCursor;
-use hyper::server::conn::http1::Builder;
-use hyper::service::service_fn;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::super::fields as passing;
-use super::super::prepare::{CHEAP_FIELDS, HEAD};
+use crate::spelling::Spelled;
 
-/// A head that `head::check` has passed. hyper alone keeps the case of names so that its client can write them again.
-pub(super) fn request(head: &[u8], fields: usize) -> Option<Parts> {
-    let read = Mutex::new(None);
-    let service = service_fn(|request: Request<Incoming>| {
-        *read.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.into_parts().0);
-        pending::<Result<Response<Empty<Bytes>>, Infallible>>()
-    });
-    let mut builder = Builder::new();
-    // hyper wants room for more than the head that it takes.
-    builder.preserve_header_case(true).header_read_timeout(None).max_buf_size(HEAD + (8 << 10));
-    if fields > CHEAP_FIELDS {
-        builder.max_headers(fields);
-    }
-    {
-        let mut connection = pin!(builder.serve_connection(Memory(head), service));
-        let _under_way = connection.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    }
-    read.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
+/// Fields of most heads: they cost no allocation.
+const FEW: usize = 32;
 
-/// A connection of which nothing but these bytes will ever be heard.
-struct Memory<'a>(&'a [u8]);
-
-impl hyper::rt::Read for Memory<'_> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.0.is_empty() {
-            return Poll::Pending;
-        }
-        let (now, later) = self.0.split_at(self.0.len().min(buffer.remaining()));
-        buffer.put_slice(now);
-        self.0 = later;
-        Poll::Ready(Ok(()))
+/// A head that `head::check` has passed, with so many fields. Its names are spelled as they are here wherever it goes.
+pub(super) fn request(head: &Bytes, fields: usize) -> Option<Parts> {
+    let mut few = [httparse::EMPTY_HEADER; FEW];
+    let mut many = Vec::new();
+    let found = if fields <= FEW {
+        &mut few[..]
+    } else {
+        many.resize(fields, httparse::EMPTY_HEADER);
+        &mut many[..]
+    };
+    let mut read = httparse::Request::new(found);
+    if read.parse(head) != Ok(httparse::Status::Complete(head.len())) {
+        return None;
     }
-}
-
-impl hyper::rt::Write for Memory<'_> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(bytes.len()))
+    let mut parts = Request::new(()).into_parts().0;
+    parts.method = Method::from_bytes(read.method?.as_bytes()).ok()?;
+    parts.uri = Uri::from_maybe_shared(head.slice_ref(read.path?.as_bytes())).ok()?;
+    parts.headers.reserve(read.headers.len());
+    for field in read.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value)).ok()?;
+        parts.headers.append(name, value);
     }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
+    parts.extensions.insert(Spelled(head.clone()));
+    Some(parts)
 }
 
 /// An answer's head for the caller: as it was written, less what is ours; else made of its fields.
@@ -129,11 +89,12 @@ mod tests {
         for more in ["", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
             let head =
                 format!("POST http://a.test/x HTTP/1.1\r\nX-oDD: 1\r\n{more}x-odd: 2\r\n\r\n");
-            let parts = request(head.as_bytes(), 3).unwrap();
+            let fields = 2 + usize::from(!more.is_empty());
+            let parts = request(&head.into(), fields).unwrap();
             assert_eq!(parts.uri, "http://a.test/x");
             assert_eq!(parts.headers.get_all("x-odd").iter().count(), 2);
         }
-        assert!(request(b"GET / HTTP/1.1\r\n", 0).is_none());
+        assert!(request(&Bytes::from_static(b"GET / HTTP/1.1\r\n"), 0).is_none());
     }
 
     #[test]
@@ -141,7 +102,7 @@ mod tests {
         let field = format!("X-Field: {}\r\n", "x".repeat(40));
         let many = field.repeat(1000);
         let head = format!("GET http://a.test/ HTTP/1.1\r\n{many}\r\n");
-        assert_eq!(request(head.as_bytes(), 1000).unwrap().headers.len(), 1000);
+        assert_eq!(request(&head.into(), 1000).unwrap().headers.len(), 1000);
     }
 
     #[test]

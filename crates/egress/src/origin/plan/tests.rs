@@ -33,7 +33,10 @@ impl PartialEq for Fake {
 }
 
 impl Idle for Fake {
-    fn alive(&mut self) -> bool {
+    fn open(&mut self) -> bool {
+        self.alive(Instant::now(), false)
+    }
+    fn alive(&mut self, _now: Instant, _repeatable: bool) -> bool {
         self.room.get().is_some()
     }
     fn born(&self) -> Instant {
@@ -89,7 +92,7 @@ fn name(taken: Option<Taken<Fake, Fake>>) -> Option<&'static str> {
 fn until_the_protocol_is_known_one_connection_is_opened() {
     let now = Instant::now();
     let mut plan = Fakes::new(limits(), None);
-    assert_eq!(plan.take(now), None);
+    assert_eq!(plan.take(now, false), None);
     assert_eq!(plan.wanted(now, 100), 1);
     assert_eq!(plan.wanted(now, 100), 0);
     // It speaks HTTP/1.1: now everybody needs one of his own, as far as the limit goes.
@@ -105,11 +108,11 @@ fn an_origin_that_speaks_http2_gets_one_connection_for_a_cold_burst() {
     assert_eq!(plan.wanted(now, 100), 1);
     plan.connected_http2(fake("a", now), now);
     for _ in 0..100 {
-        assert_eq!(name(plan.take(now)), Some("a"));
+        assert_eq!(name(plan.take(now, false)), Some("a"));
         assert_eq!(plan.wanted(now, 0), 0);
     }
     // The hundred and first would have to wait.
-    assert_eq!(plan.take(now), None);
+    assert_eq!(plan.take(now, false), None);
     assert_eq!(plan.wanted(now, 1), 1);
     assert_eq!(plan.wanted(now, 50), 0, "one at a time");
 }
@@ -121,7 +124,7 @@ fn a_burst_on_a_cold_connection_opens_more_as_it_grows() {
     // Warm: however many, one is enough.
     let warm = born + Duration::from_millis(400);
     for _ in 0..20 {
-        assert_eq!(name(plan.take(warm)), Some("a"));
+        assert_eq!(name(plan.take(warm, false)), Some("a"));
         assert_eq!(plan.wanted(warm, 0), 0);
     }
     for _ in 0..20 {
@@ -130,7 +133,7 @@ fn a_burst_on_a_cold_connection_opens_more_as_it_grows() {
     let cold = warm + Duration::from_millis(501);
     let mut opened = 0;
     for call in 1..=40 {
-        assert_eq!(name(plan.take(cold)), Some("a"));
+        assert_eq!(name(plan.take(cold, false)), Some("a"));
         opened += plan.wanted(cold, 0);
         let wished = if call < BURST { 0 } else { usize::div_ceil(call, BURST).min(4) - 1 };
         assert_eq!(opened, wished, "after {call} calls");
@@ -143,7 +146,8 @@ fn a_burst_on_a_cold_connection_opens_more_as_it_grows() {
 fn calls_are_spread_over_all_connections_and_single_ones_stay_on_the_warmest() {
     let now = Instant::now();
     let mut plan = http2(now, &[fake("a", now), fake("b", now), fake("c", now)]);
-    let taken: Vec<_> = (0..6).map(|_| name(plan.take(now)).expect("there is room")).collect();
+    let taken: Vec<_> =
+        (0..6).map(|_| name(plan.take(now, false)).expect("there is room")).collect();
     for one in ["a", "b", "c"] {
         assert_eq!(taken.iter().filter(|name| **name == one).count(), 2, "{taken:?}");
     }
@@ -152,7 +156,7 @@ fn calls_are_spread_over_all_connections_and_single_ones_stay_on_the_warmest() {
     }
     for at in 4..8 {
         let later = now + at * SECOND;
-        assert_eq!(name(plan.take(later)), Some("b"), "used last");
+        assert_eq!(name(plan.take(later, false)), Some("b"), "used last");
         plan.release(1, later);
     }
 }
@@ -162,12 +166,12 @@ fn a_connection_that_takes_no_more_streams_is_left_and_replaced() {
     let now = Instant::now();
     let connection = fake("a", now);
     let mut plan = http2(now, std::slice::from_ref(&connection));
-    assert_eq!(name(plan.take(now)), Some("a"));
+    assert_eq!(name(plan.take(now, false)), Some("a"));
     connection.room.set(None);
-    assert_eq!(plan.take(now), None);
+    assert_eq!(plan.take(now, false), None);
     assert_eq!(plan.wanted(now, 1), 1);
     plan.connected_http2(fake("b", now), now);
-    assert_eq!(name(plan.take(now)), Some("b"));
+    assert_eq!(name(plan.take(now, false)), Some("b"));
     // The stream of the first one ends without a trace.
     plan.release(0, now);
     assert_eq!(plan.open(), 1);
@@ -180,19 +184,19 @@ fn the_connection_used_last_is_used_next_and_what_is_past_its_time_never() {
     let mut short = fake("short", now);
     short.kept_for = Some(4 * SECOND);
     let mut plan = http1(now, &[fake("a", now), closed.clone(), short]);
-    assert_eq!(name(plan.take(now)), Some("short"));
+    assert_eq!(name(plan.take(now, false)), Some("short"));
     closed.room.set(None);
-    assert_eq!(name(plan.take(now)), Some("a"));
-    assert_eq!(plan.take(now), None);
+    assert_eq!(name(plan.take(now, false)), Some("a"));
+    assert_eq!(plan.take(now, false), None);
     let mut short = fake("short", now);
     short.kept_for = Some(4 * SECOND);
     assert_eq!(plan.put_back(short, now), None);
     assert_eq!(plan.put_back(fake("a", now), now), None);
-    assert_eq!(name(plan.take(now + 59 * SECOND)), Some("a"));
-    assert_eq!(plan.take(now + 59 * SECOND), None, "Keep-Alive said 4 s");
+    assert_eq!(name(plan.take(now + 59 * SECOND, false)), Some("a"));
+    assert_eq!(plan.take(now + 59 * SECOND, false), None, "Keep-Alive said 4 s");
 
     let mut plan = http1(now, &[fake("a", now)]);
-    assert_eq!(plan.take(now + 60 * SECOND), None);
+    assert_eq!(plan.take(now + 60 * SECOND, false), None);
     assert!(plan.empty() && plan.wanted(now, 0) == 0);
 }
 
@@ -200,7 +204,7 @@ fn the_connection_used_last_is_used_next_and_what_is_past_its_time_never() {
 fn an_origin_that_keeps_nothing_is_believed() {
     let now = Instant::now();
     let mut plan = http1(now, &[fake("a", now)]);
-    drop(plan.take(now));
+    drop(plan.take(now, false));
     let mut connection = fake("a", now);
     connection.kept_for = Some(Duration::ZERO);
     assert!(plan.put_back(connection, now).is_some());
@@ -211,21 +215,21 @@ fn what_is_past_its_age_serves_until_its_successor_is_there() {
     let born = Instant::now();
     let old = born + 300 * SECOND;
     let mut plan = http1(old - SECOND, &[fake("a", born)]);
-    assert_eq!(name(plan.take(old)), Some("a"));
+    assert_eq!(name(plan.take(old, false)), Some("a"));
     assert_eq!(plan.wanted(old, 0), 1);
     assert!(plan.put_back(fake("a", born), old).is_some(), "its successor comes");
     plan.connected_http1();
     assert_eq!(plan.put_back(fake("b", old), old), None);
-    assert_eq!(name(plan.take(old)), Some("b"));
+    assert_eq!(name(plan.take(old, false)), Some("b"));
     assert_eq!(plan.wanted(old, 0), 0);
 
     let mut plan = http2(born, &[fake("a", born)]);
-    assert_eq!(name(plan.take(old)), Some("a"));
+    assert_eq!(name(plan.take(old, false)), Some("a"));
     assert_eq!(plan.wanted(old, 0), 1);
-    assert_eq!(name(plan.take(old)), Some("a"));
+    assert_eq!(name(plan.take(old, false)), Some("a"));
     assert_eq!(plan.wanted(old, 0), 0, "it is coming");
     plan.connected_http2(fake("b", old), old);
-    assert_eq!(name(plan.take(old)), Some("b"));
+    assert_eq!(name(plan.take(old, false)), Some("b"));
     assert_eq!(plan.open(), 1);
 }
 
@@ -258,7 +262,7 @@ fn sweeping_leaves_what_may_still_be_used() {
     assert!(plan.empty());
 
     let mut plan = http2(now, &[fake("a", now), fake("b", now), fake("c", now)]);
-    assert_eq!(name(plan.take(now)), Some("a"));
+    assert_eq!(name(plan.take(now, false)), Some("a"));
     plan.sweep(now + 60 * SECOND);
     assert_eq!(plan.open(), 1, "the busy one");
     plan.sweep(now + 300 * SECOND);
@@ -273,11 +277,11 @@ fn evicting_takes_what_was_idle_longest_and_never_what_is_in_use() {
     let now = Instant::now();
     let mut plan = http1(now, &[fake("a", now), fake("b", now)]);
     assert!(plan.evict());
-    assert_eq!(name(plan.take(now)), Some("b"));
+    assert_eq!(name(plan.take(now, false)), Some("b"));
     assert!(!plan.evict());
 
     let mut plan = http2(now, &[fake("a", now)]);
-    assert_eq!(name(plan.take(now)), Some("a"));
+    assert_eq!(name(plan.take(now, false)), Some("a"));
     assert!(!plan.evict());
     plan.release(0, now);
     assert!(plan.evict());
@@ -357,7 +361,7 @@ proptest! {
                 Event::Evict => drop(plan.evict()),
                 _ => {}
             }
-            while waiting > 0 && let Some(taken) = plan.take(now) {
+            while waiting > 0 && let Some(taken) = plan.take(now, false) {
                 if let Taken::Http1(connection) = &taken {
                     prop_assert!(connection.room.get().is_some(), "a closed connection was used");
                 }

@@ -1,0 +1,395 @@
+//! What must hold of whatever an origin sends, and of whatever we send: driven by a fuzz target and, beside it, by proptest.
+
+#![cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "public for the fuzz target only"))]
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method};
+use http_body::Frame;
+
+use super::body::{Body, Piece};
+use super::head::{self, Head};
+use super::outgoing::{Framing, Outgoing};
+
+/// How reading an answer ended.
+#[derive(Debug, Eq, PartialEq)]
+enum End {
+    /// It was whole; so many bytes were left.
+    Whole(usize),
+    /// It is none.
+    Malformed,
+    /// The connection ended in the middle of it.
+    Cut,
+}
+
+/// A field's name and value.
+type Field = (String, Vec<u8>);
+
+/// An answer that was read.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    heads: Vec<(u16, Vec<Field>)>,
+    body: Vec<u8>,
+    trailers: Option<HeaderMap>,
+    end: End,
+}
+
+/// Reads an answer that comes in pieces of these lengths, over and over.
+fn read(bytes: &[u8], method: &Method, pieces: &[usize]) -> Answer {
+    let mut answer =
+        Answer { heads: Vec::new(), body: Vec::new(), trailers: None, end: End::Malformed };
+    let (mut input, mut rest, mut seen) = (BytesMut::new(), bytes, 0);
+    let mut lengths = pieces.iter().cycle();
+    let mut more = |input: &mut BytesMut| {
+        let length = lengths.next().map_or(1, |length| *length).clamp(1, rest.len().max(1));
+        let (now, later) = rest.split_at(length.min(rest.len()));
+        input.put_slice(now);
+        rest = later;
+        !now.is_empty()
+    };
+    let last = loop {
+        match head::take(&mut input, &mut seen) {
+            Err(_) => return answer,
+            Ok(None) if more(&mut input) => {}
+            Ok(None) => {
+                answer.end = End::Cut;
+                return answer;
+            }
+            Ok(Some(head)) => {
+                answer.heads.push(facts(&head));
+                if !head.status.is_informational() {
+                    break head;
+                }
+            }
+        }
+    };
+    let Ok(framing) = last.framing(method) else { return answer };
+    let mut body = Body::new(framing);
+    loop {
+        match body.take(&mut input) {
+            Err(_) => return answer,
+            Ok(Piece::Data(data)) => {
+                assert!(!data.is_empty(), "a piece of nothing");
+                answer.body.extend_from_slice(&data);
+            }
+            Ok(Piece::Trailers(trailers)) => answer.trailers = Some(trailers),
+            Ok(Piece::More) if more(&mut input) => {}
+            Ok(Piece::More) if body.end() => {}
+            Ok(Piece::More) => {
+                answer.end = End::Cut;
+                return answer;
+            }
+            Ok(Piece::End) => break,
+        }
+    }
+    assert!(body.over() && body.left() == Some(0));
+    answer.end = End::Whole(input.len() + rest.len());
+    answer
+}
+
+fn facts(head: &Head) -> (u16, Vec<Field>) {
+    let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        (name.as_str().to_owned(), value.as_bytes().to_vec())
+    };
+    (head.status.as_u16(), head.headers.iter().map(field).collect())
+}
+
+/// An answer, arriving whole and in pieces; the first bytes say which method asked for it and where it is cut.
+pub fn answer(bytes: &[u8]) {
+    let Some((&[method, first, second], text)) = bytes.split_first_chunk() else { return };
+    let method = if method.is_multiple_of(4) { Method::HEAD } else { Method::GET };
+    let whole = read(text, &method, &[text.len()]);
+    for pieces in [&[1][..], &[usize::from(first) + 1, usize::from(second) + 1]] {
+        // What is wrong far behind an end that never comes may be noticed sooner or later.
+        let in_pieces = read(text, &method, pieces);
+        assert!(
+            in_pieces == whole
+                || (whole.end != End::Malformed) == (in_pieces.end != End::Malformed),
+            "it depends on how it arrives: {whole:?} {in_pieces:?}"
+        );
+        if matches!(whole.end, End::Whole(_)) {
+            assert_eq!(in_pieces, whole, "it depends on how it arrives");
+        }
+    }
+    // A head is what httparse says it is.
+    if let Some((status, fields)) = whole.heads.first() {
+        let blank = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let mut found = [httparse::EMPTY_HEADER; 256];
+        let mut response = httparse::Response::new(&mut found);
+        let parsed = response.parse(text.get(blank..).unwrap_or_default());
+        assert!(matches!(parsed, Ok(httparse::Status::Complete(_))), "{parsed:?}");
+        assert_eq!((response.code, response.headers.len()), (Some(*status), fields.len()));
+    }
+    if let (End::Whole(left), Some((_, fields))) = (&whole.end, whole.heads.last()) {
+        let has = |name: &http::HeaderName| fields.iter().any(|(found, _)| found == name.as_str());
+        let with_body = whole.body.len() + left <= text.len();
+        assert!(with_body, "more was read than came");
+        if has(&CONTENT_LENGTH) && !has(&TRANSFER_ENCODING) && !whole.body.is_empty() {
+            let length = whole.body.len().to_string();
+            let says = |value: &Vec<u8>| {
+                String::from_utf8_lossy(value).contains(&length) || value.starts_with(b"0")
+            };
+            assert!(
+                fields
+                    .iter()
+                    .filter(|(name, _)| name == CONTENT_LENGTH.as_str())
+                    .all(|(_, value)| says(value)),
+                "a body is not as long as was said"
+            );
+        }
+    }
+}
+
+/// A body in chunks, as it is sent: whoever reads it gets what was sent, wherever writing stops in between.
+pub fn chunks(bytes: &[u8]) {
+    let Some((&[size, step], data)) = bytes.split_first_chunk() else { return };
+    let (mut framing, mut out) = (Framing::Chunked(Vec::new()), Outgoing::default());
+    let mut written = BytesMut::from(&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..]);
+    let mut pieces = data.chunks(usize::from(size) * 64 + 1);
+    loop {
+        while out.takes() && framing != Framing::None {
+            match pieces.next() {
+                Some(piece) => {
+                    let frame = Frame::data(Bytes::copy_from_slice(piece));
+                    assert_eq!(framing.put(frame, &mut out), Ok(false));
+                }
+                None => framing.finish(None, &mut out).expect("chunks may end anywhere"),
+            }
+        }
+        if out.empty() {
+            break;
+        }
+        let mut count = usize::from(step) + 1;
+        let all: usize = out.slices().iter().map(|slice| slice.len()).sum();
+        count = count.min(all);
+        let mut left = count;
+        for slice in out.slices() {
+            let now = left.min(slice.len());
+            written.put_slice(slice.get(..now).unwrap_or_default());
+            left -= now;
+        }
+        out.advance(count);
+    }
+    let read = read(&written, &Method::GET, &[usize::from(step) * 3 + 1]);
+    assert_eq!((&read.body[..], &read.end), (data, &End::Whole(0)));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn got(text: &str) -> (u16, String, End) {
+        let answer = read(text.as_bytes(), &Method::GET, &[text.len()]);
+        let status = answer.heads.last().map_or(0, |(status, _)| *status);
+        (status, String::from_utf8(answer.body).unwrap(), answer.end)
+    }
+
+    /// At every split in two, byte by byte, and as a whole.
+    fn in_all_pieces(text: &str) {
+        let whole = read(text.as_bytes(), &Method::GET, &[text.len()]);
+        for at in 1..text.len() {
+            assert_eq!(
+                read(text.as_bytes(), &Method::GET, &[at, text.len()]),
+                whole,
+                "{text:?} {at}"
+            );
+        }
+        assert_eq!(read(text.as_bytes(), &Method::GET, &[1]), whole, "{text:?}");
+    }
+
+    #[test]
+    fn answers_are_read_the_same_however_they_arrive() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfourmore", (200, "four", End::Whole(4))),
+            ("\r\n\nHTTP/1.0 404 No\nA: b\n\nuntil the end", (404, "until the end", End::Whole(0))),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nfour", (204, "", End::Whole(4))),
+            (
+                "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n",
+                (304, "", End::Whole(0)),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 4, 4\r\nContent-Length: 4\r\n\r\nfour",
+                (200, "four", End::Whole(0)),
+            ),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+                 HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n\
+                 4 \t;a=b\r\nfour\r\n00A\r\nten bytes.\r\n0\r\nX-A: 1\r\nX-B: 2\r\n\r\nmore",
+                (200, "fourten bytes.", End::Whole(4)),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0;x\r\n\r\n",
+                (200, "", End::Whole(0)),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nall of it",
+                (200, "all of it", End::Whole(0)),
+            ),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfour", (200, "four", End::Cut)),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfour",
+                (200, "four", End::Cut),
+            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", (200, "", End::Cut)),
+            ("HTTP/1.1 200 OK\r\nContent-", (0, "", End::Cut)),
+        ] {
+            assert_eq!(got(text), (expected.0, expected.1.to_owned(), expected.2), "{text:?}");
+            in_all_pieces(text);
+        }
+    }
+
+    #[test]
+    fn what_has_two_meanings_or_none_is_refused() {
+        let chunked =
+            |chunks: &str| format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
+        for text in [
+            "HTTP/1.1 2x0 OK\r\n\r\n".to_owned(),
+            "HTTP/1.1 099 OK\r\n\r\n".to_owned(),
+            "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nA : b\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nA: b\rc: d\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\na".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\na".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\na".to_owned(),
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+            chunked("\r\n"),
+            chunked("g\r\n"),
+            chunked("-1\r\n"),
+            chunked("0x1\r\na\r\n"),
+            chunked("1\na\n"),
+            chunked("1 1\r\n"),
+            chunked("1;a\nb\r\n"),
+            chunked("1\r\nab\r\n"),
+            chunked("1\r\na\n0\r\n\r\n"),
+            chunked("10000000000000000\r\n"),
+            chunked("0\r\nA: b\rc: d\r\n\r\n"),
+            chunked("0\r\nno colon\r\n\r\n"),
+            chunked("0\r\nA: b\r\n c\r\n\r\n"),
+            chunked("0\r\nA: b\n\nHTTP/1.1 200 OK\r\n\r\n"),
+            chunked(&format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(16 << 10))),
+            chunked(&format!("0\r\nA: {}\r\n\r\n", "x".repeat(16 << 10))),
+            format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(400 << 10)),
+            format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(257)),
+        ] {
+            assert_eq!(got(&text).2, End::Malformed, "{text:.200?}");
+        }
+        assert_eq!(
+            got(&format!("HTTP/1.1 200 OK\r\n{}Content-Length: 0\r\n\r\n", "A: b\r\n".repeat(255)))
+                .2,
+            End::Whole(0)
+        );
+    }
+
+    #[test]
+    fn trailers_come_with_all_their_values() {
+        let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 1\r\nx-sum: 2\r\n\r\n";
+        let trailers = read(text.as_bytes(), &Method::GET, &[7]).trailers.unwrap();
+        assert_eq!(trailers.get_all("x-sum").iter().collect::<Vec<_>>(), ["1", "2"]);
+    }
+
+    #[test]
+    fn an_answer_to_head_has_no_body() {
+        let text = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
+        assert_eq!(read(text, &Method::HEAD, &[text.len()]).end, End::Whole(0));
+    }
+
+    #[test]
+    fn a_connection_is_kept_when_both_say_so() {
+        for (text, kept) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nConnection: x, CLOSE\r\n\r\n", false),
+            ("HTTP/1.1 200 OK\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n\r\n", true),
+        ] {
+            let head = head::take(&mut BytesMut::from(text), &mut 0).unwrap().unwrap();
+            assert_eq!(head.keeps, kept, "{text:?}");
+            assert_eq!(head.written, text);
+        }
+    }
+
+    #[test]
+    fn a_reason_of_its_own_is_kept() {
+        let take = |text| head::take(&mut BytesMut::from(text), &mut 0).unwrap().unwrap().reason;
+        assert!(take("HTTP/1.1 200 OK\r\n\r\n").is_none());
+        assert_eq!(take("HTTP/1.1 200 Fine\r\n\r\n").unwrap().as_bytes(), b"Fine");
+    }
+
+    #[test]
+    fn a_body_is_as_long_as_was_said() {
+        let put = |length, data: &'static str| {
+            let (mut framing, mut out) = (Framing::Length(length), Outgoing::default());
+            let over = framing.put(Frame::data(data.into()), &mut out).unwrap();
+            let end = if over { Ok(()) } else { framing.finish(None, &mut out) };
+            (
+                over,
+                end.is_ok(),
+                out.slices().iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(put(4, "four"), (true, true, b"four".to_vec()));
+        // The rest is nobody's.
+        assert_eq!(put(3, "four"), (true, true, b"fou".to_vec()));
+        assert_eq!(put(5, "four"), (false, false, b"four".to_vec()));
+    }
+
+    #[test]
+    fn only_announced_trailers_that_frame_nothing_are_sent() {
+        let announced = vec!["X-Sum, content-length".parse().unwrap(), "Host".parse().unwrap()];
+        let (mut framing, mut out) = (Framing::Chunked(announced), Outgoing::default());
+        let mut trailers = HeaderMap::new();
+        for (name, value) in
+            [("x-sum", "1"), ("content-length", "2"), ("host", "a.test"), ("x-other", "3")]
+        {
+            trailers.insert(name, value.parse().unwrap());
+        }
+        assert_eq!(framing.put(Frame::trailers(trailers), &mut out), Ok(true));
+        assert_eq!(&**out.buffer(), b"0\r\nX-Sum: 1\r\n\r\n");
+    }
+
+    /// Runs what is committed for the fuzz target.
+    #[test]
+    fn the_committed_corpus_passes() {
+        let folder =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/http1_answer");
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+        assert!(files.len() > 5, "{} inputs", files.len());
+        for file in files {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            answer(&bytes);
+            chunks(&bytes);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            answer(&bytes);
+            chunks(&bytes);
+        }
+
+        #[test]
+        fn answers_that_look_like_some(
+            cuts in any::<[u8; 3]>(),
+            text in "(HTTP/1.1 10[03] X\r\n(Link: a\r\n)?\r\n){0,2}HTTP/1.[01] (200|204|304|404|9) ?[A-Za-z ]{0,9}(\r\n|\n)\
+                ((Content-Length|Transfer-Encoding|Connection|X): ?(chunked|gzip|close|[0-9]{1,3}|[ -~]{0,9})(\r\n|\n)){0,4}\r\n",
+            body in "([0-9a-f]{1,2}(;[a-z]{0,4})?\r\n[a-z]{0,16}\r\n|[a-z0-9\r\n]{0,20}){0,4}(0\r\n(X: y\r\n)?\r\n)?[a-z]{0,4}",
+        ) {
+            answer(&[&cuts[..], text.as_bytes(), body.as_bytes()].concat());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn bodies_are_sent_whole(bytes in proptest::collection::vec(any::<u8>(), 0..20_000)) {
+            chunks(&bytes);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The head of an answer: where it ends, what it says, how its body is framed (RFC 9112, 4 to 6.3). Sans I/O.
+//!
+//! Invariants
+//! - However the bytes arrive, the same is read.
+//! - What two readers could frame in two ways is refused.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use hyper::ext::ReasonPhrase;
+
+/// Fields of an answer, at most. A hundred are too few for some applications; libcurl counts bytes, as [`LARGEST`] does.
+const FIELDS: usize = 256;
+/// As many cost no large array.
+const FEW: usize = 32;
+/// The largest head.
+pub(super) const LARGEST: usize = 400 << 10;
+/// While no more has come, each piece is looked at at once: what is no HTTP is known by its beginning.
+const EARLY: usize = 1 << 10;
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: StatusCode,
+    pub(super) version: Version,
+    pub(super) headers: HeaderMap,
+    /// Where it is not the status's own.
+    pub(super) reason: Option<ReasonPhrase>,
+    /// As it came.
+    pub(super) written: Bytes,
+    /// The origin keeps the connection.
+    pub(super) keeps: bool,
+}
+
+/// Why it is no head.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("{0}")]
+    Syntax(httparse::Error),
+    #[error("the status is none")]
+    Status,
+    #[error("the name or the value of a field is none")]
+    Field,
+    #[error("the head is too large")]
+    TooLarge,
+    #[error("Content-Length is no number, or several")]
+    Length,
+    #[error("Transfer-Encoding in an answer of HTTP/1.0")]
+    Encoding,
+}
+
+/// How long the body is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Framing {
+    Length(u64),
+    Chunked,
+    /// It ends with the connection.
+    Close,
+}
+
+/// Takes a head from what came, once it is whole. `seen`: so much of it was looked at; 0 for the next head.
+pub(super) fn take(input: &mut BytesMut, seen: &mut usize) -> Result<Option<Head>, Malformed> {
+    if *seen == 0 {
+        let blank = input.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        input.advance(blank);
+    }
+    let Some(end) = end(input, *seen) else {
+        if input.len() > LARGEST {
+            return Err(Malformed::TooLarge);
+        }
+        if input.len() <= EARLY {
+            judge(input)?;
+        }
+        *seen = input.len();
+        return Ok(None);
+    };
+    *seen = 0;
+    if end > LARGEST {
+        return Err(Malformed::TooLarge);
+    }
+    // Its own copy: small, and the buffer stays whole for what comes.
+    let written = Bytes::copy_from_slice(input.get(..end).unwrap_or_default());
+    let head = read(&written)?;
+    input.advance(end);
+    Ok(Some(head))
+}
+
+/// Behind the empty line; lines may end in a bare LF (RFC 9112, 2.2).
+fn end(bytes: &[u8], from: usize) -> Option<usize> {
+    // An end may have begun before.
+    let mut at = from.saturating_sub(2);
+    loop {
+        at += bytes.get(at..)?.iter().position(|byte| *byte == b'\n')? + 1;
+        match bytes.get(at..) {
+            Some([b'\n', ..]) => return Some(at + 1),
+            Some([b'\r', b'\n', ..]) => return Some(at + 2),
+            _ => {}
+        }
+    }
+}
+
+/// Whether it may become a head.
+fn judge(bytes: &[u8]) -> Result<(), Malformed> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let parsed = parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
+    parsed.map(drop).map_err(Malformed::Syntax)
+}
+
+fn read(written: &Bytes) -> Result<Head, Malformed> {
+    match read_with::<FEW>(written) {
+        Err(Malformed::Syntax(httparse::Error::TooManyHeaders)) => read_with::<FIELDS>(written),
+        read => read,
+    }
+}
+
+fn read_with<const MOST: usize>(written: &Bytes) -> Result<Head, Malformed> {
+    let mut fields = [const { MaybeUninit::uninit() }; MOST];
+    let mut response = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let parsed = parser.parse_response_with_uninit_headers(&mut response, written, &mut fields);
+    match parsed.map_err(Malformed::Syntax)? {
+        httparse::Status::Complete(length) if length == written.len() => {}
+        // Both look for the same empty line.
+        _ => return Err(Malformed::Syntax(httparse::Error::NewLine)),
+    }
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(Malformed::Status)?;
+    let http11 = response.version == Some(1);
+    let mut keeps = http11;
+    let mut headers = HeaderMap::with_capacity(response.headers.len());
+    for field in response.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let name = name.map_err(|_invalid| Malformed::Field)?;
+        let value = HeaderValue::from_maybe_shared(written.slice_ref(field.value));
+        let value = value.map_err(|_invalid| Malformed::Field)?;
+        if name == CONNECTION {
+            keeps =
+                if keeps { !has(&value, "close") } else { !http11 && has(&value, "keep-alive") };
+        }
+        headers.append(name, value);
+    }
+    let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
+    let reason = reason.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
+    let version = if http11 { Version::HTTP_11 } else { Version::HTTP_10 };
+    Ok(Head { status, version, headers, reason, written: written.clone(), keeps })
+}
+
+/// Whether a list has the word.
+fn has(value: &HeaderValue, word: &str) -> bool {
+    let list = value.to_str().unwrap_or_default();
+    list.split(',').any(|item| item.trim().eq_ignore_ascii_case(word))
+}
+
+impl Head {
+    /// How its body is framed (RFC 9112, 6.3). Not for interim answers.
+    pub(super) fn framing(&self, method: &Method) -> Result<Framing, Malformed> {
+        if *method == Method::HEAD || matches!(self.status.as_u16(), 204 | 304) {
+            return Ok(Framing::Length(0));
+        }
+        if let Some(last) = self.headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+            if self.version == Version::HTTP_10 {
+                return Err(Malformed::Encoding);
+            }
+            let last = last.to_str().unwrap_or_default().rsplit(',').next();
+            let chunked = last.is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"));
+            return Ok(if chunked { Framing::Chunked } else { Framing::Close });
+        }
+        if !self.headers.contains_key(CONTENT_LENGTH) {
+            return Ok(Framing::Close);
+        }
+        let length = length(&self.headers).ok_or(Malformed::Length)?;
+        // As hyper has it: the two greatest numbers are no lengths.
+        if length >= u64::MAX - 1 { Err(Malformed::Length) } else { Ok(Framing::Length(length)) }
+    }
+}
+
+/// What `Content-Length` says, where all of it says the same (RFC 9112, 6.3, 5.).
+pub(crate) fn length(headers: &HeaderMap) -> Option<u64> {
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        for number in value.to_str().ok()?.split(',') {
+            let number = number.trim();
+            // `parse` would take a sign.
+            if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                return None;
+            }
+            let number: u64 = number.parse().ok()?;
+            if length.is_some_and(|length| length != number) {
+                return None;
+            }
+            length = Some(number);
+        }
+    }
+    length
+}
