@@ -234,6 +234,7 @@ fn serve() -> Command {
              hearth serve /srv/shop --listen 127.0.0.1:8080 --workers 4\n  \
              hearth serve --model worker --max-requests 1000 --admin 127.0.0.1:9180\n  \
              hearth serve public/worker.php --php 8.2\n  \
+             hearth serve --watch                 in development: every change is served at once\n  \
              hearth serve --listen :443 --tls-cert fullchain.pem --tls-key key.pem\n  \
              hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
              Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
@@ -477,8 +478,14 @@ fn setting(key: &'static Key, flag: &'static str) -> Arg {
         key.name,
         key.environment(),
     );
-    Arg::new(key.name)
-        .long(flag)
+    let arg = match key.alone {
+        // A path may follow it.
+        Some(value) => {
+            Arg::new(key.name).num_args(0..=1).require_equals(true).default_missing_value(value)
+        }
+        None => Arg::new(key.name),
+    };
+    arg.long(flag)
         .value_name(key.placeholder)
         .action(if key.repeats { ArgAction::Append } else { ArgAction::Set })
         .help(format!("{first}{default}"))

@@ -31,6 +31,7 @@ mod run_dir;
 mod runners;
 mod serve;
 mod state;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -5,6 +5,7 @@
 //! - One reload at a time. Those who ask while one runs share the next one, which begins after they asked: what they deployed is in it.
 //! - At most [`MOST_DRAINING`] generations finish what they have, each for no longer than `server.shutdown_patience`; a further reload waits.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use crate::serve::{
     OwnFiles, bind_broker, boot_failure, context_of_ours, pool_options, request_of_ours,
 };
 use crate::state::{Ask, Reloaded};
+use crate::watch::Watch;
 use crate::{notify, php};
 
 /// Generations that finish what they have at once: each has its workers, and with them their memory.
@@ -67,6 +69,8 @@ pub(crate) struct Generations<'s> {
     pub current: Option<Generation>,
     /// Those that finish what they have.
     pub retired: JoinSet<()>,
+    /// Who looks for changes, and where.
+    pub watched: Option<(PathBuf, JoinSet<()>)>,
 }
 
 /// The settings for what was named on the command line, as they are now.
@@ -107,6 +111,7 @@ impl Generations<'_> {
         let Some((generation, stay)) = self.boot(&settings, plan).await? else { return Ok(false) };
         let release = front::release(&settings, &generation.plan)?;
         self.take_over(settings, generation, stay, release);
+        self.watch().await?;
         Ok(true)
     }
 
@@ -225,7 +230,39 @@ impl Generations<'_> {
             restart_for: restart_for.into_iter().map(str::to_owned).collect(),
         };
         self.take_over(settings, generation, stay, release);
+        if let Err(failure) = self.watch().await {
+            tracing::warn!(
+                reason = failure.message(),
+                hint = failure.hint(),
+                "changes are not seen any more"
+            );
+        }
         Ok(reloaded)
+    }
+
+    /// Has changes of what is served now looked for, if that is wanted.
+    async fn watch(&mut self) -> Result<(), Failure> {
+        let Some(current) = self.current.as_ref().filter(|_| self.settings.server.watch.0) else {
+            return Ok(());
+        };
+        let folder = current.plan.application.folder.clone();
+        if self.watched.as_ref().is_some_and(|(watched, _)| *watched == folder) {
+            return Ok(());
+        }
+        self.watched = None;
+        let (of, ignored) = (folder.clone(), self.settings.server.watch_ignore.clone());
+        let walking = tokio::task::spawn_blocking(move || Watch::of(&of, &ignored));
+        let watch = walking.await.unwrap_or_else(|error| {
+            Err(Failure::caused_by(
+                "cannot watch the application's files",
+                &error,
+                "please report this",
+            ))
+        })?;
+        let mut task = JoinSet::new();
+        task.spawn(watch.run(Arc::clone(self.state), self.drain.clone()));
+        self.watched = Some((folder, task));
+        Ok(())
     }
 
     /// Settings, and what would run by them. Files are read and a program may be asked: on a thread where nobody waits for that.

@@ -97,6 +97,7 @@ async fn serve_and_drain(
         watch: None,
         current: None,
         retired: JoinSet::new(),
+        watched: None,
     };
     if !generations.start(plan).await? {
         return Ok(());

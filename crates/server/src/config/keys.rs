@@ -18,7 +18,7 @@ use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::reload::Written;
 use super::value::{
     Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
-    UrlPath, Value,
+    UrlPath, Value, Wanted,
 };
 use super::{ConfigError, Sources};
 
@@ -35,6 +35,8 @@ pub(crate) struct Key {
     pub placeholder: &'static str,
     /// The flag may be given several times.
     pub repeats: bool,
+    /// What the flag means without a value.
+    pub alone: Option<&'static str>,
     /// What it accepts.
     pub expected: fn() -> String,
     /// What holds when nobody says anything.
@@ -109,6 +111,7 @@ macro_rules! settings {
             flag: flag!($($flag)?),
             placeholder: <$type as Value>::PLACEHOLDER,
             repeats: <$type as Value>::REPEATS,
+            alone: <$type as Value>::ALONE,
             expected: <$type as Value>::expected,
             default: $default,
         }),+),+];
@@ -420,5 +423,11 @@ settings! {
         shutdown_patience: Duration = "30s";
         /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
         run_dir: Auto<PathBuf> = "auto", flag "run-dir";
+        /// Reload whenever files of the application change. For development.
+        ///
+        /// What changes together is one reload. A release that does not boot does not take over: the log says why, and the next change is the next try.
+        watch: Wanted = "off", flag "watch";
+        /// What `watch` does not look at: names of files and folders, wherever they are, paths in the application's folder, and endings such as `*.log`.
+        watch_ignore: Vec<String> = ".git, .idea, node_modules, vendor, storage, var, bootstrap/cache, *.log, *.sqlite, *.swp, *~";
     }
 }

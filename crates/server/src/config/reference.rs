@@ -25,9 +25,12 @@ pub(crate) fn settings_page() -> String {
         write!(page, "\n## [{}]\n\n{}\n", section.name, paragraphs(section.doc))
             .expect("a String takes all");
         for key in KEYS.iter().filter(|key| key.section_and_key().0 == section.name) {
-            let flag = key
-                .flag
-                .map_or_else(String::new, |flag| format!(", flag `--{flag} {}`", key.placeholder));
+            let value = match key.alone {
+                Some(_) => format!("[={}]", key.placeholder),
+                None => format!(" {}", key.placeholder),
+            };
+            let flag =
+                key.flag.map_or_else(String::new, |flag| format!(", flag `--{flag}{value}`"));
             let default = if key.default.is_empty() {
                 "nothing".into()
             } else {

@@ -54,6 +54,8 @@ pub(crate) trait Value: Sized {
     const PLACEHOLDER: &'static str;
     /// A list or table: the flag may be given several times.
     const REPEATS: bool = false;
+    /// What the flag means without a value, where it may stand so. Its value then follows a `=`.
+    const ALONE: Option<&'static str> = None;
 
     /// What it accepts, to follow "write".
     fn expected() -> String;
@@ -86,6 +88,23 @@ impl Value for bool {
             "off" | "false" | "no" | "0" => Ok(false),
             other => Err(Wrong::quoted(other)),
         }
+    }
+}
+
+/// Something that is off unless somebody wants it: its flag needs no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted(pub bool);
+
+impl Value for Wanted {
+    const PLACEHOLDER: &'static str = bool::PLACEHOLDER;
+    const ALONE: Option<&'static str> = Some("on");
+
+    fn expected() -> String {
+        bool::expected()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        bool::parse(raw, base).map(Self)
     }
 }
 

@@ -196,7 +196,7 @@ fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
 fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
     for model in ["worker", "snapshot", "fork"] {
         let deploys = Deploys::new();
-        let hearth = deploys.serve(model).workers(1).set("HEARTH_PHP_BOOT_TIMEOUT", "4s").start();
+        let hearth = deploys.serve(model).workers(1).start();
         hearth.wait_idle(1);
         let zygote = hearth.zygote_pid();
         let faults = [
@@ -210,13 +210,17 @@ fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
                 "<?php ini_set('memory_limit', '8M'); $all = str_repeat('x', 1 << 24);",
                 "memory size",
             ),
-            ("<?php sleep(100);", "not ready within 4s"),
+            ("<?php sleep(100);", "not ready within 1s"),
         ];
         // The last one takes its time.
         let faults = if model == "snapshot" { &faults[..] } else { &faults[..4] };
         for (n, (fault, why)) in faults.iter().enumerate() {
             deploys.release(2);
             deploys.write(2, "worker.php", fault);
+            // For itself alone: the others boot as slowly as the machine has them.
+            let patience =
+                if fault.contains("sleep") { "[php]\nboot_timeout = \"1s\"\n" } else { "" };
+            deploys.write(2, "hearth.toml", patience);
             deploys.point_to(2);
             let (code, said, told) = ran(deploys.reload());
             assert_eq!((code, &*said), (Some(1), ""), "{model}");
@@ -583,4 +587,80 @@ fn an_old_release_that_never_ends_holds_up_no_more_than_the_next_but_one() {
     for mut client in clients {
         assert_eq!(client.answer_to("GET").unwrap().text(), "release 1");
     }
+}
+
+#[test]
+fn with_watch_a_change_is_served_without_asking() {
+    let site = Site::empty();
+    let says = |number: u32| site.write("src/number.php", &format!("<?php return {number};"));
+    says(1);
+    site.write(
+        "worker.php",
+        "<?php $number = require __DIR__ . '/src/number.php'; while (hearth_handle_request(function () use ($number) {\n\
+         file_put_contents(__DIR__ . '/var/seen.txt', 'x', FILE_APPEND); echo $number; })) { }",
+    );
+    site.write("var/seen.txt", "");
+    site.write("vendor/big/library.php", "<?php");
+    let hearth = Serve::new(site.path().join("worker.php"))
+        .args(&["--model", "snapshot", "--watch"])
+        .workers(1)
+        .start();
+    let wait_for = |number: &str| {
+        eventually("the change is served", LIMIT, || hearth.get("/").text() == number);
+        eventually("and that was all", LIMIT, || hearth.status()["reloads"]["under_way"] == false);
+    };
+    assert_eq!(hearth.get("/").text(), "1");
+    says(2);
+    wait_for("2");
+    assert!(hearth.log_line("src/number.php changed")["why"].is_string());
+    // A mistake is told, and the next change mends it.
+    site.write("src/number.php", "<?php this is no PHP");
+    assert!(hearth.log_line("reload failed")["reason"].as_str().unwrap().contains("syntax error"));
+    assert_eq!(hearth.get("/").text(), "2");
+    says(3);
+    wait_for("3");
+    // Folders that are new are looked into; those that are ignored are not, whoever writes there.
+    let reloads = hearth.status()["reloads"]["done"].as_u64().unwrap();
+    site.write("vendor/big/library.php", "<?php // changed");
+    assert_eq!(hearth.get("/").text(), "3");
+    std::fs::create_dir(site.path().join("new")).unwrap();
+    eventually("the new folder is seen", LIMIT, || {
+        hearth.status()["reloads"]["done"].as_u64().unwrap() > reloads
+    });
+    let line = hearth.log_line("\"new changed");
+    assert!(line["why"].as_str().unwrap().starts_with("new changed"), "{line}");
+    site.write("new/file.php", "<?php");
+    hearth.log_line("new/file.php changed");
+    assert!(!hearth.log().text().contains("vendor/big"), "{}", hearth.log().text());
+    assert!(!hearth.log().text().contains("seen.txt"), "{}", hearth.log().text());
+}
+
+#[test]
+fn what_realtime_asks_of_php_the_new_release_answers() {
+    let deploys = Deploys::new();
+    let knows = |number: u32| {
+        deploys.answering(
+            number,
+            &format!(
+                "header('Content-Type: application/json'); echo ($_GET['key'] ?? '') === 'key{number}'\n\
+                 ? '{{\"id\":\"app{number}\",\"key\":\"key{number}\",\"secret\":\"secret\"}}' : 'null';"
+            ),
+        );
+    };
+    knows(1);
+    let hearth = deploys.serve("request").args(&["--lookup", "php:/apps"]).workers(1).start();
+    let greeted = |key: &str| {
+        let mut client = realtime::Client::open(&hearth, key);
+        assert_eq!(client.next().0, "pusher:connection_established", "{key}");
+        client
+    };
+    let mut first = greeted("key1");
+    knows(2);
+    deploys.point_to(2);
+    assert_reloaded(deploys.reload(), 2);
+    wait_drained(&hearth);
+    greeted("key2");
+    // And whoever was there is still there.
+    first.send(&json!({"event": "pusher:ping", "data": {}}));
+    assert_eq!(first.next().0, "pusher:pong");
 }
