@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::databases::DatabaseStatus;
+
 /// One look at the pool.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolStatus {
@@ -25,33 +27,6 @@ pub struct PoolStatus {
     pub timeouts: u64,
     /// The workers, oldest first.
     pub workers: Vec<WorkerStatus>,
-}
-
-/// Connections of databases that workers keep across requests (model `snapshot`), all workers together.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct DatabaseStatus {
-    /// Open now.
-    pub kept: u64,
-    /// Sessions put back after a request, since the start.
-    pub resets: u64,
-    /// From writing those resets to the servers' proof, added up, in seconds. The worker put itself back meanwhile.
-    pub reset_seconds: f64,
-    /// Workers that ended because of such a connection, since the start.
-    pub retired: u64,
-}
-
-impl DatabaseStatus {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.kept += other.kept;
-        self.add_past(other);
-    }
-
-    /// What a worker that has ended leaves to count.
-    pub(crate) fn add_past(&mut self, other: &Self) {
-        self.resets += other.resets;
-        self.reset_seconds += other.reset_seconds;
-        self.retired += other.retired;
-    }
 }
 
 /// One look at a worker.
