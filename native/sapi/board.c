@@ -5,44 +5,66 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
-/* In the order of docs/internals/frames.md. */
-enum { TAKEN, KEPT, RESETS, RESET_NS, FAILED, WORDS };
+/* docs/internals/frames.md, "The board". */
+struct board {
+    _Atomic uint64_t taken;
+    _Atomic uint64_t leaving;
+    uint64_t reserved[6];
+    struct board_connection connections[BOARD_CONNECTIONS];
+};
+_Static_assert(sizeof(struct board_connection) == 608, "the server knows this layout");
+_Static_assert(offsetof(struct board, connections) == 64, "the server knows this layout");
 
-static _Atomic uint64_t *taken;
+static struct board *board;
+static bool has_connections;
 
 bool board_open(int fd) {
-    void *page = mmap(NULL, WORDS * sizeof *taken, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct stat status;
+    void *page = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
         return false;
     }
-    taken = page;
+    board = page;
+    /* a driver that only wants the count has made a smaller file: nothing lies behind its end */
+    has_connections = fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof *board;
     return true;
 }
 
 void board_count(void) {
-    if (taken == NULL) {
+    if (board == NULL) {
         return; /* the zygote, warming up */
     }
     /* the worker has one thread; a store that cannot be torn is enough */
-    atomic_store_explicit(
-        taken, atomic_load_explicit(taken, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(&board->taken,
+        atomic_load_explicit(&board->taken, memory_order_relaxed) + 1, memory_order_release);
 }
 
-static void tell(size_t word, uint64_t value) {
-    atomic_store_explicit(&taken[word], value, memory_order_relaxed);
+struct board_connection *board_connections(void) {
+    return board != NULL && has_connections ? board->connections : NULL;
 }
 
-void board_tell_databases(uint64_t kept, uint64_t resets, uint64_t nanoseconds) {
-    if (taken != NULL) {
-        tell(KEPT, kept);
-        tell(RESETS, resets);
-        tell(RESET_NS, nanoseconds);
+/* Of a time in nanoseconds: four for each power of two of microseconds. */
+static size_t bucket_of(uint64_t nanoseconds) {
+    uint64_t quarters = nanoseconds / 250; /* of a microsecond: the four of the first power */
+    if (quarters < 4) {
+        return 0;
     }
+    unsigned power = 63 - (unsigned)__builtin_clzll(quarters);
+    size_t bucket = (power - 2) * 4 + (quarters >> (power - 2) & 3);
+    return bucket < BOARD_BUCKETS ? bucket : BOARD_BUCKETS - 1;
 }
 
-void board_tell_database_failed(void) {
-    if (taken != NULL) {
-        tell(FAILED, 1);
+void board_count_reset(struct board_connection *place, uint64_t nanoseconds) {
+    place->resets++;
+    place->nanoseconds += nanoseconds;
+    place->longest = nanoseconds > place->longest ? nanoseconds : place->longest;
+    place->times[bucket_of(nanoseconds)]++;
+}
+
+void board_tell_leaving(void) {
+    if (board != NULL) {
+        atomic_store_explicit(&board->leaving, 1, memory_order_relaxed);
     }
 }

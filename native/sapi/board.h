@@ -14,9 +14,28 @@
 bool board_open(int fd);
 /* One more request taken. */
 void board_count(void);
-/* What has become of connections of databases: how many are kept now, how often sessions were put back, nanoseconds that took. */
-void board_tell_databases(uint64_t kept, uint64_t resets, uint64_t nanoseconds);
-/* This process ends because of one of them. */
-void board_tell_database_failed(void);
+enum {
+    BOARD_CONNECTIONS = 16,
+    BOARD_BUCKETS = 80, /* of times: four in each power of two of microseconds */
+};
+
+/* One connection of a database: the first of them that the worker kept or refused to keep. Written by the worker alone; text is ended by a
+ * NUL. In the layout of docs/internals/frames.md. */
+struct board_connection {
+    uint64_t state; /* 0: none; else enum board_connection_state */
+    uint64_t resets, nanoseconds, longest;
+    char protocol[16];
+    char server[144];
+    char why[96]; /* it is not kept, or the worker ended */
+    uint32_t times[BOARD_BUCKETS];
+};
+enum board_connection_state { BOARD_KEPT = 1, BOARD_REFUSED, BOARD_FAILED };
+
+/* The places, BOARD_CONNECTIONS of them; NULL when the server looks at none. */
+struct board_connection *board_connections(void);
+/* Its session was put back in so many nanoseconds. */
+void board_count_reset(struct board_connection *place, uint64_t nanoseconds);
+/* This process ends in good order, and of itself: it is to be replaced, and nothing is wrong with it. */
+void board_tell_leaving(void);
 
 #endif

@@ -46,7 +46,9 @@ struct connection {
     uint64_t server;        /* which one, for the guard */
     uint64_t last_word;     /* when the server last proved that it is there */
     uint64_t resets;
-    char peer[128];
+    uint64_t sent_at;               /* of the reset under way; nanoseconds */
+    struct board_connection *place; /* NULL: the board has none for it */
+    char peer[144];
     struct session session;
 };
 
@@ -57,8 +59,8 @@ static struct databases {
     bool keep;
     uint64_t idle_ms, lifetime_ms, answer_ms;
     uint64_t ends_at, retry_at; /* clock; 0: never */
-    uint64_t sent_at;           /* of the resets under way; nanoseconds */
     uint64_t resets, reset_ns, goodbyes;
+    size_t places; /* of the board, in use */
     size_t kept;
     size_t used; /* places of `list` that ever were: the others' pages are not touched */
     uint8_t of_descriptor[TAP_DESCRIPTORS]; /* place in `list`, plus one */
@@ -154,6 +156,7 @@ static void connecting(int fd) {
     connection->fd = fd;
     connection->awaited = false;
     connection->resets = 0;
+    connection->place = NULL;
     db->of_descriptor[fd] = (uint8_t)(connection - db->list + 1);
     session_begin(&connection->session, !db->serves);
     db->tap.followed[fd] = true;
@@ -310,11 +313,42 @@ static const char *write_reset(struct connection *connection) {
     return written ? NULL : "its socket did not take the reset";
 }
 
+/* NULL: the server's session is what its client remembers. */
 static const char *finish_reset(struct connection *connection) {
     const char *why = read_answer(connection, milliseconds() + db->answer_ms);
     connection->awaited = false;
     connection->last_word = milliseconds();
     return why;
+}
+
+/* --- what others are told ------------------------------------------------------------------------------------------------------------------ */
+
+/* On the board, for the status. `why` it is not kept any more. */
+static void tell_state(
+    struct connection *connection, enum board_connection_state state, const char *why) {
+    struct board_connection *places = board_connections();
+    if (connection->place == NULL && places != NULL && db->places < BOARD_CONNECTIONS) {
+        connection->place = &places[db->places++];
+        /* all its pages are there before the snapshot */
+        memset(connection->place, 0, sizeof *connection->place);
+    }
+    if (connection->place == NULL) {
+        return;
+    }
+    snprintf(connection->place->protocol, sizeof connection->place->protocol, "%s",
+        session_protocol_name(session_protocol(&connection->session)));
+    snprintf(connection->place->server, sizeof connection->place->server, "%s", connection->peer);
+    snprintf(connection->place->why, sizeof connection->place->why, "%s", why);
+    connection->place->state = state;
+}
+
+/* A connection that is not kept: the first worker that finds out says it, and its successors would only repeat it. */
+static void say_refused(
+    struct connection *connection, int level, const char *what, const char *why, const char *end) {
+    char line[512];
+    snprintf(line, sizeof line, "%s (%s) %s: %s%s", connection->peer,
+        session_protocol_name(session_protocol(&connection->session)), what, why, end);
+    log_line(databases_guard_is_news(line) ? level : LOG_DEBUG, LOG_SOURCE_WORKER, "%s", line);
 }
 
 /* --- ending ------------------------------------------------------------------------------------------------------------------------------ */
@@ -323,20 +357,8 @@ static const char *protocol_of(const struct connection *connection) {
     return session_protocol_name(session_protocol(&connection->session));
 }
 
-/* Only while no request is under way: whatever the server has written ahead goes to another worker. */
-static _Noreturn void retire(struct connection *connection, const char *why) {
-    if (connection->resets < LASTING) {
-        databases_guard_failed(connection->server, milliseconds());
-    }
-    board_tell_database_failed();
-    log_line(LOG_NOTICE, LOG_SOURCE_WORKER, "%s (%s): %s", connection->peer,
-        protocol_of(connection), why);
-    fflush(NULL);
-    _exit(SNAPSHOT_EXIT_RETIRED);
-}
-
-/* Those that are kept end with a goodbye. */
-static _Noreturn void leave(const char *why) {
+/* To the servers whose connections are kept, and as they should be. */
+static void say_goodbyes(void) {
     for (size_t i = 0; i < db->used; i++) {
         uint8_t goodbye[SESSION_GOODBYE];
         struct connection *connection = &db->list[i];
@@ -345,7 +367,26 @@ static _Noreturn void leave(const char *why) {
             write_all(connection->fd, goodbye, len);
         }
     }
-    log_line(LOG_NOTICE, LOG_SOURCE_WORKER, "%s", why);
+}
+
+/* Only while no request is under way: whatever the server has written ahead goes to another worker. */
+static _Noreturn void retire(struct connection *connection, const char *why) {
+    if (connection->resets < LASTING) {
+        databases_guard_failed(connection->server, milliseconds());
+    }
+    tell_state(connection, BOARD_FAILED, why);
+    session_spoil(&connection->session, why);
+    say_goodbyes();
+    log_line(LOG_NOTICE, LOG_SOURCE_WORKER, "%s (%s): %s", connection->peer,
+        protocol_of(connection), why);
+    fflush(NULL);
+    _exit(SNAPSHOT_EXIT_RETIRED);
+}
+
+static _Noreturn void leave(int level, const char *why) {
+    say_goodbyes();
+    board_tell_leaving();
+    log_line(level, LOG_SOURCE_WORKER, "%s", why);
     fflush(NULL);
     _exit(SNAPSHOT_EXIT_RETIRED);
 }
@@ -420,6 +461,7 @@ static const char *try_to_keep(struct connection *connection) {
     if (why == NULL) {
         connection->kept = true;
         db->kept++;
+        tell_state(connection, BOARD_KEPT, "");
     }
     return why;
 }
@@ -437,7 +479,11 @@ static const char *settle(struct connection *connection) {
     }
     db->kept -= connection->kept;
     connection->kept = false;
-    return try_to_keep(connection);
+    const char *why = try_to_keep(connection);
+    if (why != NULL) {
+        tell_state(connection, BOARD_REFUSED, why);
+    }
+    return why;
 }
 
 bool databases_keep(void) {
@@ -453,8 +499,7 @@ bool databases_keep(void) {
         const char *why = settle(connection);
         if (why != NULL) {
             all = false;
-            log_line(LOG_NOTICE, LOG_SOURCE_WORKER, "%s (%s) is not kept: %s", connection->peer,
-                protocol_of(connection), why);
+            say_refused(connection, LOG_NOTICE, "is not kept", why, "");
         }
     }
     return all && db->kept > 0;
@@ -474,9 +519,8 @@ void databases_settle(bool callbacks_worked) {
         } else if (is_of_database(connection)) {
             const char *why = settle(connection);
             if (why != NULL) {
-                log_line(LOG_WARNING, LOG_SOURCE_WORKER,
-                    "%s (%s) cannot stay open: %s; it is closed, and requests open their own",
-                    connection->peer, protocol_of(connection), why);
+                say_refused(connection, LOG_WARNING, "cannot stay open", why,
+                    "; it is closed, and requests open their own");
                 take_leave(connection);
                 socket_cut(connection->fd);
                 forget(connection);
@@ -486,9 +530,7 @@ void databases_settle(bool callbacks_worked) {
         }
     }
     uint64_t now = milliseconds();
-    if (callbacks_worked) {
-        databases_guard_started();
-    } else {
+    if (!callbacks_worked) {
         db->retry_at = databases_guard_start_failed(now);
     }
     if (db->retry_at != 0) {
@@ -496,7 +538,6 @@ void databases_settle(bool callbacks_worked) {
     }
     db->ends_at = db->kept > 0 && db->lifetime_ms > 0 ? now + spread(db->lifetime_ms) : 0;
     db->serves = true;
-    board_tell_databases(db->kept, 0, 0);
 }
 
 /* --- between requests ---------------------------------------------------------------------------------------------------------------------- */
@@ -505,7 +546,6 @@ void databases_await(void) {
     if (db == NULL || db->kept == 0) {
         return;
     }
-    bool any = false;
     for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
         if (connection->fd == 0 || !connection->awaited) {
@@ -518,12 +558,12 @@ void databases_await(void) {
         if (++connection->resets == LASTING) {
             databases_guard_lasted(connection->server);
         }
+        uint64_t took = nanoseconds() - connection->sent_at;
         db->resets++;
-        any = true;
-    }
-    if (any) {
-        db->reset_ns += nanoseconds() - db->sent_at;
-        board_tell_databases(db->kept, db->resets, db->reset_ns);
+        db->reset_ns += took;
+        if (connection->place != NULL) {
+            board_count_reset(connection->place, took);
+        }
     }
 }
 
@@ -550,10 +590,11 @@ static uint64_t earlier(uint64_t first, uint64_t second) {
 
 static void end_in_time(uint64_t now) {
     if (db->ends_at != 0 && now >= db->ends_at) {
-        leave("connections of databases have lived long enough (databases.max_lifetime)");
+        leave(
+            LOG_NOTICE, "connections of databases have lived long enough (databases.max_lifetime)");
     }
     if (db->retry_at != 0 && now >= db->retry_at) {
-        leave("connections of databases are tried again");
+        leave(LOG_DEBUG, "connections of databases are tried again");
     }
 }
 
@@ -623,7 +664,7 @@ void databases_end_request(void) {
         if (!session_is_used(&connection->session) && session_doubt(&connection->session) == NULL) {
             continue;
         }
-        db->sent_at = nanoseconds();
+        connection->sent_at = nanoseconds();
         const char *why = write_reset(connection);
         if (why != NULL) {
             retire(connection, why);
@@ -634,8 +675,14 @@ void databases_end_request(void) {
     }
 }
 
+void databases_close(void) {
+    if (db != NULL) {
+        say_goodbyes();
+    }
+}
+
 void databases_say_statistics(void) {
-    if (db != NULL && db->kept > 0) {
+    if (db != NULL && db->kept > 0 && getenv("HEARTH_SNAPSHOT_STATISTICS") != NULL) {
         fprintf(stderr,
             "databases: %zu kept, %lu resets, mean %lu ns from writing to proof; %lu goodbyes\n",
             db->kept, db->resets, db->resets > 0 ? db->reset_ns / db->resets : 0, db->goodbyes);

@@ -33,7 +33,10 @@ void databases_wait(void);
 /* The request is over, its leavings are gone: writes resets and goodbyes. */
 void databases_end_request(void);
 
-/* Tells standard error what was done, for benchmarks. */
+/* No more requests will come. */
+void databases_close(void);
+
+/* HEARTH_SNAPSHOT_STATISTICS: tells standard error what was done, for benchmarks. */
 void databases_say_statistics(void);
 
 #endif

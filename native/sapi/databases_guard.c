@@ -12,10 +12,12 @@ enum {
     FIRST_RETRY_MS = 2 * 1000,
     DOUBLINGS = 5,
     RETRY_DOUBLINGS = 8,
+    LINES = 64, /* more are news each time */
 };
 
 static struct guard {
-    _Atomic uint32_t start_failures;
+    _Atomic uint32_t start_failures, failure_said;
+    _Atomic uint64_t said[LINES]; /* hashes; 0: free */
     struct {
         _Atomic uint32_t failures, pauses;
         _Atomic uint64_t until;
@@ -63,8 +65,32 @@ uint64_t databases_guard_start_failed(uint64_t now) {
     return now + doubled(FIRST_RETRY_MS, failures, RETRY_DOUBLINGS);
 }
 
-void databases_guard_started(void) {
-    if (guard != NULL) {
-        atomic_store(&guard->start_failures, 0);
+bool databases_guard_started(void) {
+    if (guard == NULL) {
+        return false;
     }
+    atomic_store(&guard->start_failures, 0);
+    return atomic_exchange(&guard->failure_said, 0) != 0;
+}
+
+bool databases_guard_is_first_failure(void) {
+    return guard == NULL || atomic_exchange(&guard->failure_said, 1) == 0;
+}
+
+bool databases_guard_is_news(const char *line) {
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    for (; *line != '\0'; line++) {
+        hash = (hash ^ (uint8_t)*line) * 0x100000001b3;
+    }
+    hash |= hash == 0;
+    for (size_t i = 0; guard != NULL && i < LINES; i++) {
+        uint64_t there = 0;
+        if (atomic_compare_exchange_strong(&guard->said[i], &there, hash)) {
+            return true;
+        }
+        if (there == hash) {
+            return false;
+        }
+    }
+    return true;
 }

@@ -21,8 +21,14 @@ void databases_guard_lasted(uint64_t server);
 /* When connections to this server may be kept (again), in the clock's milliseconds; 0: now. */
 uint64_t databases_guard_until(uint64_t server, uint64_t now);
 
-/* Callbacks of hearth_on_worker_start() have failed, or have not. Returns when to try again, in the clock's milliseconds. */
+/* Callbacks of hearth_on_worker_start() have failed. Returns when to try again, in the clock's milliseconds. */
 uint64_t databases_guard_start_failed(uint64_t now);
-void databases_guard_started(void);
+/* They have not. Returns whether they had, in the workers before. */
+bool databases_guard_started(void);
+
+/* Whether no worker has said this line yet, nor will. Of many lines the newest are always news. */
+bool databases_guard_is_news(const char *line);
+/* Whether no worker has said that a callback failed since they worked last. */
+bool databases_guard_is_first_failure(void);
 
 #endif

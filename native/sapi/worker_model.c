@@ -75,7 +75,8 @@ static bool forgive(void) {
     }
     zval unused;
     zval *message = zend_read_property(thrown->ce, thrown, ZEND_STRL("message"), true, &unused);
-    log_line(LOG_WARNING, LOG_SOURCE_WORKER,
+    /* once: while a database is down all workers find the same */
+    log_line(databases_guard_is_first_failure() ? LOG_WARNING : LOG_DEBUG, LOG_SOURCE_WORKER,
         "a callback of hearth_on_worker_start() failed: %s: %s", ZSTR_VAL(thrown->ce->name),
         Z_TYPE_P(message) == IS_STRING ? Z_STRVAL_P(message) : "");
     zend_clear_exception();
@@ -191,6 +192,10 @@ static bool become_worker(void) {
     if (EG(exception) != NULL) {
         return false;
     }
+    if (worked && databases_guard_started()) {
+        log_line(
+            LOG_NOTICE, LOG_SOURCE_WORKER, "the callbacks of hearth_on_worker_start() work again");
+    }
     databases_settle(worked);
     script_request_close_body();
     script_request_close();
@@ -283,6 +288,7 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     if (!request_receive()) {
         snapshot_model_say_statistics();
         databases_say_statistics();
+        databases_close();
         _exit(0);
     }
     served = true;

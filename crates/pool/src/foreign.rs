@@ -39,10 +39,11 @@ use self::process::Spawner;
 use self::request::Request;
 use self::slots::{Leased, Slots};
 use crate::context::RequestContext;
+use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
 use crate::info::{WorkerInfo, describe_exit, how_it_ended};
 use crate::pool::Reason;
-use crate::status::{DatabaseStatus, WorkerState};
+use crate::status::WorkerState;
 use crate::supervisor::resident_bytes;
 use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError};
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::context::RequestId;
+use crate::databases::DatabaseStatus;
 use crate::events::Sink;
-use crate::status::{DatabaseStatus, WorkerState, WorkerStatus};
+use crate::status::{WorkerState, WorkerStatus};
 use crate::worker::Board;
 
 /// What everybody may know about a worker while somebody else holds its socket.
@@ -186,6 +187,11 @@ impl WorkerInfo {
     /// What it has done with connections of databases.
     pub(crate) fn databases(&self) -> DatabaseStatus {
         self.board.get().map(|board| board.databases()).unwrap_or_default()
+    }
+
+    /// It has ended in good order to be replaced: connections that it kept were old, or are to be tried again.
+    pub(crate) fn has_left(&self) -> bool {
+        self.board.get().is_some_and(|board| board.is_left())
     }
 
     pub(crate) fn status(&self) -> WorkerStatus {

@@ -8,6 +8,7 @@
 
 mod body;
 mod context;
+mod databases;
 mod error;
 mod events;
 mod exchange;
@@ -27,12 +28,13 @@ mod zygote;
 
 pub use body::{Cut, ResponseBody};
 pub use context::{HintFn, HintSender, RequestContext, RequestId, Scheme, Script};
+pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};
 pub use events::{EventSink, PublishedEvent, Refused};
 pub use model::Model;
 pub use options::{ByteSize, Options};
 pub use pool::{Pool, Reason};
-pub use status::{DatabaseStatus, PoolStatus, WorkerState, WorkerStatus};
+pub use status::{PoolStatus, WorkerState, WorkerStatus};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::context::RequestContext;
+use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
 use crate::info::how_it_ended;
 use crate::shared::{Command, Queue, Shared};
-use crate::status::DatabaseStatus;
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
 use crate::zygote::Zygote;

@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
-use crate::status::{DatabaseStatus, WorkerState};
+use crate::status::WorkerState;
 use crate::worker::{Event, Worker};
 use crate::{DispatchError, Options};
 

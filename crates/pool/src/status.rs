@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::databases::DatabaseStatus;
+
 /// One look at the pool.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PoolStatus {
@@ -41,37 +43,10 @@ impl PoolStatus {
         self.recycled += other.recycled;
         self.retired += other.retired;
         self.timeouts += other.timeouts;
-        self.databases.add_past(&other.databases);
+        self.databases.add_past(other.databases.clone());
         if self.last_retirement.is_none() {
             self.last_retirement.clone_from(&other.last_retirement);
         }
-    }
-}
-
-/// Connections of databases that workers keep across requests (model `snapshot`), all workers together.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct DatabaseStatus {
-    /// Open now.
-    pub kept: u64,
-    /// Sessions put back after a request, since the start.
-    pub resets: u64,
-    /// From writing those resets to the servers' proof, added up, in seconds. The worker put itself back meanwhile.
-    pub reset_seconds: f64,
-    /// Workers that ended because of such a connection, since the start.
-    pub retired: u64,
-}
-
-impl DatabaseStatus {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.kept += other.kept;
-        self.add_past(other);
-    }
-
-    /// What a worker that has ended leaves to count.
-    pub(crate) fn add_past(&mut self, other: &Self) {
-        self.resets += other.resets;
-        self.reset_seconds += other.reset_seconds;
-        self.retired += other.retired;
     }
 }
 

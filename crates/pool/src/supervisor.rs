@@ -268,7 +268,7 @@ impl Supervisor {
         let told_to_end = info.told_to_end.load(Ordering::Relaxed);
         let spent = info.spent.load(Ordering::Relaxed);
         info.set_exit(status);
-        self.shared.databases.lock().expect("no holder panics").add_past(&info.databases());
+        self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         if let Some(replaced) = self.successors.remove(&slot)
@@ -281,6 +281,9 @@ impl Supervisor {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
         } else if spent && (status == 0 || told_to_end) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
+        } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
+            self.shared.recycled.fetch_add(1, Ordering::Relaxed);
+            debug!(worker.pid = pid, requests, how, "worker has left to be replaced");
         } else if status == Self::RETIRED && self.options().model == Model::Snapshot {
             self.shared.retired.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&self.shared);
@@ -304,6 +307,12 @@ impl Supervisor {
                 self.pause();
             }
         }
+    }
+
+    /// It was ready for so long that nothing is wrong when it ends: otherwise workers that leave at once would be forked without a pause.
+    fn is_grown(&self, info: &WorkerInfo) -> bool {
+        let booted_at = info.booted_at.load(Ordering::Relaxed);
+        booted_at != 0 && self.shared.now().saturating_sub(booted_at) >= Self::INFANCY
     }
 
     /// A worker could not be put back and has ended. That is no crash, unless none gets as far as an answer.

@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -18,8 +17,8 @@ use tokio_util::io::poll_read_buf;
 use tracing::debug;
 use wire::{FromWorker, Malformed, Sender};
 
+use crate::databases::{BOARD, DatabaseStatus};
 use crate::info::WorkerInfo;
-use crate::status::DatabaseStatus;
 use crate::{events, output};
 
 const READ_AHEAD: usize = 16 * 1024;
@@ -174,26 +173,24 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn new() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("hearth-board", rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, 40)?;
+        rustix::fs::ftruncate(&file, BOARD as u64)?;
         Ok(Self { file })
     }
 
-    /// What the worker says of connections that it keeps. Zeros where it keeps none.
+    /// What the worker says of connections that it keeps. Nothing where it keeps none.
     pub(crate) fn databases(&self) -> DatabaseStatus {
-        let mut words = [0; 32];
-        if !matches!(rustix::io::pread(&self.file, &mut words, 8), Ok(32)) {
-            return DatabaseStatus::default();
+        let mut bytes = vec![0; BOARD];
+        match rustix::io::pread(&self.file, &mut bytes, 0) {
+            Ok(BOARD) => DatabaseStatus::of_board(&bytes),
+            _ => DatabaseStatus::default(),
         }
-        let mut words = words.chunks_exact(8).map(|word| {
-            u64::from_le_bytes(word.try_into().expect("chunks of eight are eight bytes"))
-        });
-        let mut next = || words.next().unwrap_or_default();
-        DatabaseStatus {
-            kept: next(),
-            resets: next(),
-            reset_seconds: Duration::from_nanos(next()).as_secs_f64(),
-            retired: next(),
-        }
+    }
+
+    /// It ended in good order, and of itself.
+    pub(crate) fn is_left(&self) -> bool {
+        let mut word = [0; 8];
+        matches!(rustix::io::pread(&self.file, &mut word, 8), Ok(8))
+            && u64::from_le_bytes(word) == 1
     }
 
     /// How many REQUEST frames the worker has taken.

@@ -17,7 +17,7 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pool::{DatabaseStatus, PoolStatus, WorkerState};
+use pool::{DatabaseServer, DatabaseStatus, PoolStatus, WorkerState};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -282,6 +282,26 @@ fn describe_metrics() {
         "hearth_database_retired_total",
         "Workers that ended because of a kept connection"
     );
+    metrics::describe_gauge!(
+        "hearth_database_server_connections_kept",
+        "Connections to this server that stay open across requests"
+    );
+    metrics::describe_gauge!(
+        "hearth_database_server_connections_refused",
+        "Connections to this server that workers could not keep: /status has the reason"
+    );
+    metrics::describe_counter!(
+        "hearth_database_server_resets_total",
+        "Sessions of this server put back after a request"
+    );
+    metrics::describe_counter!(
+        "hearth_database_server_retired_total",
+        "Workers that ended because of a connection to this server: /status has the reasons"
+    );
+    metrics::describe_gauge!(
+        "hearth_database_server_reset_quantile_seconds",
+        "What putting a session of this server back took, from the reset to the proof, since the start"
+    );
     metrics::describe_counter!(
         "hearth_worker_timeouts_total",
         "Requests that lost their worker to the time limit"
@@ -338,6 +358,31 @@ fn set_gauges(state: &State) {
     metrics::gauge!("hearth_database_reset_seconds").set(databases.reset_seconds);
     metrics::counter!("hearth_database_resets_total").absolute(databases.resets);
     metrics::counter!("hearth_database_retired_total").absolute(databases.retired);
+    for server in &databases.servers {
+        set_database_gauges(server);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
+fn set_database_gauges(server: &DatabaseServer) {
+    let labels =
+        [("db.system", server.protocol.to_lowercase()), ("peer", server.connection.clone())];
+    metrics::gauge!("hearth_database_server_connections_kept", &labels).set(server.kept as f64);
+    metrics::gauge!("hearth_database_server_connections_refused", &labels)
+        .set(server.refused as f64);
+    metrics::counter!("hearth_database_server_resets_total", &labels).absolute(server.resets);
+    metrics::counter!("hearth_database_server_retired_total", &labels)
+        .absolute(server.retired.values().sum());
+    for (name, part) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
+        if let Some(time) = server.reset_times.quantile(part) {
+            let [system, peer] = labels.clone();
+            metrics::gauge!(
+                "hearth_database_server_reset_quantile_seconds",
+                &[system, peer, ("quantile", name.to_owned())]
+            )
+            .set(time.as_secs_f64());
+        }
+    }
 }
 
 fn retired(pool: &PoolStatus) -> String {
@@ -361,16 +406,31 @@ fn generations(generation: u64, status: &Status) -> String {
     text
 }
 
+/// One line for each server, and one for all.
 fn databases(status: &DatabaseStatus) -> String {
-    let resets = u32::try_from(status.resets).unwrap_or(u32::MAX).max(1);
-    let mean = status.reset_seconds / f64::from(resets);
-    format!(
-        "{} connections kept, {} resets of {:.0} µs on average, {} workers retired",
-        status.kept,
-        status.resets,
-        mean * 1e6,
-        status.retired
-    )
+    let mut lines = vec![format!(
+        "{} connections kept, {} resets, {} workers retired",
+        status.kept, status.resets, status.retired
+    )];
+    lines.extend(status.servers.iter().map(database));
+    lines.join("\n")
+}
+
+fn database(server: &DatabaseServer) -> String {
+    let DatabaseServer { connection, protocol, kept, resets, .. } = server;
+    let mut line = format!("{connection} ({protocol}): {kept} kept, {resets} resets");
+    let times = &server.reset_times;
+    if let (Some(p50), Some(p99)) = (times.quantile(0.5), times.quantile(0.99)) {
+        let [p50, p99, longest] = [p50, p99, times.longest()].map(|time| time.as_secs_f64() * 1e6);
+        _ = write!(line, " (p50 {p50:.0} µs, p99 {p99:.0} µs, longest {longest:.0} µs)");
+    }
+    if let Some(why) = &server.refused_because {
+        _ = write!(line, "; {} not kept: {why}", server.refused);
+    }
+    for (why, count) in &server.retired {
+        _ = write!(line, "; {count} workers retired: {why}");
+    }
+    line
 }
 
 /// `/`: the same numbers for people, without a script.
@@ -416,7 +476,7 @@ fn page(status: &Status) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"5\">\n\
          <title>Hearth</title>\n<style>body {{ font: 1rem/1.5 system-ui; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }} \
-         th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}\n</table>\n\
+         td {{ white-space: pre-line }} th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}\n</table>\n\
          <p>{console}<a href=\"/status\">/status</a> · <a href=\"/metrics\">/metrics</a> · <a href=\"/up\">/up</a></p>\n</html>\n",
         status.version
     )

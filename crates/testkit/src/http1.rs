@@ -160,7 +160,14 @@ impl Client {
     /// Waits for more bytes.
     fn more(&mut self) -> Result<()> {
         let mut buffer = [0; 16_384];
-        match self.stream.read(&mut buffer)? {
+        // A socket with a time limit is not read on by the kernel after a signal (signal(7)).
+        let got = loop {
+            match self.stream.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        match got {
             0 => Err(Error::new(
                 ErrorKind::UnexpectedEof,
                 format!("closed after {:?}", String::from_utf8_lossy(&self.received)),

@@ -14,6 +14,19 @@ abstract class Session
     {
     }
 
+    /** What a secret's file says, where there is one: it may change while the server runs. */
+    protected function password(): string
+    {
+        $file = getenv('PASSWORD_FILE');
+        return $file ? trim((string) file_get_contents($file)) : 'a password';
+    }
+
+    /** Another password for the user whose session this is, from now on. */
+    public function rotate(string $password): void
+    {
+        throw new LogicException('not here');
+    }
+
     abstract public function open(): void;
     abstract public function id(): int|string;
 
@@ -48,6 +61,11 @@ abstract class MariaDb extends Session
     /** @return list<array<string, mixed>> */
     abstract protected function rows(string $sql): array;
 
+    public function rotate(string $password): void
+    {
+        $this->run("alter user visitor@localhost identified by '$password'");
+    }
+
     protected function initialise(): void
     {
         $this->run("set session sql_mode='STRICT_ALL_TABLES,ANSI_QUOTES'");
@@ -63,7 +81,8 @@ abstract class MariaDb extends Session
     {
         // What the last statement left comes first: looking changes it.
         $own = $this->rows('select last_insert_id() inserted, @mine mine, database() name, is_used_lock(\'mine\') is null free')[0];
-        $own['transaction'] = $this->rows('select @@in_transaction t')[0]['t'];
+        // MariaDB's alone; on MySQL what it has written would be seen in `rows`.
+        $own['transaction'] = str_contains($this->rows('select version() v')[0]['v'], 'MariaDB') ? $this->rows('select @@in_transaction t')[0]['t'] : '0';
         $own['rows'] = $this->rows('select count(*) n from shop.things')[0]['n'];
         try {
             $this->run('select * from shop.temporary');
@@ -184,7 +203,7 @@ final class PdoMysql extends MariaDb
 {
     public function open(): void
     {
-        $this->client = new PDO("mysql:unix_socket={$this->server};dbname=shop;charset=utf8mb4", 'visitor', 'a password', [
+        $this->client = new PDO("mysql:unix_socket={$this->server};dbname=shop;charset=utf8mb4", 'visitor', $this->password(), [
             PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION, PDO::ATTR_EMULATE_PREPARES => false,
         ]);
         $this->initialise();
@@ -235,7 +254,7 @@ final class MysqliClient extends MariaDb
     {
         mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
         $this->client = mysqli_init();
-        $this->client->real_connect('localhost', 'visitor', 'a password', 'shop', 0, $this->server);
+        $this->client->real_connect('localhost', 'visitor', $this->password(), 'shop', 0, $this->server);
         $this->client->set_charset('utf8mb4');
         $this->initialise();
     }
@@ -287,7 +306,7 @@ final class MysqliClient extends MariaDb
 
     public function do_change_user(): void
     {
-        $this->client->change_user('visitor', 'a password', 'mysql');
+        $this->client->change_user('visitor', $this->password(), 'mysql');
     }
 
     public function do_cursor(): void
@@ -305,6 +324,11 @@ abstract class Postgres extends Session
     abstract protected function run(string $sql): void;
     /** @return list<array<string, mixed>> */
     abstract protected function rows(string $sql): array;
+
+    public function rotate(string $password): void
+    {
+        $this->run("alter role visitor password '$password'");
+    }
 
     public function id(): int
     {
@@ -432,7 +456,7 @@ final class PdoPgsql extends Postgres
 {
     public function open(): void
     {
-        $this->client = new PDO("pgsql:host={$this->server};dbname=shop", 'visitor', 'a password', [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
+        $this->client = new PDO("pgsql:host={$this->server};dbname=shop", 'visitor', $this->password(), [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
         $this->client->prepare("set names 'utf8'")->execute();
         $this->client->prepare("set time zone 'Europe/Berlin'")->execute();
         $this->client->exec('set search_path to shop, public');
@@ -466,7 +490,7 @@ final class PgsqlClient extends Postgres
 {
     public function open(): void
     {
-        $this->client = pg_connect("host={$this->server} dbname=shop user=visitor password='a password'", PGSQL_CONNECT_FORCE_NEW);
+        $this->client = pg_connect("host={$this->server} dbname=shop user=visitor password='{$this->password()}'", PGSQL_CONNECT_FORCE_NEW);
         pg_query($this->client, 'set search_path to shop, public');
     }
 
@@ -525,7 +549,7 @@ final class RedisStream extends Session
     {
         $this->client = stream_socket_client("unix://{$this->server}");
         stream_set_timeout($this->client, 5);
-        $this->command('AUTH', 'a password');
+        $this->command('AUTH', $this->password());
         $this->command('SELECT', '2');
     }
 
@@ -576,6 +600,11 @@ final class RedisStream extends Session
             default:
                 return $line[0] === '+' || $line[0] === ':' ? $rest : $line;
         }
+    }
+
+    public function rotate(string $password): void
+    {
+        $this->command('CONFIG', 'SET', 'requirepass', $password);
     }
 
     public function id(): int|string
@@ -668,6 +697,12 @@ final class RedisStream extends Session
         fwrite($this->client, "*2\r\n\$3\r\nGE");
     }
 
+    /** TLS by surprise: a ClientHello where a command belongs. */
+    public function do_encrypt(): void
+    {
+        fwrite($this->client, "\x16\x03\x01\x00\x2f\x01\x00\x00\x2b\x03\x03" . random_bytes(32) . "\x00\x00\x02\x13\x01\x01\x00\x00\x00");
+    }
+
     public function do_half_pipeline(): void
     {
         fwrite($this->client, "*1\r\n\$4\r\nPING\r\n*2\r\n\$3\r\nGE");
@@ -686,7 +721,7 @@ final class PhpRedis extends Session
     {
         $client = new Redis();
         $client->connect($this->server);
-        $client->auth('a password');
+        $client->auth($this->password());
         $client->select(2);
         $this->client = $client;
     }

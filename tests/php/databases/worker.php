@@ -5,6 +5,7 @@
 declare(strict_types=1);
 
 require __DIR__ . '/sessions.php';
+require __DIR__ . '/streams.php';
 
 final class Application
 {
@@ -40,6 +41,11 @@ while (hearth_handle_request(static function (): void {
     }
     if (!$session->isOpen()) {
         $session->open();
+    }
+    if (isset($_GET['rotate'])) {
+        $session->rotate($_GET['rotate']);
+        echo '{}';
+        return;
     }
     if (isset($_GET['fresh'])) {
         $fresh = new $session(getenv('SERVER') ?: '');

@@ -287,3 +287,44 @@ fn what_keeps_outgoing_calls_from_the_broker_is_told_with_what_to_do() {
     let texts = cases.map(|(_, text)| text.replace(&format!("is {hard}:"), "is HARD:"));
     insta::assert_snapshot!(texts.join("\n\n"));
 }
+
+/// The findings about databases of a Laravel application with this `.env` and these settings.
+fn databases(dotenv: &str, settings: &str) -> String {
+    let map = "<?php return array('Composer\\InstalledVersions' => $vendorDir);";
+    let files = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("public/index.php", ""),
+        ("vendor/autoload.php", ""),
+        ("vendor/composer/autoload_classmap.php", map),
+        (".env", dotenv),
+        ("hearth.toml", settings),
+    ];
+    let text = report(&files, "true", &[]).text(false);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("databases: ")).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn what_would_be_kept_of_databases_is_told_without_a_secret() {
+    let local = databases("DB_CONNECTION=mysql\nDB_HOST=10.0.0.7\nDB_PASSWORD=a secret\n", "");
+    assert!(local.contains("(mysql at 10.0.0.7): 2 connections at most"), "{local}");
+    assert!(!local.contains("encrypt") && !local.contains("secret"), "{local}");
+
+    let url = "DATABASE_URL=pgsql://visitor:a-secret@db.example:5432/shop\n";
+    let remote = databases(url, "");
+    assert!(remote.contains("(pgsql at db.example:5432): 2 connections at most"), "{remote}");
+    assert!(remote.contains("clients encrypt over TCP"), "{remote}");
+    assert!(!remote.contains("secret"), "{remote}");
+
+    for fine in [
+        "DB_CONNECTION=pgsql\nDB_HOST=/run/postgresql\n",
+        "DB_CONNECTION=pgsql\nDB_HOST=10.0.0.7\nDB_SSLMODE=disable\n",
+        "DATABASE_URL=postgresql://visitor@10.0.0.7/shop?charset=utf8&sslmode=disable\n",
+    ] {
+        assert!(!databases(fine, "").contains("encrypt"), "{fine}");
+    }
+    let off = databases(url, "[databases]\nkeep = \"off\"\n");
+    assert!(off.contains("nothing is kept") && !off.contains("encrypt"), "{off}");
+    assert_eq!(databases(url, "[php]\nmodel = \"worker\"\n"), "");
+}

@@ -1,10 +1,15 @@
 //! Connections of databases that stay open while a snapshot worker is put back: nothing that a request leaves in the server's session is there
 //! in the next request, whatever it was, and nobody notices a server that goes away.
 //!
+//! Frameworks: databases/frameworks.rs. What goes wrong: databases/faults.rs.
+//!
 //! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
+mod faults;
+mod frameworks;
+
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, routes};
@@ -67,12 +72,43 @@ const CLIENTS: &[Client] = &[
             "under_way",
             "half_sent",
             "half_pipeline",
+            "encrypt",
         ],
     },
     Client {
         class: "PhpRedis",
         kind: DatabaseKind::Redis,
         retiring: &["killed", "close", "reconnect"],
+    },
+    Client {
+        class: "MysqlStream",
+        kind: DatabaseKind::MariaDb,
+        retiring: &[
+            "close",
+            "reconnect",
+            "half_header",
+            "half_message",
+            "one_and_a_half",
+            "half_read",
+            "unread",
+            "unknown_message",
+            "encrypt",
+        ],
+    },
+    Client {
+        class: "PgsqlStream",
+        kind: DatabaseKind::Postgres,
+        retiring: &[
+            "close",
+            "reconnect",
+            "half_header",
+            "half_message",
+            "one_and_a_half",
+            "half_read",
+            "unread",
+            "unknown_message",
+            "encrypt",
+        ],
     },
 ];
 
@@ -96,7 +132,7 @@ impl Shop {
         let address = database.address();
         let serve = serve(&site)
             .set("HEARTH_PHP_ENV", &format!("KIND={};SERVER={}", client.class, address.display()))
-            .workers(1);
+            .set("HEARTH_PHP_WORKERS", "1");
         Self { hearth: configure(serve).start(), database, _site: site }
     }
 
@@ -165,9 +201,33 @@ fn nothing_is_left_behind(class: &str) {
     assert_eq!(counted["kept"], 1, "{counted}");
     assert!(counted["resets"].as_u64().unwrap() > names.len() as u64, "{counted}");
     assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
+    it_is_told(&shop, &counted["servers"]);
     // A session that was put back differs in nothing from one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
     no_secrets(&shop);
+}
+
+/// `/status`, the dashboard and the metrics have the server, what resets took and why workers ended.
+fn it_is_told(shop: &Shop, servers: &Value) {
+    let all = servers.as_array().unwrap();
+    assert_eq!(all.len(), 1, "{servers}");
+    let server = &all[0];
+    assert_eq!(server["kept"], 1, "{server}");
+    assert!(server["connection"].as_str().unwrap().contains("/tmp"), "{server}");
+    let times = &server["reset_times"];
+    let time = |name: &str| times[name].as_f64().unwrap();
+    assert!(time("p50") > 0.0 && time("p50") <= time("p99"), "{times}");
+    assert!(time("p99") <= time("longest"), "{times}");
+    let reasons = server["retired"].as_object().unwrap();
+    let ended: u64 = reasons.values().filter_map(Value::as_u64).sum();
+    assert_eq!(ended, shop.hearth.status()["pool"]["databases"]["retired"], "{server}");
+    let page = shop.hearth.admin("/").text();
+    for (why, count) in reasons {
+        assert!(page.contains(&format!("; {count} workers retired: {why}")), "{page}");
+    }
+    let metrics = shop.hearth.admin("/metrics").text();
+    let quantile = metrics.lines().find(|line| line.contains("quantile=\"0.99\""));
+    assert!(quantile.unwrap().starts_with("hearth_database_server_reset_quantile_seconds{"));
 }
 
 /// What two sessions say of themselves; names what differs.
@@ -219,6 +279,16 @@ fn nothing_is_left_in_a_session_of_redis_through_a_stream() {
 #[test]
 fn nothing_is_left_in_a_session_of_redis_through_phpredis() {
     nothing_is_left_behind("PhpRedis");
+}
+
+#[test]
+fn half_packets_and_sudden_encryption_leave_nothing_in_mariadb() {
+    nothing_is_left_behind("MysqlStream");
+}
+
+#[test]
+fn half_packets_and_sudden_encryption_leave_nothing_in_postgresql() {
+    nothing_is_left_behind("PgsqlStream");
 }
 
 /// Requests in random order that leave several things at once; after each the session is looked at.
@@ -296,11 +366,26 @@ fn a_database_that_is_down_stops_no_worker_and_is_kept_when_it_is_back() {
     let client = client("PdoMysql");
     let mut database = Database::start(client.kind);
     database.stop(false);
-    let mut shop = Shop::with(client, database, |serve| serve);
+    let mut shop = Shop::with(client, database, |serve| serve.set("HEARTH_PHP_WORKERS", "2"));
+    shop.hearth.wait_idle(2);
     assert_eq!(shop.hearth.get("/?nothing").text(), "nothing");
-    shop.hearth.log_line("a callback of hearth_on_worker_start() failed");
+    // Both have met it; one says it.
+    let failed = "a callback of hearth_on_worker_start() failed";
+    shop.hearth.log_line(failed);
+    // Tried again, and again in vain.
+    eventually("workers are replaced", LIMIT, || {
+        shop.hearth.status()["pool"]["recycled"].as_u64() >= Some(2)
+    });
     shop.database.start_again();
-    eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+    eventually("both connections are kept", LIMIT, || {
+        shop.hearth.status()["pool"]["databases"]["kept"] == 2
+    });
+    shop.hearth.log_line("the callbacks of hearth_on_worker_start() work again");
+    let log = shop.hearth.log().text();
+    assert_eq!(log.matches(failed).count(), 1, "{log}");
+    assert!(!log.contains("workers retire before they answer anything"), "{log}");
+    assert_eq!(shop.hearth.status()["pool"]["retired"], 0, "{log}");
+    assert_eq!(shop.get("look")["kept"], true);
 }
 
 #[test]
@@ -342,135 +427,26 @@ fn keeping_can_be_switched_off() {
 
 #[test]
 fn connections_of_a_request_are_taken_leave_of() {
-    for class in ["PdoMysql", "PdoPgsql"] {
+    for class in ["PdoMysql", "MysqliClient", "PdoPgsql", "PgsqlClient"] {
         let shop = Shop::open(client(class), |serve| serve);
         for _ in 0..5 {
             shop.get("fresh");
         }
         shop.get("look");
-        let log = format!("{}\n{}", shop.database.log(), shop.hearth.log().text());
-        assert!(!log.contains("Aborted connection"), "{log}");
-        assert!(!log.contains("unexpected EOF"), "{log}");
+        // Those that are kept end with the server.
+        let Shop { hearth, database, _site } = shop;
+        assert!(hearth.stop().success());
+        nobody_was_cut_off(&database);
     }
 }
 
-/// Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis; what a page says of the connections it meets.
-fn laravel(site: &Site, database: &Database, redis: &Database) {
-    let address = database.address().display().to_string();
-    let driver = match database.kind() {
-        DatabaseKind::Postgres => {
-            format!("'driver' => 'pgsql', 'host' => '{address}', 'port' => 5432")
-        }
-        _ => format!("'driver' => 'mysql', 'unix_socket' => '{address}'"),
-    };
-    let redis = redis.address().display().to_string();
-    site.write(
-        "config/database.php",
-        &format!(
-            "<?php return ['default' => 'shop', 'connections' => ['shop' => [{driver}, 'database' => 'shop',\n\
-             'username' => 'visitor', 'password' => '{DATABASE_PASSWORD}', 'charset' => 'utf8', 'prefix' => '', 'strict' => true]],\n\
-             'redis' => ['client' => 'phpredis', 'default' =>\n\
-             ['host' => '{redis}', 'port' => 0, 'password' => '{DATABASE_PASSWORD}', 'database' => 3]]];"
-        ),
-    );
-    site.write(
-        "config/session.php",
-        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
-         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
-    );
-    site.write(
-        "config/cache.php",
-        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
-    );
-    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
-    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class,";
-    site.write("config/app.php", &app.replace("'providers' => [", provider));
-    let id = match database.kind() {
-        DatabaseKind::Postgres => "pg_backend_pid()",
-        _ => "connection_id()",
-    };
-    site.write(
-        "routes/web.php",
-        &format!(
-            "<?php use Illuminate\\Support\\Facades\\{{DB, Route}};\n\
-             Route::get('/', fn () => 'home');\n\
-             Route::get('/ids', fn () => response()->json([\n\
-                 'level' => DB::transactionLevel(), 'database' => DB::selectOne('select {id} id')->id,\n\
-                 'redis' => app('redis')->connection()->command('client', ['id']), 'pid' => getmypid()]));\n\
-             Route::get('/leave', function () {{\n\
-                 DB::beginTransaction(); DB::insert('insert into shop.things (id) values (7)');\n\
-                 app('redis')->connection()->select(5); app('redis')->connection()->multi(); return 'left'; }});\n\
-             Route::get('/count', fn () => DB::selectOne('select count(*) n from shop.things')->n);"
-        ),
-    );
-}
-
-#[test]
-fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
-    let redis = Database::start(DatabaseKind::Redis);
-    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
-        let database = Database::start(kind);
-        let site = crate::published_leaks::laravel_example();
-        laravel(&site, &database, &redis);
-        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
-        let ids = || {
-            let answer = hearth.get("/ids");
-            let is_json = answer.status == 200 && answer.text().starts_with('{');
-            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-            answer.json()
-        };
-        let first = ids();
-        for _ in 0..3 {
-            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
-        }
-        assert_eq!(hearth.get("/leave").status, 200);
-        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
-        assert_eq!(hearth.get("/count").text(), "0");
-        assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
-    }
-}
-
-#[test]
-fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
-    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
-        let database = Database::start(kind);
-        let address = database.address().display().to_string();
-        let (driver, place, id) = match kind {
-            DatabaseKind::Postgres => ("pdo_pgsql", "host", "select pg_backend_pid()"),
-            _ => ("pdo_mysql", "unix_socket", "select connection_id()"),
-        };
-        let connection = json!({
-            "driver": driver, place: address, "dbname": "shop", "user": "visitor",
-            "password": DATABASE_PASSWORD, "charset": "utf8",
-        });
-        let autoload = format!(
-            "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
-             require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
-            crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
-        );
-        let site = Site::empty()
-            .with_folder("databases_symfony")
-            .with_file("vendor/autoload.php", &autoload)
-            .with_file("bin/console", "");
-        let serve = Serve::new(site.path())
-            .set("CONNECTION", &connection.to_string())
-            .set("ID", id)
-            .args(&["--model", "snapshot"]);
-        let hearth = with_extensions(serve).workers(1).start();
-        let ids = || {
-            let answer = hearth.get("/ids");
-            let is_json = answer.status == 200 && answer.text().starts_with('{');
-            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-            answer.json()
-        };
-        let first = ids();
-        for _ in 0..3 {
-            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
-        }
-        assert_eq!(hearth.get("/leave").status, 200);
-        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
-        assert_eq!(hearth.get("/count").text(), "0");
-    }
+/// No client has gone without a goodbye.
+fn nobody_was_cut_off(database: &Database) {
+    // The database may still be about to notice.
+    std::thread::sleep(Duration::from_millis(100));
+    let log = database.log();
+    assert!(!log.contains("Aborted connection"), "{log}");
+    assert!(!log.contains("unexpected EOF"), "{log}");
 }
 
 #[test]

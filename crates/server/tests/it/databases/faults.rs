@@ -1,0 +1,134 @@
+//! Passwords that change, dumps of memory, and what connections are in the models that put nothing back.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
+
+use super::{Shop, client, nobody_was_cut_off, with_extensions};
+use crate::hearth::{LIMIT, Serve, Site};
+
+#[test]
+fn a_password_that_changes_while_sessions_are_kept_arrives_everywhere() {
+    const NEW: &str = "another password";
+    for class in ["PdoMysql", "PdoPgsql", "RedisStream"] {
+        let client = client(class);
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        fs::write(secret.path(), DATABASE_PASSWORD).unwrap();
+        let environment = |database: &Database| {
+            let place = database.address().display().to_string();
+            format!("KIND={class};SERVER={place};PASSWORD_FILE={}", secret.path().display())
+        };
+        let database = Database::start(client.kind);
+        let environment = environment(&database);
+        let shop = Shop::with(client, database, |serve| {
+            serve.set("HEARTH_PHP_ENV", &environment).set("HEARTH_DATABASES_MAX_LIFETIME", "4s")
+        });
+        let before = shop.get("look");
+        assert_eq!(before["kept"], true, "{class}: {}", shop.hearth.log().text());
+        fs::write(secret.path(), NEW).unwrap();
+        shop.get(&format!("rotate={}", NEW.replace(' ', "%20")));
+        // The old session, or a new one: nobody notices.
+        assert_eq!(shop.get("look")["answer"], before["answer"], "{class}");
+        eventually("a session with the new password is kept", LIMIT, || {
+            let look = shop.get("look");
+            look["kept"] == true && look["id"] != before["id"]
+        });
+        assert_eq!(shop.get("look")["answer"], before["answer"], "{class}");
+        let log = shop.hearth.log().text();
+        assert!(!log.contains(NEW) && !log.contains(DATABASE_PASSWORD), "{class}: {log}");
+    }
+}
+
+#[test]
+fn a_password_that_the_server_no_longer_takes_is_told_once_and_stops_nobody() {
+    let shop = Shop::open(client("PdoMysql"), |serve| {
+        serve.set("HEARTH_DATABASES_MAX_LIFETIME", "1s").set("HEARTH_PHP_WORKERS", "2")
+    });
+    shop.hearth.wait_idle(2);
+    shop.get("rotate=another");
+    shop.hearth.log_line("a callback of hearth_on_worker_start() failed");
+    eventually("no worker has the old session", LIMIT, || {
+        shop.hearth.status()["pool"]["databases"]["kept"] == 0
+    });
+    assert_eq!(shop.hearth.get("/?nothing").text(), "nothing");
+    let log = shop.hearth.log().text();
+    assert_eq!(log.matches("a callback of hearth_on_worker_start() failed").count(), 1, "{log}");
+    assert!(!log.contains(DATABASE_PASSWORD), "{log}");
+}
+
+/// The engine says a Redis client's `AUTH` again after each request, so it has to remember it.
+#[test]
+fn what_is_remembered_in_confidence_is_in_no_core_dump() {
+    let shop = Shop::open(client("RedisStream"), |serve| serve);
+    assert_eq!(shop.get("look")["kept"], true);
+    // As nobody but the engine has it: the client says the two one after the other.
+    let length = DATABASE_PASSWORD.len();
+    let remembered = format!(
+        "*2\r\n$4\r\nAUTH\r\n${length}\r\n{DATABASE_PASSWORD}\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n"
+    );
+    let pid = shop.hearth.worker_pid();
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let (mut dumped, mut left_out) = (0, 0);
+    for mapping in mappings(&maps) {
+        let mut bytes = vec![0; mapping.len];
+        if memory.read_exact_at(&mut bytes, mapping.start).is_err() {
+            continue; // what is no memory: devices, the kernel's own pages
+        }
+        let found = memchr::memmem::find_iter(&bytes, remembered.as_bytes()).count();
+        // VmFlags of proc(5): `dd`, do not include in a core dump
+        *if mapping.flags.contains("dd") { &mut left_out } else { &mut dumped } += found;
+    }
+    assert_eq!(dumped, 0, "a core dump would have it");
+    assert!(left_out > 0, "nothing of the kind is in memory: the test looks for the wrong thing");
+}
+
+struct Mapping {
+    start: u64,
+    len: usize,
+    flags: String,
+}
+
+/// Those of /proc/PID/smaps that can be read and are no gigabytes.
+fn mappings(smaps: &str) -> Vec<Mapping> {
+    let mut found: Vec<Mapping> = Vec::new();
+    for line in smaps.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if let Some((start, end)) = first.split_once('-')
+            && let Ok(start) = u64::from_str_radix(start, 16)
+        {
+            let end = u64::from_str_radix(end, 16).unwrap();
+            let len = usize::try_from(end - start).unwrap();
+            found.push(Mapping { start, len, flags: String::new() });
+        } else if let Some(flags) = line.strip_prefix("VmFlags: ") {
+            flags.clone_into(&mut found.last_mut().unwrap().flags);
+        }
+    }
+    found.retain(|mapping| mapping.flags.contains("rd") && mapping.len < 1 << 30);
+    found
+}
+
+/// What `databases.md` of the guide says of these models.
+#[test]
+fn a_connection_stays_in_the_model_worker_and_is_each_forks_own_in_fork() {
+    for (model, stays) in [("worker", true), ("fork", false)] {
+        let database = Database::start(DatabaseKind::MariaDb);
+        let site = Site::empty().with_folder("databases");
+        let place = database.address().display().to_string();
+        let serve = Serve::new(site.path().join("worker.php"))
+            .args(&["--model", model])
+            .set("HEARTH_PHP_ENV", &format!("KIND=PdoMysql;SERVER={place}"));
+        let hearth = with_extensions(serve).workers(1).start();
+        let look = || hearth.get("/?look").json();
+        let first = look();
+        assert_eq!(first["kept"], stays, "hearth_keep_connection() in {model}");
+        hearth.get("/?do=variable");
+        let second = look();
+        assert_eq!(second["id"] == first["id"], stays, "{model}");
+        let left = second["answer"]["mine"] == "secret of a visitor";
+        assert_eq!(left, stays, "{model}: what a request leaves in a session");
+        assert!(hearth.stop().success());
+        nobody_was_cut_off(&database);
+    }
+}

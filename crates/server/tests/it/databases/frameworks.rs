@@ -1,0 +1,161 @@
+//! Laravel and Symfony keep their connections without a word of configuration, and find sessions, cache and jobs behind them.
+
+use serde_json::json;
+use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
+
+use super::with_extensions;
+use crate::hearth::{Hearth, Serve, Site};
+
+/// Laravel's own configuration files for a MariaDB or PostgreSQL and a Redis; what a page says of the connections it meets.
+///
+/// `client`: `phpredis` or `predis`. Sessions and cache are in Redis; the queue is in a database of its own there. MariaDB is read from one
+/// connection and written to by another, as replicas are.
+fn laravel(site: &Site, database: &Database, redis: &Database, client: &str) {
+    let address = database.address().display().to_string();
+    let driver = match database.kind() {
+        DatabaseKind::Postgres => {
+            format!("'driver' => 'pgsql', 'host' => '{address}', 'port' => 5432")
+        }
+        _ => format!(
+            "'driver' => 'mysql', 'read' => ['unix_socket' => '{address}'], 'write' => ['unix_socket' => '{address}'], 'sticky' => true"
+        ),
+    };
+    let redis = redis.address().display().to_string();
+    site.write(
+        "config/database.php",
+        &format!(
+            "<?php if ('{client}' === 'predis') {{ require_once '/usr/share/php/Predis/autoload.php'; }}\n\
+             $redis = ['scheme' => 'unix', 'path' => '{redis}', 'host' => '{redis}', 'port' => 0, 'password' => '{DATABASE_PASSWORD}'];\n\
+             return ['default' => 'shop', 'connections' => ['shop' => [{driver}, 'database' => 'shop',\n\
+             'username' => 'visitor', 'password' => '{DATABASE_PASSWORD}', 'charset' => 'utf8', 'prefix' => '', 'strict' => true]],\n\
+             'redis' => ['client' => '{client}', 'options' => ['prefix' => ''], 'default' => $redis + ['database' => 3], 'jobs' => $redis + ['database' => 4]]];"
+        ),
+    );
+    site.write(
+        "config/session.php",
+        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
+         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
+    );
+    site.write(
+        "config/cache.php",
+        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
+    );
+    site.write(
+        "config/queue.php",
+        "<?php return ['default' => 'redis', 'connections' => ['redis' => ['driver' => 'redis', 'connection' => 'jobs', 'queue' => 'default',\n\
+         'retry_after' => 90, 'block_for' => null]], 'failed' => ['driver' => 'null']];",
+    );
+    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
+    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class, Illuminate\\Queue\\QueueServiceProvider::class,";
+    site.write("config/app.php", &app.replace("'providers' => [", provider));
+    let id = match database.kind() {
+        DatabaseKind::Postgres => "pg_backend_pid()",
+        _ => "connection_id()",
+    };
+    site.write(
+        "routes/web.php",
+        &format!(
+            "<?php use Illuminate\\Support\\Facades\\{{DB, Queue, Route}};\n\
+             Route::get('/', fn () => 'home');\n\
+             $client = fn ($name) => app('redis')->connection($name)->client();\n\
+             $id = fn ($client) => $client instanceof Redis ? $client->rawCommand('CLIENT', 'ID') : $client->executeRaw(['CLIENT', 'ID']);\n\
+             Route::get('/ids', fn () => response()->json([\n\
+                 'level' => DB::transactionLevel(), 'read' => DB::selectOne('select {id} id')->id,\n\
+                 'write' => DB::selectFromWriteConnection('select {id} id')[0]->id,\n\
+                 'redis' => $id($client('default')), 'jobs' => $id($client('jobs')), 'pid' => getmypid()]));\n\
+             Route::get('/leave', function () use ($client) {{\n\
+                 DB::beginTransaction(); DB::insert('insert into shop.things (id) values (7)');\n\
+                 $client('default')->select(5); $client('default')->multi(); return 'left'; }});\n\
+             Route::get('/push', fn () => [Queue::pushRaw('a job'), Queue::size()][1]);\n\
+             Route::get('/visits', fn () => session(['visits' => session('visits', 0) + 1]) ?? session('visits'));\n\
+             Route::get('/count', fn () => DB::selectOne('select count(*) n from shop.things')->n);"
+        ),
+    );
+}
+
+/// Looks at a page that counts the visits of a session; returns the session's cookie.
+fn visit(hearth: &Hearth, cookie: &str, expected: &str) -> String {
+    let answer = hearth.connect().request("GET", "/visits", &[("cookie", cookie)], b"").unwrap();
+    assert_eq!(answer.text(), expected, "{}", hearth.log().text());
+    let cookies = answer.all("set-cookie");
+    let cookie = cookies.iter().find(|cookie| cookie.starts_with("s=")).unwrap();
+    cookie.split(';').next().unwrap().to_owned()
+}
+
+#[test]
+fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
+    for (kind, client) in [(DatabaseKind::MariaDb, "phpredis"), (DatabaseKind::Postgres, "predis")]
+    {
+        let redis = Database::start(DatabaseKind::Redis);
+        let database = Database::start(kind);
+        let site = crate::published_leaks::laravel_example();
+        laravel(&site, &database, &redis, client);
+        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
+        let ids = || {
+            let answer = hearth.get("/ids");
+            let is_json = answer.status == 200 && answer.text().starts_with('{');
+            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+            answer.json()
+        };
+        let first = ids();
+        for _ in 0..3 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        // Without a replica both are the same connection.
+        assert_eq!(first["read"] == first["write"], kind == DatabaseKind::Postgres);
+        assert_eq!(hearth.get("/leave").status, 200);
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        assert_eq!(hearth.get("/count").text(), "0");
+        // Data are everybody's: jobs and sessions are there in the next request, over the same connections.
+        assert_eq!([hearth.get("/push").text(), hearth.get("/push").text()], ["1", "2"]);
+        let cookie = visit(&hearth, "", "1");
+        visit(&hearth, &cookie, "2");
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        let kept = if kind == DatabaseKind::Postgres { 3 } else { 4 };
+        assert_eq!(hearth.status()["pool"]["databases"]["kept"], kept);
+        assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
+    }
+}
+
+#[test]
+fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
+    for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
+        let database = Database::start(kind);
+        let address = database.address().display().to_string();
+        let (driver, place, id) = match kind {
+            DatabaseKind::Postgres => ("pdo_pgsql", "host", "select pg_backend_pid()"),
+            _ => ("pdo_mysql", "unix_socket", "select connection_id()"),
+        };
+        let connection = json!({
+            "driver": driver, place: address, "dbname": "shop", "user": "visitor",
+            "password": DATABASE_PASSWORD, "charset": "utf8",
+        });
+        let autoload = format!(
+            "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
+             require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
+            crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+        );
+        let site = Site::empty()
+            .with_folder("databases_symfony")
+            .with_file("vendor/autoload.php", &autoload)
+            .with_file("bin/console", "");
+        let serve = Serve::new(site.path())
+            .set("CONNECTION", &connection.to_string())
+            .set("ID", id)
+            .args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(1).start();
+        let ids = || {
+            let answer = hearth.get("/ids");
+            let is_json = answer.status == 200 && answer.text().starts_with('{');
+            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+            answer.json()
+        };
+        let first = ids();
+        for _ in 0..3 {
+            assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        }
+        assert_eq!(hearth.get("/leave").status, 200);
+        assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
+        assert_eq!(hearth.get("/count").text(), "0");
+    }
+}
