@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -177,6 +178,15 @@ impl Socket {
 
     pub(crate) fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.traffic)
+    }
+
+    /// This end, where it is one of TCP.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        match &self.wire {
+            Wire::Tcp(tcp) => tcp.local_addr().ok(),
+            Wire::Proxied(tls) => tls.get_ref().0.local_addr().ok(),
+            Wire::Unix(_) => None,
+        }
     }
 }
 
