@@ -41,7 +41,7 @@ bench: ## NAME=models, egress, realtime, …: measure against the peers that are
 	@scripts/bench "$(NAME)"
 
 setup: ## install every Debian package that any of these targets needs
-	@scripts/setup build test cpp examples layer lint bench
+	@scripts/setup build test client cpp examples layer lint bench
 
 clean: ## remove what these targets made
 	@scripts/clean

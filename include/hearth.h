@@ -1,4 +1,4 @@
-/* libhearth: HTTP calls over connections that are kept. The C face of Hearth's egress engine.
+/* libhearth: HTTP calls and mail over connections that are kept. The C face of Hearth's egress engine.
  *
  * Three words say whose a pointer is:
  *   own      the caller has it until it calls the matching _free;
@@ -7,7 +7,7 @@
  * A const pointer means that the call does not change what it points to. _free(NULL) does nothing.
  *
  * Every function may be called from any thread, and from inside every callback, but where it says otherwise. No function blocks but
- * hearth_request_wait, hearth_request_perform, hearth_engine_stop and hearth_engine_free. Nothing unwinds across this boundary: a
+ * hearth_request_wait, hearth_request_perform, the same of hearth_mail, hearth_engine_stop and hearth_engine_free. Nothing unwinds across this boundary: a
  * fault of the library's own becomes HEARTH_PANIC. A callback must not unwind either (no exception, no longjmp).
  *
  * After fork() the child's handles work with an engine of the child's own, begun at its first call; the parent's is untouched.
@@ -15,7 +15,7 @@
  *
  * Texts come as data and size; HEARTH_TEXT as size: they end with NUL. What comes out is a hearth_bytes, without NUL at its end.
  *
- * This file is compared with the library's exports by a test (crates/capi/tests). Names that begin with hearth_mail_ are kept for SMTP. */
+ * This file is compared with the library's exports by a test (crates/capi/tests). */
 #ifndef HEARTH_H
 #define HEARTH_H
 
@@ -89,7 +89,12 @@ enum {
     HEARTH_ERROR_SOURCE = 21,    /* the request's own body could not be read, or is needed once more and gone */
     HEARTH_ERROR_SYSTEM = 22,    /* out of descriptors */
     HEARTH_ERROR_UNSUPPORTED = 23,
-    HEARTH_ERROR_INTERNAL = 24 /* a fault of the library's own */
+    HEARTH_ERROR_INTERNAL = 24, /* a fault of the library's own */
+    /* of mail */
+    HEARTH_ERROR_REFUSED = 25, /* the server said no, for good (5xx); hearth_response_reply has its words */
+    HEARTH_ERROR_LATER = 26,   /* the server said not now (4xx) */
+    HEARTH_ERROR_LOGIN = 27,   /* credentials were refused, or there is no way to log in that is offered and allowed */
+    HEARTH_ERROR_UNKNOWN = 28  /* the whole message went out and no reply came, for whatever reason (an abort, too): it may have been taken */
 };
 
 /* What a callback wants. */
@@ -105,6 +110,7 @@ typedef struct hearth_engine hearth_engine;
 typedef struct hearth_request hearth_request;
 typedef struct hearth_response hearth_response;
 typedef struct hearth_jar hearth_jar;
+typedef struct hearth_mail hearth_mail;
 
 /* Options, each with its key in texts. Times are milliseconds, sizes bytes; 0 as a time: without limit. Those marked "engine" belong to an
  * engine and count from its start; the others are an engine's defaults and a request's own. */
@@ -112,16 +118,16 @@ typedef int hearth_option;
 enum {
     /* numbers */
     HEARTH_ACCEPT_COMPRESSION = 1,       /* accept_compression (1): gzip, deflate, br, zstd asked for and undone */
-    HEARTH_CONNECT_TIMEOUT = 2,          /* connect_timeout (30000): look-up, connection, proxy and TLS */
+    HEARTH_CONNECT_TIMEOUT = 2,          /* connect_timeout (30000): look-up, connection, proxy and TLS; of mail also greeting and login */
     HEARTH_COOKIES = 3,                  /* cookies (0): 1 a jar of the request's own, 2 the engine's */
     HEARTH_FOLLOW_LOCATION = 4,          /* follow_location (0): 0 no; 1 as written: every method and body again, but 303 with GET; 2 as
                                           * browsers do: POST becomes GET at 301 and 302, too; 3 as 2, and the first answer's only */
     HEARTH_INSECURE = 5,                 /* insecure (0): no certificate is verified */
     HEARTH_MAX_REDIRECTS = 6,            /* maxredirs (5); -1: without limit */
-    HEARTH_RCPT_ALLOW_FAILS = 7,         /* rcpt_allow_fails (0): for mail */
+    HEARTH_RCPT_ALLOW_FAILS = 7,         /* rcpt_allow_fails (0): mail goes to those recipients that are accepted; 0: to all or none */
     HEARTH_TIMEOUT = 8,                  /* timeout (30000): from start to the end, all tries together */
     HEARTH_VERBOSE = 9,                  /* verbose (0): each try and its end in a line on stderr */
-    HEARTH_IDLE_TIMEOUT = 10,            /* idle_timeout (0): between two pieces, either way */
+    HEARTH_IDLE_TIMEOUT = 10,            /* idle_timeout (0): between two pieces, either way; of mail each reply, 0: as RFC 5321 has it */
     HEARTH_MAX_RESPONSE_SIZE = 11,       /* max_response_size (2000000): of the collected body, decompressed; 0: without limit */
     HEARTH_MAX_RETRIES = 12,             /* max_retries (0) after no connection, a broken one, 429, 502, 503 or 504 */
     HEARTH_RETRY_DELAY = 13,             /* retry_delay (100): before the first; doubled each time */
@@ -138,6 +144,8 @@ enum {
     HEARTH_EXPECT_CONTINUE = 24,         /* expect_continue (0): a body waits for 100, or a second */
     HEARTH_UNRESTRICTED_AUTH = 25,       /* unrestricted_auth (0): credentials also to other origins */
     HEARTH_THREADED_CALLBACK = 26,       /* threaded_callback (1): 0 callbacks on the I/O thread, where they must not block */
+    HEARTH_STARTTLS = 27,                /* starttls (1), mail: 0 no, 1 where the server offers it, 2 or nothing is sent */
+    HEARTH_PLAIN_AUTH = 28,              /* plain_auth (0), mail: 1 passwords and tokens may be shown without TLS */
     HEARTH_CONNECTIONS_PER_HOST = 64,    /* connections_per_host (20), HTTP/1.1; engine */
     HEARTH_H2_CONNECTIONS_PER_HOST = 65, /* h2_connections_per_host (6); engine */
     HEARTH_CONNECTIONS = 66,             /* connections (1024) of all hosts; engine */
@@ -145,6 +153,7 @@ enum {
     HEARTH_DNS_TIME = 68,                /* dns_time (30000): so long a name's addresses are believed; engine */
     HEARTH_REQUESTS_PER_HOST = 69,       /* requests_per_host (256) under way at once; more wait. Over HTTP/1.1 without TLS there are
                                           * never more than connections; engine */
+    HEARTH_MAIL_CONNECTIONS_PER_HOST = 70, /* mail_connections_per_host (5), with the same credentials; engine */
     /* texts */
     HEARTH_PROXY = 128,          /* proxy: http://, https://, socks4://, socks4a://, socks5://, socks5h://, with user:password@ */
     HEARTH_SAFE_PROTOCOLS = 129, /* safe_protocols ("http,https"), redirects included */
@@ -155,10 +164,15 @@ enum {
     HEARTH_USER_AGENT = 134,     /* user_agent ("hearth/0.1.0") */
     HEARTH_RANGE = 135,          /* range: "0-499", "500-", "-500" */
     HEARTH_PINNED_KEY = 136,     /* pinned_key: "sha256//BASE64;sha256//…" */
+    HEARTH_DSN_NOTIFY = 137,     /* dsn_notify, mail: never, or of success,failure,delay; where the server speaks of it (RFC 3461) */
+    HEARTH_DSN_RETURN = 138,     /* dsn_return, mail: full or headers */
     /* authentication */
     HEARTH_AUTH_MODE = 160, /* mode: none, basic, digest, bearer */
     HEARTH_AUTH_USER = 161, /* user */
     HEARTH_AUTH_SECRET = 162, /* secret: password or token */
+    HEARTH_AUTH_MECHANISMS = 163, /* mechanisms, mail: those that may be used, "PLAIN LOGIN"; empty: the strongest that fits mode. basic:
+                                   * SCRAM-SHA-256, PLAIN, LOGIN, CRAM-MD5; digest: only those that do not show the password; bearer:
+                                   * OAUTHBEARER, XOAUTH2 */
     /* certificates; PEM or DER */
     HEARTH_SSLCERT = 176,     /* sslcert: file of our certificate with its chain */
     HEARTH_SSLCERTTYPE = 177, /* sslcerttype: PEM, DER */
@@ -215,7 +229,7 @@ typedef struct hearth_statistics {
     uint64_t active;      /* now: started and not completed */
     uint64_t peak;        /* the most of them */
     uint64_t queued;      /* now: waiting for their turn at their host */
-    uint64_t connections; /* now: open */
+    uint64_t connections; /* now: open. These four: to origins of HTTP */
     uint64_t connects;
     uint64_t reused; /* tries over a connection that had been there */
     uint64_t handshakes;
@@ -264,7 +278,7 @@ hearth_status hearth_request_reset(hearth_request *request);
 /* Method (any token; CONNECT is HEARTH_UNSUPPORTED) and URL, absolute. A URL is judged strictly and now: no control characters, no
  * spaces, no user information, a host that is one (IDNA). */
 hearth_status hearth_request_set_target(hearth_request *request, const char *method, size_t method_size, const char *url, size_t url_size);
-/* Adds name=value to the URL's query, percent-encoded, with ? or & as needed. After set_target. */
+/* Adds name=value to the URL's query, percent-encoded, whatever bytes they are, with ? or & as needed. After set_target. */
 hearth_status hearth_request_add_query(hearth_request *request, const char *name, size_t name_size, const char *value, size_t value_size);
 /* Adds a field; the same name may come again. CR, LF, NUL or no token as name: HEARTH_INVALID. Framing (Content-Length,
  * Transfer-Encoding, Connection, Upgrade, …) is the library's own: HEARTH_INVALID, too. */
@@ -368,6 +382,103 @@ typedef struct hearth_timings {
 } hearth_timings;
 
 hearth_status hearth_response_timings(const hearth_response *response, hearth_timings *timings);
+
+/* Of a mail: hearth_response_status is the code of the server's words that decided (250), also with an error.
+ * The words with their code: "550 5.1.1 no such user". NULL: there were none. */
+hearth_bytes hearth_response_reply(const hearth_response *response);
+/* "5.1.1", where they begin with one (RFC 3463); else NULL. */
+hearth_bytes hearth_response_enhanced(const hearth_response *response);
+/* "<…@example.org>", of the message that was sent. */
+hearth_bytes hearth_response_message_id(const hearth_response *response);
+/* Recipients of the envelope (To, Cc and Bcc) in the order in which they were added. */
+size_t hearth_response_recipient_count(const hearth_response *response);
+
+/* What the server said to one recipient. Accepted (2xx) means sent to only where there is no error. */
+typedef struct hearth_recipient {
+    size_t size;           /* sizeof(hearth_recipient): set by the caller */
+    hearth_bytes address;  /* local@domain */
+    int code;              /* 250; 4xx: not now; 5xx: never; 0: nothing was said to this one */
+    hearth_bytes enhanced; /* as hearth_response_enhanced */
+    hearth_bytes text;     /* without code */
+} hearth_recipient;
+
+hearth_status hearth_response_recipient_at(const hearth_response *response, size_t index, hearth_recipient *recipient);
+
+/* ---- mail: a message and those it is for, sent over SMTP (RFC 5321) ----
+ *
+ * The same manners as a request's: built, started, completed once; HEARTH_STATE while it is under way; its answer is a hearth_response.
+ * What is wrong with an address, a subject or a field is told at once; nothing of them can break out of its line.
+ * A message is sent again (max_retries) only where it was certainly not taken. */
+
+/* Where a recipient stands. */
+enum {
+    HEARTH_MAIL_TO = 1,
+    HEARTH_MAIL_CC = 2,
+    HEARTH_MAIL_BCC = 3,     /* in the envelope and nowhere in the message */
+    HEARTH_MAIL_REPLY_TO = 4 /* no recipient: who gets answers */
+};
+/* Where a part stands. */
+enum {
+    HEARTH_MAIL_BODY = 1,       /* one form of what is read; several are alternatives, the plainest first */
+    HEARTH_MAIL_RELATED = 2,    /* what the HTML shows as cid:… */
+    HEARTH_MAIL_INLINE = 3,     /* shown behind the body */
+    HEARTH_MAIL_ATTACHMENT = 4  /* a file to be taken out */
+};
+
+/* It has ended. As hearth_on_done. mail, response: borrow. */
+typedef void (*hearth_on_mail)(void *user, hearth_mail *mail, const hearth_response *response);
+
+/* A new mail with the engine's defaults of this moment, the caller's own. */
+hearth_status hearth_mail_new(hearth_engine *engine, hearth_mail **mail);
+void hearth_mail_free(hearth_mail *mail);
+hearth_status hearth_mail_reset(hearth_mail *mail);
+
+/* "smtp://host:port/name" (25) or "smtps://…" (465, TLS from the beginning). name is who we say we are (EHLO); without: the machine's name
+ * where it has a domain, else our address. */
+hearth_status hearth_mail_set_target(hearth_mail *mail, const char *url, size_t size);
+/* The author: "Ann <ann@example.org>", "ann@example.org". UTF-8. */
+hearth_status hearth_mail_set_from(hearth_mail *mail, const char *address, size_t size);
+/* Who is told that it could not be delivered, where that is not the author; "<>": nobody. */
+hearth_status hearth_mail_set_sender(hearth_mail *mail, const char *address, size_t size);
+hearth_status hearth_mail_add_recipient(hearth_mail *mail, int kind, const char *address, size_t size);
+hearth_status hearth_mail_set_subject(hearth_mail *mail, const char *subject, size_t size);
+/* A field. Date and Message-ID are made where none is given; those with calls of their own are HEARTH_INVALID. */
+hearth_status hearth_mail_add_header(hearth_mail *mail, const char *name, size_t name_size, const char *value, size_t value_size);
+
+/* A part. Texts end with NUL where their size is HEARTH_TEXT; NULL with size 0: there is none. */
+typedef struct hearth_part {
+    size_t size; /* sizeof(hearth_part) */
+    int place;
+    const char *content_type; /* none: text/plain of bodies, else application/octet-stream. UTF-8 texts get their charset */
+    size_t content_type_size;
+    const char *name; /* of the file, UTF-8; none: the last component of path */
+    size_t name_size;
+    const char *id; /* Content-ID, without < > */
+    size_t id_size;
+    const char *data; /* copied; texts without a name get their lines ended as mail has them, everything else arrives byte for byte */
+    size_t data_size;
+    const char *path; /* instead of data: a file, read while it is sent. Looked for, and its size taken, at the start */
+    size_t path_size;
+} hearth_part;
+
+hearth_status hearth_mail_add_part(hearth_mail *mail, const hearth_part *part);
+/* The whole message, fields included, instead of subject, fields and parts. Line ends become CR LF, Bcc is taken out, Date and Message-ID are
+ * put in where they are missing. Recipients are those that were added. Copied; judged at the start. */
+hearth_status hearth_mail_set_raw(hearth_mail *mail, const char *data, size_t size);
+
+hearth_status hearth_mail_set_options(hearth_mail *mail, const char *text, size_t size);
+hearth_status hearth_mail_set_authentication(hearth_mail *mail, const char *text, size_t size);
+hearth_status hearth_mail_set_certificates(hearth_mail *mail, const char *text, size_t size);
+hearth_status hearth_mail_set_number(hearth_mail *mail, hearth_option option, int64_t value);
+hearth_status hearth_mail_set_text(hearth_mail *mail, hearth_option option, const char *text, size_t size);
+
+/* As those of hearth_request. A message that cannot be written (no author, no recipient, a file that is not there) is HEARTH_INVALID. Each
+ * start writes it anew, with a Date and a Message-ID of its own. */
+hearth_status hearth_mail_start(hearth_mail *mail, hearth_on_mail callback, void *user);
+hearth_status hearth_mail_abort(hearth_mail *mail);
+hearth_status hearth_mail_wait(hearth_mail *mail, uint64_t timeout_ms);
+hearth_status hearth_mail_perform(hearth_mail *mail, hearth_response **response);
+int hearth_mail_running(const hearth_mail *mail);
 
 /* ---- jar: cookies (RFC 6265), shared by whoever is given it ---- */
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Takes the C++ out of docs/guide/client-cpp.md: the manual is compiled and run.
+"""Takes the C++ out of docs/guide/client-cpp.md and client-mail.md: the manual is compiled and run.
 
-    manual.py tests MANUAL      the blocks ```cpp snippet, as tests named by their headings (`snippet 20`: C++20 only)
+    manual.py tests MANUAL [IN] the blocks ```cpp snippet, as tests named by their headings (`snippet 20`: C++20 only), IN the fixture of IN.hpp
     manual.py program MANUAL    the first block ```cpp, which is a whole program
 """
 import re
 import sys
 
-PREAMBLE = """// Made by manual.py from docs/guide/client-cpp.md.
+PREAMBLE = """// Made by manual.py from docs/guide.
 #include <future>
 
-#include "manual.hpp"
+#include "%s.hpp"
 
 """
 
@@ -32,15 +32,15 @@ def blocks(text):
             yield heading, (opened.group(1) or "").split(), "\n".join(code)
 
 
-def tests(text):
-    out = [PREAMBLE]
+def tests(text, fixture):
+    out = [PREAMBLE % fixture]
     names = {}
     for heading, words, code in blocks(text):
         if words[:1] != ["snippet"]:
             continue
         name = re.sub(r"[^a-z0-9]+", "_", heading.lower()).strip("_")
         names[name] = names.get(name, 0) + 1
-        test = f"TEST_F(manual, {name}_{names[name]}) {{\n{code}\n}}\n"
+        test = f"TEST_F({fixture}, {name}_{names[name]}) {{\n{code}\n}}\n"
         if "20" in words:
             test = f"#ifdef MANUAL_HAS_COROUTINES\n{test}#endif\n"
         if "nlohmann" in code:
@@ -49,11 +49,11 @@ def tests(text):
     return "\n".join(out)
 
 
-def program(text):
+def program(text, _fixture):
     return next(code for _, words, code in blocks(text) if not words) + "\n"
 
 
 if __name__ == "__main__":
     made = {"tests": tests, "program": program}[sys.argv[1]]
     with open(sys.argv[2], encoding="utf-8") as manual:
-        sys.stdout.write(made(manual.read()))
+        sys.stdout.write(made(manual.read(), (sys.argv[3:] or ["manual"])[0]))

@@ -26,6 +26,7 @@ namespace hearth {
 inline namespace v1 {
 
 class http;
+class smtp;
 
 // What stands between a program's requests and the engine: adds a signature, writes a log, renews a token.
 //
@@ -195,6 +196,10 @@ public:
         return set_number(HEARTH_H2_CONNECTIONS_PER_HOST, most);
     }
     async &connections(unsigned most) { return set_number(HEARTH_CONNECTIONS, most); }
+    // To one mail server with the same credentials.
+    async &mail_connections_per_host(unsigned most) {
+        return set_number(HEARTH_MAIL_CONNECTIONS_PER_HOST, most);
+    }
     async &requests_per_host(unsigned most) { return set_number(HEARTH_REQUESTS_PER_HOST, most); }
     // Networks never to be called: "10.0.0.0/8 fd00::/8".
     async &deny(std::string_view networks) { return set_text(HEARTH_DENY, networks); }
@@ -232,6 +237,7 @@ public:
 
 private:
     friend class http;
+    friend class smtp;
 
     bool noted(hearth_status status) {
         if (status == HEARTH_OK) {

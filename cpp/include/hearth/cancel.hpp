@@ -11,19 +11,37 @@
 namespace hearth {
 inline namespace v1 {
 
-class http;
-
 namespace detail {
 
 class cancellation {
 public:
+    // What can be ended: it has abort().
+    class entry {
+    public:
+        template <typename Object>
+        explicit entry(std::weak_ptr<Object> object)
+            : object_(std::move(object)),
+              abort_([](void *one) { static_cast<Object *>(one)->abort(); }) {}
+
+        bool expired() const noexcept { return object_.expired(); }
+        void abort() const {
+            if (const auto one = object_.lock()) {
+                abort_(one.get());
+            }
+        }
+
+    private:
+        std::weak_ptr<void> object_;
+        void (*abort_)(void *);
+    };
+
     bool cancelled() const {
         const std::lock_guard lock(mutex_);
         return cancelled_;
     }
 
     // False: it is too late, the word has been said.
-    bool add(std::weak_ptr<http> request) {
+    bool add(entry request) {
         const std::lock_guard lock(mutex_);
         if (cancelled_) {
             return false;
@@ -38,7 +56,7 @@ public:
         return true;
     }
 
-    std::vector<std::weak_ptr<http>> cancel() {
+    std::vector<entry> cancel() {
         const std::lock_guard lock(mutex_);
         cancelled_ = true;
         return std::exchange(requests_, {});
@@ -48,12 +66,15 @@ private:
     mutable std::mutex mutex_;
     bool cancelled_ = false;
     std::size_t room_ = 16;
-    std::vector<std::weak_ptr<http>> requests_;
+    std::vector<entry> requests_;
 };
 
 } // namespace detail
 
-// What requests are given: http::cancel_with(). Copies mean the same source.
+class http;
+class smtp;
+
+// What requests and mails are given: cancel_with(). Copies mean the same source.
 class cancel_token {
 public:
     bool cancelled() const { return state_->cancelled(); }
@@ -61,6 +82,7 @@ public:
 private:
     friend class cancel_source;
     friend class http;
+    friend class smtp;
     explicit cancel_token(std::shared_ptr<detail::cancellation> state) : state_(std::move(state)) {}
 
     std::shared_ptr<detail::cancellation> state_;
@@ -73,7 +95,11 @@ public:
 
     cancel_token token() const { return cancel_token(state_); }
     bool cancelled() const { return state_->cancelled(); }
-    inline void cancel();
+    void cancel() {
+        for (const auto &one : state_->cancel()) {
+            one.abort();
+        }
+    }
 
 private:
     std::shared_ptr<detail::cancellation> state_;

@@ -44,6 +44,9 @@ inline constexpr long could_not_connect = 7;
 inline constexpr long write_error = 23; // also: the body is larger than it may be
 inline constexpr long timed_out = 28;
 inline constexpr long aborted = 42;
+inline constexpr long send_error = 55;     // also: a mail server has refused
+inline constexpr long use_ssl_failed = 64; // TLS is required, and not to be had
+inline constexpr long login_denied = 67;
 inline constexpr long too_many_redirects = 47;
 inline constexpr long got_nothing = 52;
 inline constexpr long receive_error = 56;
@@ -73,6 +76,11 @@ enum class error_kind : int {
     unsupported,      // this cannot be done here
     system,           // no descriptor, no thread, no memory
     internal,         // a fault in Hearth
+    // of mail
+    refused,         // the server said no, for good
+    try_later,       // the server said not now
+    login,           // credentials were refused, or nothing that is offered is allowed
+    outcome_unknown, // the whole message went out and no reply came: it may have been taken
 };
 
 inline const char *to_string(error_kind kind) noexcept {
@@ -119,6 +127,14 @@ inline const char *to_string(error_kind kind) noexcept {
         return "out of system resources";
     case error_kind::internal:
         return "internal error";
+    case error_kind::refused:
+        return "refused by the server";
+    case error_kind::try_later:
+        return "refused for now";
+    case error_kind::login:
+        return "not logged in";
+    case error_kind::outcome_unknown:
+        return "outcome unknown";
     }
     return "unknown";
 }

@@ -657,14 +657,6 @@ private:
     bool runs_threaded_ = false;
 };
 
-inline void cancel_source::cancel() {
-    for (const auto &one : state_->cancel()) {
-        if (const auto request = one.lock()) {
-            request->abort();
-        }
-    }
-}
-
 } // namespace v1
 } // namespace hearth
 

@@ -35,6 +35,16 @@ struct timings {
     bool reused = false; // over a connection that had been there
 };
 
+// What a mail server said to one recipient.
+struct recipient {
+    std::string address;
+    int code = 0;         // 250; 4xx: not now; 5xx: never; 0: nothing was said to this one
+    std::string enhanced; // "5.1.1", where it said one
+    std::string text;
+
+    bool accepted() const noexcept { return code >= 200 && code < 300; }
+};
+
 namespace detail {
 
 inline error_kind kind_of(hearth_error error) noexcept {
@@ -81,6 +91,14 @@ inline error_kind kind_of(hearth_error error) noexcept {
         return error_kind::system;
     case HEARTH_ERROR_UNSUPPORTED:
         return error_kind::unsupported;
+    case HEARTH_ERROR_REFUSED:
+        return error_kind::refused;
+    case HEARTH_ERROR_LATER:
+        return error_kind::try_later;
+    case HEARTH_ERROR_LOGIN:
+        return error_kind::login;
+    case HEARTH_ERROR_UNKNOWN:
+        return error_kind::outcome_unknown;
     default:
         return error_kind::internal;
     }
@@ -242,6 +260,24 @@ public:
         out.retries = raw.retries;
         out.reused = raw.reused != 0;
         return out;
+    }
+
+    // Of a mail: the words that decided, "550 5.1.1 no such user", their enhanced code, the message's id, and each recipient's answer.
+    std::string get_reply() const { return text(hearth_response_reply); }
+    std::string get_enhanced() const { return text(hearth_response_enhanced); }
+    std::string get_message_id() const { return text(hearth_response_message_id); }
+    std::vector<recipient> get_recipients() const {
+        std::vector<recipient> all;
+        const auto count = answer_ ? hearth_response_recipient_count(answer_.get()) : 0;
+        for (std::size_t at = 0; at < count; ++at) {
+            hearth_recipient raw = {};
+            raw.size = sizeof raw;
+            if (hearth_response_recipient_at(answer_.get(), at, &raw) == HEARTH_OK) {
+                all.push_back({std::string(detail::view(raw.address)), raw.code,
+                    std::string(detail::view(raw.enhanced)), std::string(detail::view(raw.text))});
+            }
+        }
+        return all;
     }
 
     // With the option history: the answers on the way, oldest first.

@@ -8,6 +8,7 @@
 
 mod engine;
 mod jar;
+mod mail;
 mod request;
 mod response;
 

@@ -73,6 +73,10 @@ pub(crate) enum Kind {
     System = 22,
     Unsupported = 23,
     Internal = 24,
+    Refused = 25,
+    Later = 26,
+    Login = 27,
+    Unknown = 28,
 }
 
 /// `CURLE_TIMED_OUT`.
@@ -108,7 +112,9 @@ impl Failure {
             Kind::TooLarge => 63,
             Kind::Decoding => 61,
             Kind::Source => 26,
-            Kind::Internal => 0,
+            Kind::Internal | Kind::Unknown => 0,
+            Kind::Refused | Kind::Later => 55,
+            Kind::Login => 67,
         };
         Self { kind, code, message: message.into() }
     }

@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::Poll;
@@ -19,14 +20,17 @@ use std::time::Duration;
 use egress::{HttpVersions, Key, Network, Scheme};
 use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Failure, Kind};
 use crate::flight::Flight;
 use crate::life::{Life, Stage};
+use crate::post::{self, Post, PostKey};
 use crate::response::Response;
 use crate::run;
 use crate::settings::Settings;
+use crate::target::Target;
 
 /// Look-ups of names and readings of files at once.
 const BLOCKING: usize = 12;
@@ -78,6 +82,9 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
         tasks: TaskTracker::new(),
         http1: settings.engine.connections_per_host,
         at_once: settings.engine.requests_per_host,
+        mail: settings.engine.mail_connections_per_host,
+        closing: CancellationToken::new(),
+        sweeping: AtomicBool::new(false),
         hosts: Mutex::default(),
     });
     runtime.block_on(serve(&io));
@@ -88,16 +95,21 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
 /// What the I/O thread has.
 pub(crate) struct Io {
     pub(crate) life: Arc<Life>,
-    tasks: TaskTracker,
+    pub(crate) tasks: TaskTracker,
     /// At one host at once: over HTTP/1.1 without TLS, and otherwise.
     http1: usize,
     at_once: usize,
+    /// Connections to one mail server.
+    mail: usize,
+    pub(crate) closing: CancellationToken,
+    /// Somebody looks after connections to mail servers that are kept.
+    pub(crate) sweeping: AtomicBool,
     hosts: Mutex<Hosts>,
 }
 
 #[derive(Default)]
 struct Hosts {
-    by_key: HashMap<Key, Arc<Host>>,
+    by_key: HashMap<(Key, Option<PostKey>), Arc<Host>>,
     /// The last one asked for, with the settings and the origin it was asked for with.
     last: Option<(Arc<Settings>, Box<str>, Arc<Host>)>,
     /// When the first of those that wait is late; no later, maybe earlier.
@@ -107,6 +119,8 @@ struct Hosts {
 /// A host: those who wait for it and those who work for them.
 pub(crate) struct Host {
     pub(crate) key: Key,
+    /// It is a mail server.
+    pub(crate) post: Option<Post>,
     limit: usize,
     state: Mutex<Queue>,
 }
@@ -119,7 +133,7 @@ struct Queue {
     running: Vec<Option<Arc<Flight>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -131,6 +145,7 @@ async fn serve(io: &Arc<Io>) {
             io.dispatch(flight);
         }
         if stage == Stage::Killed {
+            io.closing.cancel();
             io.kill();
         }
         if io.life.aborted.swap(false, SeqCst) {
@@ -149,12 +164,26 @@ async fn serve(io: &Arc<Io>) {
             },
         }
     }
+    io.closing.cancel();
+    for host in io.all() {
+        if let Some(post) = &host.post {
+            post.close().await;
+        }
+    }
     io.tasks.close();
     let goodbye = async {
         io.tasks.wait().await;
         io.life.egress.close().await;
     };
     let _gone = tokio::time::timeout(GOODBYE, goodbye).await.is_err();
+}
+
+impl Hosts {
+    fn make_room(&mut self) {
+        if self.by_key.len() >= HOSTS {
+            self.by_key.retain(|_, host| lock(&host.state).workers > 0);
+        }
+    }
 }
 
 impl Io {
@@ -179,6 +208,11 @@ impl Io {
     }
 
     fn to_host(self: &Arc<Self>, flight: Arc<Flight>) {
+        // Its files were read while the engine ended.
+        if self.closing.is_cancelled() {
+            let failure = Failure::new(Kind::Stopped, "The engine was stopped");
+            return self.life.complete(flight, Response::failed(failure));
+        }
         let host = match self.host(&flight) {
             Ok(host) => host,
             Err(failure) => return self.life.complete(flight, Response::failed(failure)),
@@ -214,6 +248,9 @@ impl Io {
         let settings = &flight.spec.settings;
         let none = || Failure::new(Kind::Url, "There is no URL");
         let target = flight.spec.target.as_ref().ok_or_else(none)?;
+        if flight.is_mail() {
+            return Ok(self.post(settings, target));
+        }
         let mut hosts = lock(&self.hosts);
         if let Some((of, origin, host)) = &hosts.last
             && Arc::ptr_eq(of, settings)
@@ -222,23 +259,45 @@ impl Io {
             return Ok(Arc::clone(host));
         }
         let key = settings.key(target)?;
-        let found = hosts.by_key.get(&key).map(Arc::clone);
+        let named = (key, None);
+        let found = hosts.by_key.get(&named).map(Arc::clone);
         let host = found.unwrap_or_else(|| {
-            if hosts.by_key.len() >= HOSTS {
-                hosts.by_key.retain(|_, host| lock(&host.state).workers > 0);
-            }
+            hosts.make_room();
+            let key = &named.0;
             let http1 = match key.http {
                 HttpVersions::Http1 => true,
                 HttpVersions::Negotiate => key.scheme == Scheme::Http,
                 HttpVersions::Http2 => false,
             };
             let limit = if http1 { self.http1.min(self.at_once) } else { self.at_once };
-            let host = Arc::new(Host { key: key.clone(), limit, state: Mutex::default() });
-            hosts.by_key.insert(key, Arc::clone(&host));
+            let key = key.clone();
+            let host = Arc::new(Host { key, post: None, limit, state: Mutex::default() });
+            hosts.by_key.insert(named, Arc::clone(&host));
             host
         });
         hosts.last = Some((Arc::clone(settings), target.origin().into(), Arc::clone(&host)));
         Ok(host)
+    }
+
+    /// A mail server.
+    fn post(&self, settings: &Settings, target: &Target) -> Arc<Host> {
+        let (key, how) = settings.mail_key(target);
+        let mut hosts = lock(&self.hosts);
+        let named = (key, Some(how));
+        if let Some(host) = hosts.by_key.get(&named) {
+            return Arc::clone(host);
+        }
+        hosts.make_room();
+        let (key, post) = named.clone();
+        let post = post.map(Post::new);
+        let host = Arc::new(Host { key, post, limit: self.mail, state: Mutex::default() });
+        hosts.by_key.insert(named, Arc::clone(&host));
+        host
+    }
+
+    /// All hosts of now.
+    pub(crate) fn all(&self) -> Vec<Arc<Host>> {
+        lock(&self.hosts).by_key.values().map(Arc::clone).collect()
     }
 
     /// Ends those that wait and are aborted or late.
@@ -330,7 +389,14 @@ impl Worker {
         rings: &mut Option<Instant>,
     ) -> Response {
         let so_far = Mutex::new(Response::default());
-        let run = run::run(&self.io, &self.host, flight, &so_far);
+        let run = async {
+            match &self.host.post {
+                None => run::run(&self.io, &self.host, flight, &so_far).await,
+                Some(post) => {
+                    Box::pin(post::run(&self.io, &self.host, post, flight, &so_far)).await
+                }
+            }
+        };
         let mut run = pin!(AssertUnwindSafe(run).catch_unwind());
         let failure = std::future::poll_fn(|cx| {
             if let Some(failure) = flight.ended(Some(cx)) {
@@ -366,8 +432,7 @@ impl Worker {
         let failure = failure.map(|failure| flight.ended(None).unwrap_or(failure));
         let mut response = std::mem::take(&mut *lock(&so_far));
         if let Some(failure) = failure {
-            response.body = bytes::Bytes::new();
-            response.failure = Some(Box::new(failure));
+            response.fail(failure);
         }
         response
     }

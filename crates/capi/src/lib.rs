@@ -21,6 +21,8 @@ mod flight;
 mod io;
 mod run;
 
+mod post;
+
 mod cookies;
 mod digest;
 mod download;

@@ -65,6 +65,11 @@ impl Settings {
         };
         let (host, port) = target.host_port();
         let port = port.unwrap_or_else(|| scheme.default_port());
+        Ok(self.key_of(scheme, scheme == Scheme::Https, host, port))
+    }
+
+    /// The key of a connection to a host; `tls`: it may come to TLS.
+    pub(crate) fn key_of(&self, scheme: Scheme, tls: bool, host: &str, port: u16) -> Key {
         let mut key = Key::plain(0, scheme, host, port);
         let resolve =
             self.resolve.iter().find(|resolve| resolve.host == host && resolve.port == port);
@@ -75,7 +80,7 @@ impl Settings {
         key.family = self.family;
         key.http = self.http;
         let prepared = self.prepared.get();
-        if scheme == Scheme::Https {
+        if tls {
             key.tls_min = self.tls_min;
             key.tls_max = self.tls_max;
             key.pins = Arc::clone(&self.pins);
@@ -100,7 +105,7 @@ impl Settings {
             let certificate = read.and_then(|read| read.certificate.clone());
             proxy.tls = Some(Arc::new(ProxyTls { trust, certificate }));
         }
-        Ok(key)
+        key
     }
 }
 

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -43,6 +43,16 @@ pub(crate) struct Extras {
     pub(crate) interim: Option<Interim>,
     pub(crate) sink: Option<Body>,
     pub(crate) progress: Option<Progress>,
+    /// It is a mail.
+    pub(crate) letter: Option<Box<Letter>>,
+}
+
+/// A mail: what was put together, and what is sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Letter {
+    pub(crate) draft: mail::Draft,
+    /// Written at each start.
+    pub(crate) message: Option<mail::Message>,
 }
 
 /// The body of a request.
@@ -120,6 +130,14 @@ impl Request {
         self.change(|spec| change(spec.extras.get_or_insert_default()))
     }
 
+    /// Changes what is mailed.
+    pub(crate) fn write(
+        &self,
+        write: impl FnOnce(&mut mail::Draft) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        self.extend(|extras| write(&mut extras.letter.get_or_insert_default().draft))
+    }
+
     /// Changes its settings.
     pub(crate) fn set(
         &self,
@@ -152,6 +170,11 @@ impl Request {
         let mut state = self.idle()?;
         if state.spec.target.is_none() {
             return Err(Refused::invalid("the request has no URL"));
+        }
+        let extras = Arc::make_mut(&mut state.spec).extras.as_mut();
+        if let Some(letter) = extras.and_then(|extras| extras.letter.as_mut()) {
+            let message = letter.draft.compose(SystemTime::now());
+            letter.message = Some(message.map_err(|flaw| Refused::invalid(flaw.0))?);
         }
         let own_jar = match state.spec.settings.cookies {
             crate::settings::Cookies::Own => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::error::Failure;
+use crate::error::{Failure, Kind};
 use crate::request::Spec;
 use crate::target::Target;
 
@@ -28,6 +28,19 @@ pub(crate) struct Response {
     pub(crate) address_text: OnceLock<Box<str>>,
     pub(crate) history: Vec<Arc<Self>>,
     pub(crate) timings: Timings,
+    /// Of a mail.
+    pub(crate) receipt: Option<Box<Receipt>>,
+}
+
+/// What a mail server has said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Receipt {
+    pub(crate) message_id: String,
+    /// The words that decided, with their code.
+    pub(crate) reply: Option<(mail::Reply, String)>,
+    pub(crate) recipients: Vec<(String, Option<mail::Reply>)>,
+    /// The final dot has gone out, and no reply has come.
+    pub(crate) uncertain: bool,
 }
 
 /// Which URL it is the answer of.
@@ -70,6 +83,17 @@ impl Response {
     /// There is no answer.
     pub(crate) fn failed(failure: Failure) -> Self {
         Self { failure: Some(Box::new(failure)), ..Self::default() }
+    }
+
+    /// There is no answer, or none that counts. A mail whose end has gone out may have been taken.
+    pub(crate) fn fail(&mut self, mut failure: Failure) {
+        self.body = Bytes::new();
+        if self.receipt.as_ref().is_some_and(|receipt| receipt.uncertain) {
+            failure.kind = Kind::Unknown;
+            failure.message =
+                format!("Nobody knows whether the message was taken: {}", failure.message);
+        }
+        self.failure = Some(Box::new(failure));
     }
 
     /// The other end, as text.

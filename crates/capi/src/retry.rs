@@ -48,6 +48,23 @@ pub(crate) fn after_failure(
     (transient && tries < retry.most).then(|| delay(retry, tries))
 }
 
+/// The same of a mail. What is told here was told before the message's end, or is the server's own no: nothing was taken.
+pub(crate) fn after_mail(retry: &Retry, tries: u32, kind: Kind) -> Option<Duration> {
+    let transient = matches!(
+        kind,
+        Kind::Resolve
+            | Kind::Connect
+            | Kind::ConnectTimeout
+            | Kind::Tls
+            | Kind::Proxy
+            | Kind::System
+            | Kind::Reset
+            | Kind::Empty
+            | Kind::Later
+    );
+    (transient && tries < retry.most).then(|| delay(retry, tries))
+}
+
 /// The same after an answer.
 pub(crate) fn after_answer(
     retry: &Retry,

@@ -524,12 +524,15 @@ impl<'a> Way<'a> {
     /// True: it goes on elsewhere.
     async fn redirected(&mut self, status: u16) -> Result<bool, Failure> {
         let from = self.target()?.clone();
+        let mut foreign = None;
         let next = {
             let mut so_far = self.so_far();
             let Some(location) = so_far.headers.get(LOCATION) else { return Ok(false) };
             let joined = from.join(location.as_bytes());
             if let Ok(next) = &joined {
                 so_far.redirect = Some(next.as_str().into());
+            } else {
+                foreign = from.foreign_scheme(location.as_bytes());
             }
             joined
         };
@@ -538,7 +541,12 @@ impl<'a> Way<'a> {
         else {
             return Ok(false);
         };
-        let next = next.map_err(|refused| Failure::new(Kind::Url, refused.message))?;
+        let next = next.map_err(|refused| match foreign {
+            Some(scheme) => {
+                Failure::new(Kind::Protocol, format!("Protocol \"{scheme}\" not supported"))
+            }
+            None => Failure::new(Kind::Url, refused.message),
+        })?;
         if let Some(most) = self.settings.max_redirects
             && followed >= most
         {

@@ -54,11 +54,37 @@ pub(crate) struct Settings {
     pub(crate) range: Option<http::HeaderValue>,
     pub(crate) pins: Arc<[[u8; 32]]>,
     pub(crate) auth: Auth,
+    pub(crate) mail: MailSettings,
     pub(crate) tls: TlsFiles,
     pub(crate) proxy_tls: TlsFiles,
     pub(crate) engine: EngineSettings,
     /// What was read of the files above, at the first request that needs it.
     pub(crate) prepared: OnceLock<Arc<Prepared>>,
+}
+
+/// What only mail goes by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MailSettings {
+    pub(crate) start_tls: StartTls,
+    /// Passwords and tokens may be shown without TLS.
+    pub(crate) plain_auth: bool,
+    /// It goes to those who are accepted, where others are not.
+    pub(crate) allow_fails: bool,
+    pub(crate) dsn: mail::Dsn,
+    /// Ways to log in, in upper case; none: all there are.
+    pub(crate) mechanisms: Vec<String>,
+}
+
+/// Whether TLS is begun within a connection (RFC 3207).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) enum StartTls {
+    /// No.
+    Never,
+    /// Where the server offers it.
+    #[default]
+    Offered,
+    /// Or nothing is sent.
+    Required,
 }
 
 /// What counts from an engine's start.
@@ -70,6 +96,7 @@ pub(crate) struct EngineSettings {
     pub(crate) idle: Duration,
     pub(crate) dns: Duration,
     pub(crate) requests_per_host: usize,
+    pub(crate) mail_connections_per_host: usize,
     pub(crate) deny: Vec<Network>,
 }
 
@@ -201,6 +228,7 @@ impl Default for Settings {
             range: None,
             pins: Arc::new([]),
             auth: Auth::default(),
+            mail: MailSettings::default(),
             tls: TlsFiles::default(),
             proxy_tls: TlsFiles::default(),
             engine: EngineSettings {
@@ -210,6 +238,7 @@ impl Default for Settings {
                 idle: Duration::from_mins(1),
                 dns: Duration::from_secs(30),
                 requests_per_host: 256,
+                mail_connections_per_host: 5,
                 deny: Vec::new(),
             },
             prepared: OnceLock::new(),

@@ -43,6 +43,35 @@ impl Target {
         }
     }
 
+    /// Takes the URL of a mail server, `smtp://host:port/name`: the name is the one that we say we have.
+    pub(crate) fn parse_mail(text: &[u8]) -> Result<Self, Refused> {
+        let refuse = |what: &str| Refused::invalid(format!("URL: {what}"));
+        let text = str::from_utf8(text).map_err(|_not| refuse("it is no UTF-8"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| refuse("it is not absolute"))?;
+        let scheme = scheme.to_ascii_lowercase();
+        if rest.contains(['?', '#']) {
+            return Err(refuse("a mail server has no query"));
+        }
+        if !matches!(scheme.as_str(), "smtp" | "smtps") {
+            return Err(refuse("it begins with smtp:// or smtps://"));
+        }
+        // Judged as one that the URL standard knows; `ftp` has a port of its own that it leaves out.
+        let judged = Self::parse(format!("ftp://{rest}").as_bytes())?;
+        let (host, port) = judged.host_port();
+        let authority = rest.split('/').next().unwrap_or_default();
+        let port = port.or_else(|| authority.ends_with(":21").then_some(21));
+        let default = if scheme == "smtps" { 465 } else { 25 };
+        let name = rest.split_once('/').map_or("", |(_, name)| name);
+        let of_name = |c: char| c.is_ascii_alphanumeric() || "-.[]:".contains(c);
+        if name.len() > 255 || !name.chars().all(of_name) {
+            return Err(refuse("what is behind the host is our own name, and this is none"));
+        }
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let text = format!("{scheme}://{host}:{}/{name}", port.unwrap_or(default));
+        let origin = text.len() - name.len() - 1;
+        Ok(Self::of(text.into(), origin))
+    }
+
     fn from_url(mut url: Url) -> Result<Self, Refused> {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Refused::invalid("URL: user information belongs into options"));
@@ -77,6 +106,14 @@ impl Target {
         }
         let base = Url::parse(&self.text).map_err(|_none| wrong())?;
         Self::from_url(base.join(location).map_err(|_none| wrong())?)
+    }
+
+    /// The scheme of what `location` points to, where that is none to be called over HTTP.
+    pub(crate) fn foreign_scheme(&self, location: &[u8]) -> Option<String> {
+        let location = String::from_utf8_lossy(location);
+        let url = Url::parse(&self.text).ok()?.join(location.trim_matches([' ', '\t'])).ok()?;
+        let known = matches!(url.scheme(), "http" | "https");
+        (!known).then(|| url.scheme().to_owned())
     }
 
     /// The whole of it.
@@ -116,9 +153,9 @@ impl Target {
         }
     }
 
-    /// Adds `name=value` to the query.
-    pub(crate) fn add_query(&mut self, name: &str, value: &str) -> Result<(), Refused> {
-        let encode = |text: &str| percent_encoding::utf8_percent_encode(text, QUERY).to_string();
+    /// Adds `name=value` to the query. Any bytes may be in them.
+    pub(crate) fn add_query(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refused> {
+        let encode = |bytes: &[u8]| percent_encoding::percent_encode(bytes, QUERY).to_string();
         let glue = if !self.path().contains('?') {
             "?"
         } else if self.text.ends_with(['?', '&']) {
@@ -326,6 +363,42 @@ mod tests {
     }
 
     #[test]
+    fn what_leads_away_from_http_is_known_by_its_scheme() {
+        let base = Target::parse(b"http://a.test/").expect("a URL");
+        let scheme = |location: &[u8]| base.foreign_scheme(location);
+        assert_eq!(scheme(b"file:///etc/passwd").as_deref(), Some("file"));
+        assert_eq!(scheme(b"javascript:x").as_deref(), Some("javascript"));
+        assert_eq!(scheme(b"FTP://x/").as_deref(), Some("ftp"));
+        assert_eq!(scheme(b"https://u:p@x/"), None);
+        assert_eq!(scheme(b"/x"), None);
+    }
+
+    #[test]
+    fn a_mail_servers_url_has_its_port_and_our_name() {
+        for (text, wanted) in [
+            ("smtp://mail.test", Some("smtp://mail.test:25/")),
+            ("SMTPS://Mail.Test/", Some("smtps://mail.test:465/")),
+            ("smtp://mail.test:587/me.test", Some("smtp://mail.test:587/me.test")),
+            ("smtp://mail.test:21", Some("smtp://mail.test:21/")),
+            ("smtp://[::1]:2525/[127.0.0.1]", Some("smtp://[::1]:2525/[127.0.0.1]")),
+            ("smtp://b\u{fc}cher.test", Some("smtp://xn--bcher-kva.test:25/")),
+            ("http://mail.test", None),
+            ("mail.test", None),
+            ("smtp://", None),
+            ("smtp://u:p@mail.test", None),
+            ("smtp://mail.test/a b", None),
+            ("smtp://mail.test/a%0d%0aRSET", None),
+            ("smtp://mail.test/a\r\nRSET", None),
+            ("smtp://mail.test:0", None),
+            ("smtp://mail.test?x", None),
+            ("smtp://mail.test/a/b", None),
+        ] {
+            let parsed = Target::parse_mail(text.as_bytes()).ok();
+            assert_eq!(parsed.as_ref().map(Target::as_str), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
     fn parts_are_found() {
         let target = Target::parse(b"https://[::1]:81/p?q").expect("a URL");
         assert_eq!(
@@ -334,9 +407,9 @@ mod tests {
         );
         assert_eq!(target.host_port(), ("::1", Some(81)));
         let mut target = Target::parse(b"http://a/").expect("a URL");
-        target.add_query("a b", "c&d=\u{fc}").expect("short");
-        target.add_query("e", "").expect("short");
-        assert_eq!(target.as_str(), "http://a/?a%20b=c%26d%3D%C3%BC&e=");
+        target.add_query(b"a b", "c&d=\u{fc}".as_bytes()).expect("short");
+        target.add_query(b"e\xff", b"\0\x80").expect("short");
+        assert_eq!(target.as_str(), "http://a/?a%20b=c%26d%3D%C3%BC&e%FF=%00%80");
         assert_eq!(target.host_port(), ("a", None));
     }
 }

@@ -9,6 +9,7 @@ use rustls_pki_types::ServerName;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::deny::{Network, denied, public};
 use crate::dns::Dns;
@@ -37,6 +38,14 @@ pub(crate) struct Birth {
     pub(crate) address: Option<SocketAddr>,
 }
 
+/// A socket behind the proxy, where there is one.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) socket: Socket,
+    pub(crate) resolved: Instant,
+    pub(crate) address: Option<SocketAddr>,
+}
+
 /// A stream that HTTP can be spoken over.
 #[derive(Debug)]
 pub(crate) struct Connected {
@@ -62,6 +71,18 @@ impl Ways {
         {
             return Err(CallError::unsupported("The proxy would have to speak HTTP/2"));
         }
+        // Without TLS a proxy of HTTP is sent the request itself, in absolute form.
+        let reached = self.reach(key, key.scheme == Scheme::Https, resolving).await?;
+        self.secure(reached, key, http).await
+    }
+
+    /// Connects, through the proxy where there is one. `tunnel`: a proxy of HTTP is asked for one.
+    pub(crate) async fn reach(
+        &self,
+        key: &Key,
+        tunnel: bool,
+        resolving: &AtomicBool,
+    ) -> Result<Reached, CallError> {
         if let Some(path) = &key.unix {
             let resolved = Instant::now();
             let unix = UnixStream::connect(path).await.map_err(|error| {
@@ -70,7 +91,7 @@ impl Ways {
                 let declined = CallError::declined(Reason::Connect, code::CONNECT, message);
                 CallError { exhausted, ..declined }
             })?;
-            return self.secure(Socket::unix(unix), key, http, resolved, None).await;
+            return Ok(Reached { socket: Socket::unix(unix), resolved, address: None });
         }
         let (host, port) = match (&key.proxy, &key.connect_to) {
             (Some(proxy), _) => (&proxy.host, proxy.port),
@@ -99,8 +120,8 @@ impl Ways {
             Some(proxy) if proxy.kind == ProxyKind::Https => self.secure_proxy(tcp, proxy).await?,
             _ => Socket::new(tcp),
         };
-        self.pass_proxy(&mut socket, key, beyond).await?;
-        self.secure(socket, key, http, resolved, Some(address)).await
+        self.pass_proxy(&mut socket, key, beyond, tunnel).await?;
+        Ok(Reached { socket, resolved, address: Some(address) })
     }
 
     /// TLS with the proxy itself.
@@ -112,7 +133,7 @@ impl Ways {
             of_proxy.trust = tls.trust.clone();
             of_proxy.certificate = tls.certificate.clone();
         }
-        let config = self.tls.config(&of_proxy, HttpVersions::Http1).await?;
+        let config = self.tls.config(&of_proxy, Some(HttpVersions::Http1)).await?;
         let tls = TlsConnector::from(config).connect(name, tcp).await;
         let tls = tls.map_err(|error| {
             let refused = tls::refused(&error, &proxy.host, proxy.port);
@@ -123,12 +144,11 @@ impl Ways {
 
     async fn secure(
         &self,
-        socket: Socket,
+        reached: Reached,
         key: &Key,
         http: HttpVersions,
-        resolved: Instant,
-        address: Option<SocketAddr>,
     ) -> Result<Connected, CallError> {
+        let Reached { socket, resolved, address } = reached;
         let connected = Instant::now();
         match key.scheme {
             Scheme::Http => Ok(Connected {
@@ -137,11 +157,7 @@ impl Ways {
                 http2: http == HttpVersions::Http2,
             }),
             Scheme::Https => {
-                let name = ServerName::try_from(key.host.to_string())
-                    .map_err(|_name| CallError::unsupported("The host is no name for TLS"))?;
-                let config = self.tls.config(key, http).await?;
-                let tls = TlsConnector::from(config).connect(name, socket).await;
-                let tls = tls.map_err(|error| tls::refused(&error, &key.host, key.port))?;
+                let tls = self.handshake(socket, key, Some(http)).await?;
                 let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
                 if http == HttpVersions::Http2 && !http2 {
                     return Err(CallError::unsupported("The origin does not speak HTTP/2"));
@@ -151,6 +167,20 @@ impl Ways {
                 Ok(Connected { stream: Stream::tls(tls), birth, http2 })
             }
         }
+    }
+
+    /// TLS with the origin. Without versions of HTTP there is no ALPN.
+    pub(crate) async fn handshake(
+        &self,
+        socket: Socket,
+        key: &Key,
+        http: Option<HttpVersions>,
+    ) -> Result<TlsStream<Socket>, CallError> {
+        let name = ServerName::try_from(key.host.to_string())
+            .map_err(|_name| CallError::unsupported("The host is no name for TLS"))?;
+        let config = self.tls.config(key, http).await?;
+        let tls = TlsConnector::from(config).connect(name, socket).await;
+        tls.map_err(|error| tls::refused(&error, &key.host, key.port))
     }
 
     /// The addresses of a name that may be called.
@@ -215,12 +245,12 @@ impl Ways {
         socket: &mut Socket,
         key: &Key,
         address: Option<IpAddr>,
+        tunnel: bool,
     ) -> Result<(), CallError> {
         let Some(proxy) = &key.proxy else { return Ok(()) };
         let (host, port) = beyond_proxy(key);
         match proxy.kind {
-            // Without TLS the request itself is in absolute form.
-            ProxyKind::Http | ProxyKind::Https if key.scheme == Scheme::Http => Ok(()),
+            ProxyKind::Http | ProxyKind::Https if !tunnel => Ok(()),
             ProxyKind::Http | ProxyKind::Https => proxy::connect(socket, proxy, host, port).await,
             ProxyKind::Socks4 | ProxyKind::Socks4Hostname => {
                 proxy::socks4(socket, proxy, host, address, port).await

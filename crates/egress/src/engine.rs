@@ -193,6 +193,14 @@ impl Engine {
         Self { held: Arc::new(Held { common: Arc::new(common) }) }
     }
 
+    pub(crate) fn ways(&self) -> &Ways {
+        &self.held.common.ways
+    }
+
+    pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
+        self.held.common.permit().await
+    }
+
     /// Makes one call. Interim answers (100, 103) are handed to `interim` as they come, before the answer.
     ///
     /// # Cancel safety

@@ -25,6 +25,7 @@ mod http2;
 
 mod connect;
 mod deny;
+mod dial;
 mod dns;
 mod eyeballs;
 mod proxy;
@@ -51,6 +52,7 @@ pub use call::{
     Answer, AnswerBody, Call, CallBody, CallError, Fate, Interim, Limits, Reason, Timing,
 };
 pub use deny::{Network, NotANetwork};
+pub use dial::{DialTiming, Dialed};
 pub use door::{DoorOptions, DoorReport, DoorWatch, HttpDoor, SocketError};
 pub use engine::Engine;
 pub use key::{

@@ -1,6 +1,7 @@
 //! The byte stream below HTTP: a socket, with TLS or without.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -49,6 +50,15 @@ impl Socket {
 
     pub(crate) fn proxied(tls: TlsStream<TcpStream>) -> Self {
         Self { wire: Wire::Proxied(Box::new(tls)), probe: false }
+    }
+
+    /// This end, where it is one of TCP.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        match &self.wire {
+            Wire::Tcp(tcp) => tcp.local_addr().ok(),
+            Wire::Proxied(tls) => tls.get_ref().0.local_addr().ok(),
+            Wire::Unix(_) => None,
+        }
     }
 }
 

@@ -48,7 +48,8 @@ struct Wishes {
     certificate: Option<Certificate>,
     min: TlsVersion,
     max: TlsVersion,
-    http: HttpVersions,
+    /// None: what is spoken is no HTTP.
+    http: Option<HttpVersions>,
 }
 
 /// The configurations that were asked for.
@@ -65,11 +66,11 @@ impl Tls {
         Self { ca, system: Arc::default(), configs: Mutex::default() }
     }
 
-    /// The configuration for a key that may speak these versions of HTTP.
+    /// The configuration for a key that may speak these versions of HTTP, or something else.
     pub(crate) async fn config(
         &self,
         key: &Key,
-        http: HttpVersions,
+        http: Option<HttpVersions>,
     ) -> Result<Arc<ClientConfig>, CallError> {
         let wishes = Wishes {
             trust: key.trust.clone(),
@@ -158,9 +159,10 @@ fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientCo
         }
     };
     config.alpn_protocols = match wishes.http {
-        HttpVersions::Negotiate => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
-        HttpVersions::Http2 => vec![b"h2".to_vec()],
+        Some(HttpVersions::Negotiate) => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        Some(HttpVersions::Http1) => vec![b"http/1.1".to_vec()],
+        Some(HttpVersions::Http2) => vec![b"h2".to_vec()],
+        None => vec![],
     };
     Ok(config)
 }

@@ -96,9 +96,9 @@ pub unsafe extern "C" fn hearth_request_add_query(
         // SAFETY: the caller's promise.
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
-        let name = unsafe { text(name, name_size) }?;
+        let name = unsafe { bytes(name, name_size) }?;
         // SAFETY: the same.
-        let value = unsafe { text(value, value_size) }?;
+        let value = unsafe { bytes(value, value_size) }?;
         request.change(|spec| match &mut spec.target {
             Some(target) => target.add_query(name, value),
             None => Err(Refused::state("the request has no URL yet")),

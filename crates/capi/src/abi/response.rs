@@ -8,6 +8,7 @@ use http::HeaderMap;
 
 use super::engine::put_sized;
 use super::{Bytes, bytes, free, handle, shared, status, value};
+use crate::error::Refused;
 use crate::response::Response;
 
 /// Of a response that may be NULL.
@@ -274,5 +275,99 @@ pub unsafe extern "C" fn hearth_response_timings(
         };
         // SAFETY: the same.
         unsafe { put_sized(timings, filled, |filled, size| filled.size = size) }
+    })
+}
+
+/// The words of a reply.
+fn words(reply: Option<&mail::Reply>) -> (Bytes, Bytes) {
+    let enhanced = reply.and_then(mail::Reply::enhanced);
+    (
+        enhanced.map_or(Bytes::NONE, |code| Bytes::of(code.as_bytes())),
+        reply.map_or(Bytes::NONE, |reply| Bytes::of(reply.text.as_bytes())),
+    )
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_reply(response: *const Response) -> Bytes {
+    let reply = |response: &Response| {
+        let said = response.receipt.as_ref().and_then(|receipt| receipt.reply.as_ref());
+        said.map_or(Bytes::NONE, |(_, whole)| Bytes::of(whole.as_bytes()))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, reply) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_enhanced(response: *const Response) -> Bytes {
+    let enhanced = |response: &Response| {
+        let said = response.receipt.as_ref().and_then(|receipt| receipt.reply.as_ref());
+        words(said.map(|(reply, _)| reply)).0
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, enhanced) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_message_id(response: *const Response) -> Bytes {
+    let id = |response: &Response| {
+        let receipt = response.receipt.as_ref();
+        receipt.map_or(Bytes::NONE, |receipt| Bytes::of(receipt.message_id.as_bytes()))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, Bytes::NONE, id) }
+}
+
+/// # Safety
+/// NULL or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_recipient_count(response: *const Response) -> usize {
+    let count = |response: &Response| {
+        response.receipt.as_ref().map_or(0, |receipt| receipt.recipients.len())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { of(response, 0, count) }
+}
+
+/// `hearth_recipient`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CRecipient {
+    size: usize,
+    address: Bytes,
+    code: c_int,
+    enhanced: Bytes,
+    text: Bytes,
+}
+
+/// # Safety
+/// `response`: NULL or a handle; `recipient`: NULL or valid for as many bytes as its `size` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_recipient_at(
+    response: *const Response,
+    index: usize,
+    recipient: *mut CRecipient,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let receipt = unsafe { handle(response) }?.receipt.as_ref();
+        let found = receipt.and_then(|receipt| receipt.recipients.get(index));
+        let (address, reply) =
+            found.ok_or_else(|| Refused::invalid("there is no recipient at this index"))?;
+        let (enhanced, text) = words(reply.as_ref());
+        let filled = CRecipient {
+            size: 0,
+            address: Bytes::of(address.as_bytes()),
+            code: reply.as_ref().map_or(0, |reply| c_int::from(reply.code)),
+            enhanced,
+            text,
+        };
+        // SAFETY: the same.
+        unsafe { put_sized(recipient, filled, |filled, size| filled.size = size) }
     })
 }

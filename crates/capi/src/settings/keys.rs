@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use egress::{HttpVersions, IpFamily, Proxy, ProxyKind, TlsVersion};
 use http::HeaderValue;
 
-use super::{AuthMode, Cookies, Follow, Resolve, Settings, TlsFiles};
+use super::{AuthMode, Cookies, Follow, Resolve, Settings, StartTls, TlsFiles};
 use crate::error::Refused;
 
 /// Which text of keys an option belongs to.
@@ -74,12 +74,15 @@ pub(crate) const OPTIONS: &[Item] = &[
     number(24, "expect_continue"),
     number(25, "unrestricted_auth"),
     number(26, "threaded_callback"),
+    number(27, "starttls"),
+    number(28, "plain_auth"),
     of_engine(64, "connections_per_host", true),
     of_engine(65, "h2_connections_per_host", true),
     of_engine(66, "connections", true),
     of_engine(67, "idle_connection_time", true),
     of_engine(68, "dns_time", true),
     of_engine(69, "requests_per_host", true),
+    of_engine(70, "mail_connections_per_host", true),
     text(128, "proxy", Group::Options),
     text(129, "safe_protocols", Group::Options),
     text(130, "unix_socket", Group::Options),
@@ -89,9 +92,12 @@ pub(crate) const OPTIONS: &[Item] = &[
     text(134, "user_agent", Group::Options),
     text(135, "range", Group::Options),
     text(136, "pinned_key", Group::Options),
+    text(137, "dsn_notify", Group::Options),
+    text(138, "dsn_return", Group::Options),
     text(160, "mode", Group::Authentication),
     text(161, "user", Group::Authentication),
     text(162, "secret", Group::Authentication),
+    text(163, "mechanisms", Group::Authentication),
     text(176, "sslcert", Group::Certificates),
     text(177, "sslcerttype", Group::Certificates),
     text(178, "sslkey", Group::Certificates),
@@ -207,8 +213,7 @@ impl Settings {
                     _ => Some(u32::try_from(value).map_err(|_range| wrong("-1 or a number"))?),
                 }
             }
-            // Of mail, which is not built: accepted, so that one text of options serves both.
-            7 => drop(flag()?),
+            7 => self.mail.allow_fails = flag()?,
             8 => self.timeout = limit()?,
             9 => self.verbose = flag()?,
             10 => self.idle_timeout = limit()?,
@@ -242,12 +247,22 @@ impl Settings {
             24 => self.expect_continue = flag()?,
             25 => self.unrestricted_auth = flag()?,
             26 => self.threaded_callback = flag()?,
+            27 => {
+                self.mail.start_tls = match value {
+                    0 => StartTls::Never,
+                    1 => StartTls::Offered,
+                    2 => StartTls::Required,
+                    _ => return Err(wrong("0, 1 or 2")),
+                }
+            }
+            28 => self.mail.plain_auth = flag()?,
             64 => self.engine.connections_per_host = count()?,
             65 => self.engine.h2_connections_per_host = count()?,
             66 => self.engine.connections = count()?,
             67 => self.engine.idle = time()?,
             68 => self.engine.dns = time()?,
             69 => self.engine.requests_per_host = count()?,
+            70 => self.engine.mail_connections_per_host = count()?,
             _ => unreachable!("the table has no other numbers"),
         }
         Ok(())
@@ -318,6 +333,15 @@ impl Settings {
                 }
             }
             136 => self.pins = pins(value).map_err(|what| wrong(&what))?,
+            137 => self.mail.dsn.notify = notify(value).map_err(&wrong)?,
+            138 => {
+                self.mail.dsn.ret = match value.to_ascii_lowercase().as_str() {
+                    "" => String::new(),
+                    "full" => "FULL".to_owned(),
+                    "headers" | "hdrs" => "HDRS".to_owned(),
+                    _ => return Err(wrong("full or headers")),
+                }
+            }
             160 => {
                 self.auth.mode = match value.to_ascii_lowercase().as_str() {
                     "" | "none" => AuthMode::None,
@@ -332,6 +356,10 @@ impl Settings {
             }
             161 => value.clone_into(&mut self.auth.user),
             162 => value.clone_into(&mut self.auth.secret),
+            163 => {
+                let words = value.split([' ', ',']).filter(|word| !word.is_empty());
+                self.mail.mechanisms = words.map(str::to_ascii_uppercase).collect();
+            }
             176 => self.files().certificate = file(),
             177 => self.files().certificate_der = der()?,
             178 => self.files().key = file(),
@@ -363,6 +391,22 @@ impl Settings {
     fn proxy_files(&mut self) -> &mut TlsFiles {
         self.prepared = std::sync::OnceLock::new();
         &mut self.proxy_tls
+    }
+}
+
+/// RFC 3461, 4.1.
+fn notify(text: &str) -> Result<String, &'static str> {
+    let words: Vec<String> = text
+        .split([',', ' '])
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_uppercase)
+        .collect();
+    let known = |word: &String| matches!(word.as_str(), "SUCCESS" | "FAILURE" | "DELAY");
+    let never = words.iter().any(|word| word == "NEVER") && words.len() == 1;
+    if never || words.iter().all(known) {
+        Ok(words.join(","))
+    } else {
+        Err("never, or of success, failure and delay those that are wished")
     }
 }
 
@@ -528,7 +572,9 @@ mod tests {
         let named = |item: &Item| {
             let name = match item.key {
                 "maxredirs" => "MAX_REDIRECTS".to_owned(),
-                "mode" | "user" | "secret" => format!("AUTH_{}", item.key.to_ascii_uppercase()),
+                "mode" | "user" | "secret" | "mechanisms" => {
+                    format!("AUTH_{}", item.key.to_ascii_uppercase())
+                }
                 "engine" => "SSLENGINE".to_owned(),
                 key => key.to_ascii_uppercase(),
             };

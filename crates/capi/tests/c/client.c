@@ -122,13 +122,14 @@ static void post_and_then_get_on_one_object(void) {
 static void fields_and_queries_go_as_given(void) {
     hearth_request *made = request("GET", at("http", "/echo?a=1"), "user_agent=me/1");
     CHECK_EQ(hearth_request_add_query(made, "b c", HEARTH_TEXT, "d&e", HEARTH_TEXT), HEARTH_OK);
+    CHECK_EQ(hearth_request_add_query(made, "f", HEARTH_TEXT, "\xff\0\x80", 3), HEARTH_OK);
     CHECK_EQ(hearth_request_add_header(made, "X-Mine", HEARTH_TEXT, "one", HEARTH_TEXT), HEARTH_OK);
     CHECK_EQ(hearth_request_add_header(made, "X-Mine", HEARTH_TEXT, "two", HEARTH_TEXT), HEARTH_OK);
     CHECK_EQ(hearth_request_remove_header(made, "accept", HEARTH_TEXT), HEARTH_OK);
     CHECK(contains(hearth_request_url(made), "/echo?a=1&b%20c=d%26e"));
     hearth_response *response = perform(made);
     hearth_bytes seen = hearth_response_body(response);
-    CHECK(contains(seen, "GET /echo?a=1&b%20c=d%26e HTTP/1.1"));
+    CHECK(contains(seen, "GET /echo?a=1&b%20c=d%26e&f=%FF%00%80 HTTP/1.1"));
     CHECK(contains(seen, "x-mine: one\r\n") && contains(seen, "x-mine: two"));
     CHECK(contains(seen, "user-agent: me/1") && !contains(seen, "\naccept: "));
     hearth_response_free(response);

@@ -1,0 +1,158 @@
+//! Connections for what is no HTTP: the way there is the same (look-up, deny-list, proxies, TLS), what is said over them is the caller's.
+//!
+//! Invariants
+//! - A proxy of HTTP is asked for a tunnel, also without TLS.
+//! - Nothing is said about HTTP in the TLS handshake.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
+
+use crate::stream::Socket;
+use crate::{CallError, Engine, Key};
+
+/// A connection of the caller's own. It counts among the engine's until it is dropped.
+#[derive(Debug)]
+pub struct Dialed {
+    layer: Layer,
+    /// How it came to be.
+    pub birth: DialTiming,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// When what was done, from the call of [`Engine::dial`] on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DialTiming {
+    /// The name was resolved.
+    pub resolved: Duration,
+    /// The connection was there.
+    pub connected: Duration,
+    /// TLS was there, where it is from the beginning.
+    pub secured: Duration,
+    /// The other end.
+    pub address: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+enum Layer {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+impl Engine {
+    /// Connects as `key` says, with TLS from the beginning or without, within so long. The key's scheme and versions of HTTP do not count.
+    ///
+    /// # Cancel safety
+    /// Dropped, everything is closed; a look-up goes on for the next.
+    pub async fn dial(&self, key: &Key, tls: bool, limit: Duration) -> Result<Dialed, CallError> {
+        let resolving = AtomicBool::new(false);
+        let begin = Instant::now();
+        let dial = async {
+            let permit = self.permit().await;
+            let reached = self.ways().reach(key, true, &resolving).await?;
+            let connected = Instant::now();
+            let mut birth = DialTiming {
+                resolved: reached.resolved - begin,
+                connected: connected - begin,
+                secured: Duration::ZERO,
+                address: reached.address,
+            };
+            let layer = if tls {
+                let tls = self.ways().handshake(reached.socket, key, None).await?;
+                birth.secured = begin.elapsed();
+                Layer::Tls(Box::new(tls))
+            } else {
+                Layer::Plain(reached.socket)
+            };
+            Ok(Dialed { layer, birth, _permit: permit })
+        };
+        match tokio::time::timeout(limit, dial).await {
+            Ok(result) => result,
+            Err(_late) => Err(CallError::late(begin.elapsed(), resolving.load(Relaxed))),
+        }
+    }
+
+    /// Begins TLS on a connection that has none, within so long.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is closed.
+    pub async fn secure(
+        &self,
+        dialed: Dialed,
+        key: &Key,
+        limit: Duration,
+    ) -> Result<Dialed, CallError> {
+        let begin = Instant::now();
+        let Dialed { layer, birth, _permit: permit } = dialed;
+        let Layer::Plain(socket) = layer else {
+            return Err(CallError::unsupported("There is TLS already"));
+        };
+        match tokio::time::timeout(limit, self.ways().handshake(socket, key, None)).await {
+            Ok(tls) => Ok(Dialed { layer: Layer::Tls(Box::new(tls?)), birth, _permit: permit }),
+            Err(_late) => Err(CallError::late(begin.elapsed(), false)),
+        }
+    }
+}
+
+impl Dialed {
+    /// Over TLS.
+    pub fn is_secure(&self) -> bool {
+        matches!(self.layer, Layer::Tls(_))
+    }
+
+    /// This end, where it is one of TCP.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.layer {
+            Layer::Plain(socket) => socket.local_address(),
+            Layer::Tls(tls) => tls.get_ref().0.local_address(),
+        }
+    }
+}
+
+impl AsyncRead for Dialed {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().layer {
+            Layer::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Dialed {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().layer {
+            Layer::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().layer {
+            Layer::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().layer {
+            Layer::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_shutdown(cx),
+        }
+    }
+}
