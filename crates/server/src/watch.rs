@@ -56,7 +56,7 @@ impl Watch {
         let watcher =
             notify::recommended_watcher(move |event: notify::Result<Event>| match event {
                 // Full: those before it will be enough.
-                Ok(event) if matters(&event.kind) => drop(sender.try_send(event)),
+                Ok(event) if matters(event.kind) => drop(sender.try_send(event)),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "watching for changes"),
             })
@@ -141,7 +141,7 @@ impl Watch {
 }
 
 /// Files are written, come, go and get other names; all else is looking at them.
-fn matters(kind: &EventKind) -> bool {
+fn matters(kind: EventKind) -> bool {
     match kind {
         EventKind::Create(_) | EventKind::Remove(_) => true,
         EventKind::Modify(what) => !matches!(what, ModifyKind::Metadata(_)),
