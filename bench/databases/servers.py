@@ -85,8 +85,9 @@ def mariadb(folder: Path) -> Database:
     log.touch()
     base = [program, "--no-defaults", f"--datadir={data}", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]
     base += ["--user=root"] if _is_root() else []
-    tables = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
-    sql = "use mysql;\nset @auth_root_socket=null;\n" + "".join(Path("/usr/share/mysql", name).read_text() for name in tables)
+    tables = [next(Path("/usr/share").glob(f"m*/m*_{name}.sql")).read_text()
+              for name in ("system_tables", "performance_tables", "system_tables_data")]
+    sql = "use mysql;\nset @auth_root_socket=null;\n" + "".join(tables)
     # MariaDB 10.11 crashes in a bootstrap now and then.
     for _ in range(5):
         shutil.rmtree(data, ignore_errors=True)
@@ -140,7 +141,7 @@ def redis(folder: Path) -> Database:
     log.touch()
     process = start_process([program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--requirepass", PASSWORD, "--unixsocket",
                              f"{folder}/socket"], log)
-    _wait_for("ready to accept connections", log, process)
+    _wait_for("eady to accept connections", log, process)
     with socket.create_connection(("127.0.0.1", port)) as client:
         commands = [["AUTH", PASSWORD]] + [["SET", f"thing:{i}", str(i)] for i in range(1, THINGS + 1)]
         client.sendall(b"".join(f"*{len(c)}\r\n".encode() + b"".join(f"${len(w)}\r\n{w}\r\n".encode() for w in c) for c in commands))

@@ -130,7 +130,7 @@ impl Database {
         let ready = match self.kind {
             DatabaseKind::MariaDb => "ready for connections",
             DatabaseKind::Postgres => "database system is ready to accept connections",
-            DatabaseKind::Redis => "ready to accept connections",
+            DatabaseKind::Redis => "eady to accept connections", // since 7.2 with a capital
         };
         eventually("the database takes connections", LIMIT, || server.log().text().contains(ready));
         self.server = Some(server);
@@ -156,17 +156,16 @@ impl Database {
 
     /// What `mariadb-install-db` does, which needs programs of the client's package.
     fn make_mariadb(&self) {
-        const TABLES: &[&str] = &[
-            "mysql_system_tables.sql",
-            "mysql_performance_tables.sql",
-            "mysql_system_tables_data.sql",
-        ];
+        const TABLES: &[&str] =
+            &["system_tables.sql", "performance_tables.sql", "system_tables_data.sql"];
+        // Of MariaDB 11 and of 10.
+        let new = "/usr/share/mariadb/mariadb_";
+        let is_new = Path::new(&format!("{new}{}", TABLES[0])).exists();
+        let prefix = if is_new { new } else { "/usr/share/mysql/mysql_" };
         let mut sql = String::from("use mysql;\nset @auth_root_socket=null;\n");
         for name in TABLES {
-            let path = Path::new("/usr/share/mysql").join(name);
-            sql.push_str(
-                &fs::read_to_string(&path).expect("mariadb-server-core brings its tables"),
-            );
+            let tables = fs::read_to_string(format!("{prefix}{name}"));
+            sql.push_str(&tables.expect("mariadb-server-core brings its tables"));
         }
         let file = self.path().join("bootstrap.sql");
         fs::write(&file, sql).expect("our own folder is writable");
