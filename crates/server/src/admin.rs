@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::realtime::Realtime;
-use crate::{egress, log, realtime};
+use crate::{connectors, egress, log, realtime};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
@@ -60,6 +60,8 @@ pub(crate) struct Serving {
     pub explanation: String,
     /// The egress broker, when there is one.
     pub egress: Option<egress::Watch>,
+    /// The connectors to databases.
+    pub connectors: Vec<connector::Watch>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
 }
@@ -252,6 +254,7 @@ struct Status {
     model: Option<&'static str>,
     pool: Option<PoolStatus>,
     egress: Option<egress::Status>,
+    connectors: Vec<connectors::Status>,
     realtime: Option<realtime::Status>,
 }
 
@@ -268,6 +271,9 @@ impl Status {
             model: serving.and_then(|serving| serving.model),
             pool: serving.and_then(|serving| serving.pool.as_ref()).map(Pool::status),
             egress: serving.and_then(|serving| serving.egress.as_ref()).map(egress::Watch::status),
+            connectors: serving
+                .map(|serving| serving.connectors.iter().map(connectors::Status::of).collect())
+                .unwrap_or_default(),
             realtime: serving.and_then(|serving| serving.realtime.as_deref()).map(Realtime::status),
         }
     }
@@ -275,6 +281,7 @@ impl Status {
 
 fn describe_metrics() {
     egress::describe_metrics();
+    connectors::describe_metrics();
     realtime::describe_metrics();
     metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
     metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
@@ -332,6 +339,9 @@ fn set_gauges(state: &State) {
     }
     if let Some(realtime) = state.serving.get().and_then(|serving| serving.realtime.as_ref()) {
         realtime::set_metrics(realtime);
+    }
+    if let Some(serving) = state.serving.get() {
+        connectors::set_metrics(&serving.connectors);
     }
     let Some(pool) = state.serving.get().and_then(|serving| serving.pool.as_ref()) else { return };
     let status = pool.status();
@@ -403,6 +413,7 @@ fn page(status: &Status) -> String {
             ("Databases", databases(&pool.databases)),
         ]);
     }
+    rows.extend(status.connectors.iter().map(|connector| ("Connector", connector.line())));
     let rows = rows
         .iter()
         .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>", escaped(value)))

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Serving, State};
 use crate::cli::Target;
 use crate::config::{self, Databases, Environment, LookupTarget, Settings, WebhookTarget};
+use crate::connectors::Connectors;
 use crate::detect;
 use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
@@ -76,6 +77,10 @@ async fn serve_and_drain(
         watch = Some(bound.watch());
         broker.start(bound);
     }
+    let connectors = match &own_files {
+        Some(own) => Connectors::start(settings, own.run_dir.path())?,
+        None => Connectors::default(),
+    };
     let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = loop {
         let Some(php) = &plan.php else { break None };
@@ -86,6 +91,7 @@ async fn serve_and_drain(
                 .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
             ..pool_options(php, &plan, settings, own_files.as_ref(), socket, publisher.as_deref())
         };
+        options.env.extend(connectors.env().iter().cloned());
         options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
         let started = tokio::select! {
             started = Pool::start(options) => started,
@@ -116,6 +122,7 @@ async fn serve_and_drain(
         model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
         egress: watch.clone(),
+        connectors: connectors.watches(),
         realtime: realtime.clone(),
     });
     for url in &listeners {
@@ -140,6 +147,7 @@ async fn serve_and_drain(
         // One patience for all: what the front has used up is not given again.
         pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
+    connectors.drain(deadline.saturating_duration_since(Instant::now())).await;
     broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     tracing::info!("drained");
     Ok(())
@@ -186,9 +194,10 @@ pub(crate) fn own_files(
     environment: &Environment,
 ) -> Result<Option<OwnFiles>, Failure> {
     let Some(php) = &plan.php else { return Ok(None) };
+    let connects = !settings.databases.connectors.0.is_empty();
     let ours = match &php.script {
         Some(WorkerScript::Ours { name, text, beside }) => Some((name, text, *beside)),
-        _ if php.model.is_foreign() || settings.egress.enabled => None,
+        _ if php.model.is_foreign() || settings.egress.enabled || connects => None,
         _ => return Ok(None),
     };
     let write = || {
@@ -206,7 +215,7 @@ pub(crate) fn own_files(
         Ok(Some(OwnFiles { script, run_dir }))
     };
     write().or_else(|error: std::io::Error| {
-        if ours.is_none() && !php.model.is_foreign() {
+        if ours.is_none() && !php.model.is_foreign() && !connects {
             // Only the broker would be there, and PHP works without.
             tracing::warn!(%error, "no egress broker: outgoing calls go out directly");
             return Ok(None);

@@ -13,10 +13,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["wire"]),
     ("egress", &["wire"]),
     ("channels", &[]),
+    ("connector", &[]),
     ("front-http", &["channels", "pool"]),
     ("front-lambda", &["pool"]),
     ("capi", &["egress"]),
-    ("server", &["channels", "egress", "front-http", "front-lambda", "pool", "wire"]),
+    ("server", &["channels", "connector", "egress", "front-http", "front-lambda", "pool", "wire"]),
     ("testkit", &["wire"]),
     ("loadgen", &[]),
 ];

@@ -48,6 +48,8 @@ pub(crate) enum Topic {
     Php,
     /// How a request meets PHP.
     Model,
+    /// Databases.
+    Databases,
     /// Outgoing calls.
     Egress,
     /// Addresses and certificates.
@@ -67,6 +69,7 @@ impl Topic {
             Self::Application => "application",
             Self::Php => "php",
             Self::Model => "model",
+            Self::Databases => "databases",
             Self::Egress => "egress",
             Self::Listeners => "listeners",
             Self::Realtime => "realtime",

@@ -4,6 +4,7 @@
 //! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -12,10 +13,10 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, rou
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 /// A client of PHP's, its server, and what of its `do_*` ends the worker because nobody can say what the server makes of it.
-struct Client {
-    class: &'static str,
-    kind: DatabaseKind,
-    retiring: &'static [&'static str],
+pub(crate) struct Client {
+    pub(crate) class: &'static str,
+    pub(crate) kind: DatabaseKind,
+    pub(crate) retiring: &'static [&'static str],
 }
 
 const CLIENTS: &[Client] = &[
@@ -76,31 +77,45 @@ const CLIENTS: &[Client] = &[
     },
 ];
 
-fn client(class: &str) -> &'static Client {
+pub(crate) fn client(class: &str) -> &'static Client {
     CLIENTS.iter().find(|client| client.class == class).unwrap()
 }
 
-struct Shop {
-    hearth: Hearth,
-    database: Database,
-    _site: Site,
+pub(crate) struct Shop {
+    pub(crate) hearth: Hearth,
+    pub(crate) database: Database,
+    pub(crate) site: Site,
 }
 
 impl Shop {
-    fn open(client: &Client, configure: impl FnOnce(Serve) -> Serve) -> Self {
+    pub(crate) fn open(client: &Client, configure: impl FnOnce(Serve) -> Serve) -> Self {
         Self::with(client, Database::start(client.kind), configure)
     }
 
-    fn with(client: &Client, database: Database, configure: impl FnOnce(Serve) -> Serve) -> Self {
+    pub(crate) fn with(
+        client: &Client,
+        database: Database,
+        configure: impl FnOnce(Serve) -> Serve,
+    ) -> Self {
         let site = Site::empty().with_folder("databases");
         let address = database.address();
-        let serve = serve(&site)
-            .set("HEARTH_PHP_ENV", &format!("KIND={};SERVER={}", client.class, address.display()))
-            .workers(1);
-        Self { hearth: configure(serve).start(), database, _site: site }
+        Self::at(client, database, site, &address, configure)
     }
 
-    fn get(&self, query: &str) -> Value {
+    /// With an application that connects to `address`.
+    pub(crate) fn at(
+        client: &Client,
+        database: Database,
+        site: Site,
+        address: &Path,
+        configure: impl FnOnce(Serve) -> Serve,
+    ) -> Self {
+        let serve = serve(&site)
+            .set("HEARTH_PHP_ENV", &format!("KIND={};SERVER={}", client.class, address.display()));
+        Self { hearth: configure(serve.set("HEARTH_PHP_WORKERS", "1")).start(), database, site }
+    }
+
+    pub(crate) fn get(&self, query: &str) -> Value {
         let answer = self.hearth.get(&format!("/?{query}"));
         let text = answer.text();
         // A fatal error of a `do` ends behind its JSON.
@@ -112,14 +127,14 @@ impl Shop {
     }
 
     /// So often that a connection counts as one that lasts.
-    fn use_well(&self) {
+    pub(crate) fn use_well(&self) {
         let mut connection = self.hearth.connect();
         for _ in 0..20 {
             connection.get("/?look").unwrap();
         }
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let names = self.get("names");
         let names = names["answer"].as_array().unwrap().iter();
         names.map(|name| name.as_str().unwrap().strip_prefix("do_").unwrap().to_owned()).collect()
@@ -131,7 +146,7 @@ fn serve(site: &Site) -> Serve {
 }
 
 /// The databases' extensions may lie in a folder of whoever runs the tests.
-fn with_extensions(serve: Serve) -> Serve {
+pub(crate) fn with_extensions(serve: Serve) -> Serve {
     match std::env::var_os("PHP_INI_SCAN_DIR") {
         Some(folders) => serve.set("PHP_INI_SCAN_DIR", folders.to_str().unwrap()),
         None => serve,
@@ -141,7 +156,11 @@ fn with_extensions(serve: Serve) -> Serve {
 /// Everything of the table "left by the request", for one client.
 fn nothing_is_left_behind(class: &str) {
     let client = client(class);
-    let shop = Shop::open(client, |serve| serve);
+    nothing_is_left_in(client, &Shop::open(client, |serve| serve));
+}
+
+pub(crate) fn nothing_is_left_in(client: &Client, shop: &Shop) {
+    let class = client.class;
     let fresh = shop.get("look");
     assert_eq!(fresh["kept"], true, "{}", shop.hearth.log().text());
     let names = shop.names();
@@ -167,11 +186,11 @@ fn nothing_is_left_behind(class: &str) {
     assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
     // A session that was put back differs in nothing from one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
-    no_secrets(&shop);
+    no_secrets(shop);
 }
 
 /// What two sessions say of themselves; names what differs.
-fn assert_same(left: &Value, right: &Value, what: &str) {
+pub(crate) fn assert_same(left: &Value, right: &Value, what: &str) {
     let (left, right) = (left["answer"].as_object(), right["answer"].as_object());
     let (left, right) = (left.expect(what), right.expect(what));
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
@@ -183,7 +202,7 @@ fn assert_same(left: &Value, right: &Value, what: &str) {
     assert!(differences.is_empty(), "{what}: {differences:#?}");
 }
 
-fn no_secrets(shop: &Shop) {
+pub(crate) fn no_secrets(shop: &Shop) {
     let status = shop.hearth.admin("/status").text();
     let metrics = shop.hearth.admin("/metrics").text();
     for text in [shop.hearth.log().text(), status, metrics] {
@@ -373,18 +392,7 @@ fn laravel(site: &Site, database: &Database, redis: &Database) {
              ['host' => '{redis}', 'port' => 0, 'password' => '{DATABASE_PASSWORD}', 'database' => 3]]];"
         ),
     );
-    site.write(
-        "config/session.php",
-        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
-         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
-    );
-    site.write(
-        "config/cache.php",
-        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
-    );
-    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
-    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class,";
-    site.write("config/app.php", &app.replace("'providers' => [", provider));
+    with_redis_session(site);
     let id = match database.kind() {
         DatabaseKind::Postgres => "pg_backend_pid()",
         _ => "connection_id()",
@@ -403,6 +411,22 @@ fn laravel(site: &Site, database: &Database, redis: &Database) {
              Route::get('/count', fn () => DB::selectOne('select count(*) n from shop.things')->n);"
         ),
     );
+}
+
+/// Sessions and cache in Redis, with its provider.
+pub(crate) fn with_redis_session(site: &Site) {
+    site.write(
+        "config/session.php",
+        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
+         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
+    );
+    site.write(
+        "config/cache.php",
+        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
+    );
+    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
+    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class,";
+    site.write("config/app.php", &app.replace("'providers' => [", provider));
 }
 
 #[test]
@@ -430,6 +454,19 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
     }
 }
 
+/// An application of Symfony's that has Doctrine's connections.
+pub(crate) fn symfony_site() -> Site {
+    let autoload = format!(
+        "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
+     require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
+        crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+    );
+    Site::empty()
+        .with_folder("databases_symfony")
+        .with_file("vendor/autoload.php", &autoload)
+        .with_file("bin/console", "")
+}
+
 #[test]
 fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
     for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
@@ -443,15 +480,7 @@ fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
             "driver": driver, place: address, "dbname": "shop", "user": "visitor",
             "password": DATABASE_PASSWORD, "charset": "utf8",
         });
-        let autoload = format!(
-            "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
-             require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
-            crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
-        );
-        let site = Site::empty()
-            .with_folder("databases_symfony")
-            .with_file("vendor/autoload.php", &autoload)
-            .with_file("bin/console", "");
+        let site = symfony_site();
         let serve = Serve::new(site.path())
             .set("CONNECTION", &connection.to_string())
             .set("ID", id)
