@@ -66,6 +66,11 @@ def serve(event: dict, request_id: str) -> None:
     elif what == "cause":
         body = json.dumps({"errorMessage": "as told", "errorType": "Told", "stackTrace": [], "causeData": {}}).encode()
         tell("failed with a cause", "POST", error, body, kind | {"Content-Type": "application/vnd.aws.lambda.error.cause+json"})
+    elif what == "bare error":
+        tell("failed in plain text", "POST", error, event["text"].encode(), kind | {"Content-Type": event["type"]})
+    elif what == "broken stream":
+        trailers = f"Lambda-Runtime-Function-Error-Type: Function.Told\r\nLambda-Runtime-Function-Error-Body: {event['body']}\r\n"
+        stream(response, trailers.encode())
     elif what == "large":
         tell("answered with too much", "POST", response, b'"' + b"x" * (TOO_LARGE - 2) + b'"')
     elif what == "mode":

@@ -551,12 +551,13 @@ static void reset(struct session *session, struct growing *to) {
     my->statements = 0;
 }
 
-/* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. */
+/* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. MySQL 9.6 has
+ * no MD5() any more. */
 static void question(struct session *session, struct growing *to) {
     static const char query[] =
-        "SELECT MD5(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
+        "SELECT LEFT(SHA2(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
         "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
-        "@@foreign_key_checks, @@lc_time_names, DATABASE()))";
+        "@@foreign_key_checks, @@lc_time_names, DATABASE()), 256), 32)";
     struct session_mysql *my = &session->mysql;
     my->compares = my->printed;
     memcpy(my->first_print, my->print, SESSION_PRINT);

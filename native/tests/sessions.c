@@ -591,6 +591,72 @@ static void passwords_are_not_kept(void) {
     check(memmem(session.record, sizeof session.record, "geheim", 6) == NULL, "Redis's record");
 }
 
+enum sha2 { FAST, SWITCHED, BY_KEY };
+
+/* caching_sha2_password, MySQL's own since 8.0: the server knows the password already, wants this method in place of another, or has its key
+ * asked for and the password sent under it. dev.mysql.com/doc/dev/mysql-server, "Caching_sha2_password information". */
+static void my_login_by_sha2(enum sha2 way) {
+    static const char plugin[] = "caching_sha2_password";
+    static struct bytes packet;
+    uint8_t hello[80] = {10, '9', '.', '7', 0};
+    uint8_t response[160] = {0x08, 0x82, 0x09}; /* with a database, 4.1, secure, plugins */
+    memcpy(response + 32, "root\0\40", 6);
+    memset(response + 38, 0xaa, 32);
+    size_t len = 32 + 6 + 32;
+    memcpy(response + len, "shop\0caching_sha2_password", 5 + sizeof plugin);
+    len += 5 + sizeof plugin;
+    uint8_t scramble[256];
+    memset(scramble, 0xbb, sizeof scramble);
+    uint8_t sequence = 0;
+#define SERVER(bytes, count)                                                                       \
+    (packet.len = 0, my(&packet, sequence++, bytes, count),                                        \
+        session_received(&session, packet.at, packet.len))
+#define CLIENT(bytes, count)                                                                       \
+    (packet.len = 0, my(&packet, sequence++, bytes, count),                                        \
+        session_sent(&session, packet.at, packet.len))
+    SERVER(hello, sizeof hello);
+    CLIENT(response, len);
+    if (way == SWITCHED) {
+        uint8_t other[1 + sizeof plugin + 21] = {0xfe};
+        memcpy(other + 1, plugin, sizeof plugin);
+        SERVER(other, sizeof other);
+        CLIENT(scramble, 32);
+    }
+    if (way == BY_KEY) {
+        static const char key[] = "\1-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n";
+        SERVER("\1\4", 2);
+        CLIENT("\2", 1);
+        SERVER(key, sizeof key - 1);
+        CLIENT(scramble, sizeof scramble);
+    } else {
+        SERVER("\1\3", 2);
+    }
+    check_text(session_doubt(&session), "its login is not complete");
+    SERVER("\0\0\0\2\0\0\0", 7);
+#undef SERVER
+#undef CLIENT
+}
+
+static void each_way_to_log_in_by_sha2_is_followed_and_forgotten(void) {
+    for (enum sha2 way = FAST; way <= BY_KEY; way++) {
+        session_begin(&session, true);
+        my_login_by_sha2(way);
+        check_text(session_doubt(&session), NULL);
+        my_initialise(&session);
+        check_text(session_learn(&session), NULL);
+        uint8_t scramble[32];
+        for (int value = 0xaa; value <= 0xbb; value += 0x11) {
+            memset(scramble, value, sizeof scramble);
+            check(memmem(&session, sizeof session, scramble, sizeof scramble) == NULL, "forgotten");
+        }
+        size_t len = write_reset();
+        check(contains_in_order(reset, len, servers[0].reset), "the reset says what it must");
+        answered.len = 0;
+        my_answer(&answered, (const char *)nonce);
+        check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "clean");
+    }
+}
+
 static void a_goodbye_is_said_between_commands_only(void) {
     static const char *const words[SERVERS] = {"\1\0\0\0\1", "X\0\0\0\4", ""};
     static const size_t lens[SERVERS] = {5, 5, 0};
@@ -673,6 +739,7 @@ int main(void) {
     RUN(what_cannot_be_kept_says_why);
     RUN(encryption_is_seen_wherever_it_begins);
     RUN(passwords_are_not_kept);
+    RUN(each_way_to_log_in_by_sha2_is_followed_and_forgotten);
     RUN(a_goodbye_is_said_between_commands_only);
     RUN(options_that_a_reset_leaves_are_put_back);
     RUN(a_reset_that_loses_settings_is_found_before_it_matters);

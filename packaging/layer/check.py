@@ -162,7 +162,8 @@ def main(root):
             checks.equal("HTTP: what PHP saw", "POST /some/where?a=1 2 bytes from 192.0.2.1", text)
         except queue.Empty:
             checks.equal("HTTP: answers", "answers", bootstrap.said())
-    with Bootstrap(root, "bin/console") as bootstrap:
+    # As in a container image, which says nothing of the layer's programs.
+    with Bootstrap(root, "bin/console", PATH="/usr/local/bin:/usr/bin:/bin") as bootstrap:
         try:
             kind, body = bootstrap.invoke({"cli": "greet 'you there'"})
             checks.equal("console: answer", {"exitCode": 0, "output": "cli greets you there\n"}, json.loads(body))

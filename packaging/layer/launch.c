@@ -14,14 +14,31 @@
 #define ROOT "/opt"
 #define LOADER ROOT "/lib/ld.so"
 
+/* PATH with the layer's programs, behind what is there: a container image says nothing of them. Owned; NULL without memory. */
+static char *path_with_layer(void) {
+    const char *before = getenv("PATH");
+    if (before == NULL || *before == '\0') {
+        before = "/usr/local/bin:/usr/bin:/bin";
+    }
+    size_t size = strlen(before) + sizeof ":" ROOT "/bin";
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s%s", before, strstr(before, ROOT "/bin") ? "" : ":" ROOT "/bin");
+    }
+    return path;
+}
+
 int main(int argc, char **argv) {
     const char *path = (const char *)getauxval(AT_EXECFN);
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
     int is_bootstrap = strcmp(name, "bootstrap") == 0;
 
+    char *search = path_with_layer();
+    if (search != NULL) {
+        setenv("PATH", search, 1);
+    }
     /* What is set already was meant so. */
-    setenv("PATH", ROOT "/bin:/usr/local/bin:/usr/bin:/bin", 0);
     setenv("HEARTH_LIB_DIR", ROOT "/bin", 0);
     setenv("HEARTH_INI_DIR", ROOT "/etc/php", 0);
     setenv("SSL_CERT_FILE", ROOT "/etc/ca-certificates.crt", 0);

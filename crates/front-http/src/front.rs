@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,21 +10,18 @@ use http::header::InvalidHeaderValue;
 use hyper::server::conn::http1;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::access_log::Log;
 use crate::application::Application;
-use crate::files::FileOptions;
 use crate::forwarded::Cidr;
 use crate::listener::{self, Bound, Listener};
 use crate::metrics::FrontMetrics;
-use crate::options::{Options, Routing};
+use crate::options::Options;
 use crate::realtime::{Realtime, Visitors};
+use crate::release::{Release, Switch};
 use crate::request_id::RequestIds;
-use crate::route::Router;
-use crate::sendfile::Sendfile;
-use crate::tls::{self, TlsError};
+use crate::tls::TlsError;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
@@ -84,10 +80,7 @@ pub(crate) struct Limits {
 
 /// What all connections share.
 pub(crate) struct Shared<A> {
-    pub(crate) application: A,
-    pub(crate) router: Router,
-    pub(crate) files: FileOptions,
-    pub(crate) sendfile: Sendfile,
+    pub(crate) switch: Switch<A>,
     pub(crate) limits: Limits,
     pub(crate) patience: Patience,
     pub(crate) handshake_timeout: Duration,
@@ -101,7 +94,6 @@ pub(crate) struct Shared<A> {
     pub(crate) request_id_header: bool,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
-    pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
 }
@@ -127,14 +119,10 @@ impl<A: Application> Front<A> {
         if options.listen.is_empty() && !options.visitors {
             return Err(BindError::NoAddress);
         }
-        let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
-        let files = FileOptions::new(&options).map_err(|cause| BindError::CacheControl {
-            value: options.cache_control.clone().unwrap_or_default(),
-            cause,
-        })?;
+        let release = Release::new(&options)?;
         let mut listeners = Vec::new();
         for listen in &options.listen {
-            if listen.tls && tls.is_none() {
+            if listen.tls && release.tls.is_none() {
                 return Err(BindError::NoCertificate { address: listen.address.to_string() });
             }
             let bound = Listener::bind(listen).await.map_err(|cause| BindError::Listen {
@@ -153,10 +141,7 @@ impl<A: Application> Front<A> {
             }
         };
         let shared = Shared {
-            application,
-            router: Router::new(&options.document_root, &options.routing, options.static_files),
-            files,
-            sendfile: Sendfile::new(&options.sendfile),
+            switch: Switch::new(release, application),
             limits: Limits {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
@@ -178,7 +163,6 @@ impl<A: Application> Front<A> {
             request_id_header: options.request_id_header,
             http1: one::builder(&options),
             http2: two::builder(&options),
-            tls,
             slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
             realtime: None,
         };
@@ -191,10 +175,9 @@ impl<A: Application> Front<A> {
         })
     }
 
-    /// Changes which requests are files and which go to the application, as [`Options`] would have said it. Nothing is served yet.
-    pub fn route(&mut self, document_root: &Path, routing: &Routing, static_files: bool) {
-        let shared = Arc::get_mut(&mut self.shared).expect("nobody shares it before it is served");
-        shared.router = Router::new(document_root, routing, static_files);
+    /// By which another release takes this one's place, before or while it is served.
+    pub fn switch(&self) -> Switch<A> {
+        self.shared.switch.clone()
     }
 
     /// Has realtime answer what is for it. Nothing is served yet.

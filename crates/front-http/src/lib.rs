@@ -31,6 +31,7 @@ mod options;
 mod phase;
 mod proxy_protocol;
 mod realtime;
+mod release;
 mod request_body;
 mod request_head;
 mod request_id;
@@ -49,6 +50,7 @@ pub use options::{
     TlsFiles,
 };
 pub use realtime::{Answering, Realtime, Visitors};
+pub use release::{Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use tls::TlsError;
 

@@ -364,7 +364,7 @@ async fn connect<
     if !tls {
         return choose(front, stream, peeked, ends, false, drain).await;
     }
-    let Some(acceptor) = &front.tls else { return };
+    let Some(acceptor) = front.switch.current().release.tls.clone() else { return };
     // Somebody who speaks HTTP in the clear gets told so.
     let greeting = async {
         if peeked.is_empty() {

@@ -27,6 +27,7 @@ use crate::forwarded::{self, Told};
 use crate::front::Shared;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
+use crate::release::Current;
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
@@ -137,7 +138,8 @@ pub(crate) async fn respond<A: Application>(
         }
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
-            let exchange = Exchange { front, connection, told, remote, id: &id };
+            let current = front.switch.current();
+            let exchange = Exchange { front, current, connection, told, remote, id: &id };
             exchange.route(parts, body, hints).instrument(span).await
         }
     };
@@ -161,6 +163,8 @@ fn has_forwarded(headers: &HeaderMap) -> bool {
 /// One request on its way.
 struct Exchange<'x, A> {
     front: &'x Shared<A>,
+    /// The release that answers, from its routing on.
+    current: Arc<Current<A>>,
     connection: &'x Connection,
     told: Told,
     remote: SocketAddr,
@@ -196,7 +200,7 @@ impl<A: Application> Exchange<'_, A> {
             let page = Page::new(StatusCode::BAD_REQUEST, "The request's path is not valid.");
             return self.page(page, &parts.headers);
         };
-        match self.front.router.decide(&clean, &Disk) {
+        match self.current.release.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
                 self.dispatch(script, parts, body, hints).await
@@ -205,7 +209,12 @@ impl<A: Application> Exchange<'_, A> {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(&file, &parts.method, &parts.headers, &self.front.files) {
+                match files::answer(
+                    &file,
+                    &parts.method,
+                    &parts.headers,
+                    &self.current.release.files,
+                ) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -288,7 +297,7 @@ impl<A: Application> Exchange<'_, A> {
         let verdict = body.limit(limits.max_body, limits.body_timeout);
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
-        let kept = Kept::of(&parts, !self.front.sendfile.is_empty());
+        let kept = Kept::of(&parts, !self.current.release.sendfile.is_empty());
 
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(RequestContext {
@@ -304,7 +313,7 @@ impl<A: Application> Exchange<'_, A> {
             deadline: None,
             variables: Vec::new(),
         });
-        match self.front.application.call(request).await {
+        match self.current.application.call(request).await {
             Ok(response) => {
                 // An application that could not read the body to its end may have answered anyway; its answer stands, unless
                 // the body was refused for its size: then 413 is what the client must learn.
@@ -328,7 +337,7 @@ impl<A: Application> Exchange<'_, A> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
         if let Some(conditions) = &kept.conditions
-            && let Some(path) = self.front.sendfile.take(&mut head.headers)
+            && let Some(path) = self.current.release.sendfile.take(&mut head.headers)
         {
             drain(body).await;
             return self.send_file(path, head, conditions, kept);

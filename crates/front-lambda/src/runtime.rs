@@ -8,6 +8,7 @@
 
 mod client;
 mod extension;
+mod files;
 mod invocation;
 mod lane;
 mod report;
@@ -144,7 +145,7 @@ pub async fn report_restore_error(api: &str, report: &Report) -> Result<(), Fail
 async fn tell(api: &str, name: &'static str, report: &Report) -> Result<(), Failed> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let mut client = Client::new(api.into());
-    let head = error_head(&format!("{BASE}/{name}"), &report.kind);
+    let head = error_head(&format!("{BASE}/{name}"), &report.kind, &report.cause());
     let body = report.json();
     let call = Call { name, head: &head, body: Some(&body), patience: Some(PATIENCE) };
     match accepted(name, client.send(call).await?) {
@@ -168,13 +169,19 @@ fn accepted(call: &'static str, answer: wire::Answer) -> Result<wire::Answer, Ap
     })
 }
 
-/// The head of a request that carries an error.
-fn error_head(path: &str, kind: &str) -> String {
+/// The head of a request that carries an error. `cause`: what X-Ray is told of it; empty: nothing.
+fn error_head(path: &str, kind: &str, cause: &str) -> String {
     let kind: String = kind.chars().filter(char::is_ascii_graphic).take(256).collect();
-    format!(
+    let mut head = format!(
         "POST {path} HTTP/1.1\r\nContent-Type: application/vnd.aws.lambda.error+json\r\n\
          Lambda-Runtime-Function-Error-Type: {kind}\r\n"
-    )
+    );
+    if !cause.is_empty() && cause.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        head.push_str("Lambda-Runtime-Function-XRay-Error-Cause: ");
+        head.push_str(cause);
+        head.push_str("\r\n");
+    }
+    head
 }
 
 #[cfg(fuzzing)]

@@ -218,11 +218,22 @@ impl Foreign {
         let (backlog, patience) = (common.options.backlog, common.options.backlog_timeout);
         let slots = Arc::new(Slots::new(all, backlog, patience));
         let pool = Self { common, slots, dialect, fpm };
-        if let Err(cause) = pool.start_workers().await {
+        let guards = pool.ends().map(CancellationToken::drop_guard).collect::<Vec<_>>();
+        let started = pool.start_workers().await;
+        for guard in guards {
+            drop(guard.disarm());
+        }
+        if let Err(cause) = started {
             pool.drain(Duration::ZERO).await;
             return Err(StartError::Zygote { program, output: cause.to_string() });
         }
         Ok(pool)
+    }
+
+    /// What ends whatever runs for the pool. Armed while it starts: if that is given up, nobody else knows of it.
+    fn ends(&self) -> impl Iterator<Item = CancellationToken> {
+        let fpm = self.fpm.as_ref().map(|fpm| fpm.end_token());
+        [self.common.draining.clone(), self.common.cut.clone()].into_iter().chain(fpm)
     }
 
     /// Returns when one worker is ready.
@@ -293,6 +304,11 @@ impl Foreign {
                 Err(DispatchError::WorkerDied { pid: 0, how: "it was gone".to_owned() })
             }
         }
+    }
+
+    /// How many there are to be.
+    pub(crate) fn workers(&self) -> usize {
+        self.common.options.workers.get()
     }
 
     /// As [`crate::Pool::quiet`].

@@ -44,6 +44,9 @@ pub struct Reason(pub Bytes);
 
 impl Pool {
     /// Starts PHP and returns when the first worker is ready; the others follow.
+    ///
+    /// # Cancel safety
+    /// A pool whose start is given up ends what it has started, soon after.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         if options.model.is_foreign() {
             let foreign = Arc::new(Foreign::start(options).await?);
@@ -73,8 +76,11 @@ impl Pool {
         let (tell_first, first) = oneshot::channel();
         let supervisor = Supervisor::new(Arc::clone(&shared), from_pool, zygote, tell_first);
         shared.tasks.spawn(supervisor.run());
+        let mut started = Started(Some(Arc::clone(&shared)));
         let pool = Self { backend: Backend::Frames(shared) };
-        match first.await {
+        let first = first.await;
+        started.0 = None;
+        match first {
             Ok(Ok(())) => Ok(pool),
             Ok(Err(error)) => {
                 pool.drain(Duration::from_secs(1)).await;
@@ -191,6 +197,18 @@ impl Pool {
         }
     }
 
+    /// Waits until as many workers wait for a request, or serve one, as there are to be. Cancel safe.
+    pub async fn filled(&self) {
+        const LOOK: Duration = Duration::from_millis(5);
+        let wanted = match &self.backend {
+            Backend::Frames(shared) => shared.options.workers.get(),
+            Backend::Foreign(foreign) => foreign.workers(),
+        };
+        while self.status().ready() < wanted {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Waits until no request runs or waits, and no worker does anything behind its answer. Cancel safe.
     pub async fn quiet(&self) {
         match &self.backend {
@@ -201,9 +219,12 @@ impl Pool {
 
     /// Replaces every worker by a new process, and returns when the last one is gone. In models that boot in the zygote it is forked
     /// from that; in the others it boots. False where PHP runs in programs of its own: start another pool there.
-    pub async fn renew(&self) -> bool {
+    ///
+    /// # Errors
+    /// A new worker did not boot, and an old one is still there.
+    pub async fn renew(&self) -> Result<bool, StartError> {
         const LOOK: Duration = Duration::from_millis(2);
-        let Backend::Frames(shared) = &self.backend else { return false };
+        let Backend::Frames(shared) = &self.backend else { return Ok(false) };
         let old: Vec<_> =
             shared.infos.lock().expect("no holder panics").values().cloned().collect();
         for info in &old {
@@ -211,12 +232,21 @@ impl Pool {
                 shared.command(Command::Replace { slot: info.slot, why: "renewed" });
             }
         }
-        let gone = |info: &Arc<crate::info::WorkerInfo>| info.exit().is_some();
         let deadline = Instant::now() + shared.options.boot_timeout;
-        while !old.iter().all(gone) && Instant::now() < deadline {
+        loop {
+            let mut left = old.iter().filter(|info| info.exit().is_none()).peekable();
+            if left.peek().is_none() {
+                return Ok(true);
+            }
+            // The supervisor takes the mark away when a successor has ended before it was ready.
+            if Instant::now() >= deadline
+                || left.any(|info| !info.replacing.load(Ordering::Relaxed))
+            {
+                let output = "a new worker did not boot: the log says why".to_owned();
+                return Err(StartError::Boot { output });
+            }
             tokio::time::sleep(LOOK).await;
         }
-        true
     }
 
     /// Takes no new requests, lets the accepted ones (backlog included) be answered, ends the workers. After `patience` what still
@@ -236,6 +266,19 @@ impl Pool {
         let close = Command::Close { patience: rest.max(Duration::from_millis(200)), done };
         if shared.commands.send(close).await.is_ok() && finished.await.is_err() {
             tracing::debug!("the supervisor had ended already");
+        }
+    }
+}
+
+/// A pool that starts. Dropped with it, it ends what runs by then: nobody else knows of it.
+struct Started(Option<Arc<Shared>>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        if let Some(shared) = self.0.take() {
+            shared.start_draining();
+            shared.command(Command::Close { patience: PATIENCE, done: oneshot::channel().0 });
         }
     }
 }

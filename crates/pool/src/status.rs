@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// One look at the pool.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PoolStatus {
     /// PHP's version, e.g. `8.2.35`.
     pub php_version: String,
@@ -25,6 +25,27 @@ pub struct PoolStatus {
     pub timeouts: u64,
     /// The workers, oldest first.
     pub workers: Vec<WorkerStatus>,
+}
+
+impl PoolStatus {
+    /// How many workers wait for a request or serve one.
+    pub fn ready(&self) -> usize {
+        let ready = |state| matches!(state, WorkerState::Idle | WorkerState::Busy);
+        self.workers.iter().filter(|worker| ready(worker.state)).count()
+    }
+
+    /// Adds what another pool has counted since its start, and nothing of what it is doing now.
+    pub fn add_past(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.crashes += other.crashes;
+        self.recycled += other.recycled;
+        self.retired += other.retired;
+        self.timeouts += other.timeouts;
+        self.databases.add_past(&other.databases);
+        if self.last_retirement.is_none() {
+            self.last_retirement.clone_from(&other.last_retirement);
+        }
+    }
 }
 
 /// Connections of databases that workers keep across requests (model `snapshot`), all workers together.

@@ -5,9 +5,9 @@
 //! - It reads; only the console of realtime can change something: send an event.
 
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,16 +17,18 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pool::{DatabaseStatus, Pool, PoolStatus, WorkerState};
+use pool::{DatabaseStatus, PoolStatus, WorkerState};
 use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::realtime::Realtime;
+use crate::state::{Draining, Reloads};
+pub(crate) use crate::state::{Serving, State};
 use crate::{connectors, egress, log, realtime};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
@@ -38,67 +40,6 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Seconds; from a plain PHP page to a report that somebody waits for.
 const DURATION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-
-/// What the admin address tells about; shared with the server that fills it.
-#[derive(Debug)]
-pub(crate) struct State {
-    started: Instant,
-    phase: AtomicU8,
-    serving: OnceLock<Serving>,
-}
-
-/// Known once the server is ready.
-#[derive(Debug)]
-pub(crate) struct Serving {
-    /// PHP, unless only files are served.
-    pub pool: Option<Pool>,
-    /// Addresses with their scheme.
-    pub listeners: Vec<String>,
-    /// The name of the model, unless only files are served.
-    pub model: Option<&'static str>,
-    /// The line that explains what runs.
-    pub explanation: String,
-    /// The egress broker, when there is one.
-    pub egress: Option<egress::Watch>,
-    /// The connectors to databases.
-    pub connectors: Vec<connector::Watch>,
-    /// Channels, when there are some.
-    pub realtime: Option<Arc<Realtime>>,
-}
-
-const STARTING: u8 = 0;
-const READY: u8 = 1;
-const DRAINING: u8 = 2;
-
-impl State {
-    /// A server that has just begun to start.
-    pub(crate) fn starting() -> Arc<Self> {
-        Arc::new(Self {
-            started: Instant::now(),
-            phase: AtomicU8::new(STARTING),
-            serving: OnceLock::new(),
-        })
-    }
-
-    /// Requests are answered from now on.
-    pub(crate) fn ready(&self, serving: Serving) {
-        self.serving.set(serving).expect("a server becomes ready once");
-        self.phase.store(READY, Ordering::Release);
-    }
-
-    /// No new requests are taken.
-    pub(crate) fn draining(&self) {
-        self.phase.store(DRAINING, Ordering::Release);
-    }
-
-    fn phase(&self) -> &'static str {
-        match self.phase.load(Ordering::Acquire) {
-            STARTING => "starting",
-            READY => "ready",
-            _ => "draining",
-        }
-    }
-}
 
 /// The bound admin address.
 #[derive(Debug)]
@@ -164,29 +105,19 @@ impl Admin {
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((socket, _peer)) => {
                         let (metrics, state) = (self.metrics.clone(), Arc::clone(&self.state));
-                        connections.spawn(async move {
-                            let service = service_fn(move |request| {
-                                let (metrics, state) = (metrics.clone(), Arc::clone(&state));
-                                async move {
-                                    let path = request.uri().path();
-                                    let response = if path == "/realtime" || path.starts_with("/realtime/") {
-                                        let serving = state.serving.get();
-                                        let realtime = serving.and_then(|serving| serving.realtime.as_ref());
-                                        realtime::answer_console(request, realtime).await
-                                    } else {
-                                        answer(&request, &metrics, &state).map(http_body_util::BodyExt::boxed_unsync)
-                                    };
-                                    Ok::<_, Infallible>(response)
+                        connections.spawn(speak(socket, move |request| {
+                            let (metrics, state) = (metrics.clone(), Arc::clone(&state));
+                            async move {
+                                let path = request.uri().path();
+                                if path == "/realtime" || path.starts_with("/realtime/") {
+                                    let serving = state.serving();
+                                    let realtime = serving.as_ref().and_then(|serving| serving.realtime.as_ref());
+                                    realtime::answer_console(request, realtime).await
+                                } else {
+                                    answer(&request, Some(&metrics), &state).map(http_body_util::BodyExt::boxed_unsync)
                                 }
-                            });
-                            let connection = hyper::server::conn::http1::Builder::new()
-                                .timer(TokioTimer::new())
-                                .header_read_timeout(HEADER_TIMEOUT)
-                                .serve_connection(TokioIo::new(socket), service);
-                            if let Err(error) = connection.await {
-                                tracing::debug!(%error, "admin connection ended early");
                             }
-                        });
+                        }));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "admin connection not accepted");
@@ -199,9 +130,31 @@ impl Admin {
     }
 }
 
-fn answer<B>(
+/// Answers the requests of one connection.
+pub(crate) async fn speak<S, B, F>(socket: S, answer: impl Fn(Request<hyper::body::Incoming>) -> F)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + 'static,
+    F: Future<Output = Response<B>>,
+{
+    let service = service_fn(|request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(socket), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "admin connection ended early");
+    }
+}
+
+/// What reads. Without `metrics` none are recorded.
+pub(crate) fn answer<B>(
     request: &Request<B>,
-    metrics: &PrometheusHandle,
+    metrics: Option<&PrometheusHandle>,
     state: &State,
 ) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
@@ -214,10 +167,13 @@ fn answer<B>(
             "ready" => text(StatusCode::OK, "ok\n".into()),
             phase => text(StatusCode::SERVICE_UNAVAILABLE, format!("{phase}\n")),
         },
-        "/metrics" => {
-            set_gauges(state);
-            typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render())
-        }
+        "/metrics" => match metrics {
+            Some(metrics) => {
+                set_gauges(state);
+                typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render())
+            }
+            None => text(StatusCode::NOT_FOUND, "metrics are recorded for `admin.listen`\n".into()),
+        },
         "/status" => {
             let status = serde_json::to_string_pretty(&Status::of(state))
                 .expect("the status has only plain types");
@@ -234,7 +190,11 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", body)
 }
 
-fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+pub(crate) fn typed(
+    status: StatusCode,
+    content_type: &'static str,
+    body: String,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -252,7 +212,10 @@ struct Status {
     listeners: Vec<String>,
     application: Option<String>,
     model: Option<&'static str>,
+    generation: Option<u64>,
     pool: Option<PoolStatus>,
+    draining: Vec<Draining>,
+    reloads: Reloads,
     egress: Option<egress::Status>,
     connectors: Vec<connectors::Status>,
     realtime: Option<realtime::Status>,
@@ -260,16 +223,21 @@ struct Status {
 
 impl Status {
     fn of(state: &State) -> Self {
-        let serving = state.serving.get();
+        let serving = state.serving();
+        let serving = serving.as_deref();
+        let (generation, draining) = state.generations();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             state: state.phase(),
-            uptime_seconds: state.started.elapsed().as_secs(),
+            uptime_seconds: state.uptime().as_secs(),
             listeners: serving.map(|serving| serving.listeners.clone()).unwrap_or_default(),
             application: serving.map(|serving| serving.explanation.clone()),
             model: serving.and_then(|serving| serving.model),
-            pool: serving.and_then(|serving| serving.pool.as_ref()).map(Pool::status),
+            generation,
+            pool: state.pool(),
+            draining,
+            reloads: state.reloads(),
             egress: serving.and_then(|serving| serving.egress.as_ref()).map(egress::Watch::status),
             connectors: serving
                 .map(|serving| serving.connectors.iter().map(connectors::Status::of).collect())
@@ -286,6 +254,12 @@ fn describe_metrics() {
     metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
     metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
     metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
+    metrics::describe_gauge!("hearth_generation", "The generation of workers that takes requests");
+    metrics::describe_gauge!(
+        "hearth_generations_draining",
+        "Generations that finish what they have"
+    );
+    metrics::describe_counter!("hearth_reloads_total", "Reloads by outcome: done, failed");
     metrics::describe_gauge!("hearth_uptime_seconds", "Seconds since the server started");
     metrics::describe_counter!("hearth_worker_requests_total", "Requests dispatched to PHP");
     metrics::describe_counter!(
@@ -333,18 +307,28 @@ const WORKER_STATES: &[(WorkerState, &str)] = &[
 /// What the pool counts itself is copied at the moment of the scrape.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
 fn set_gauges(state: &State) {
-    metrics::gauge!("hearth_uptime_seconds").set(state.started.elapsed().as_secs_f64());
-    if let Some(watch) = state.serving.get().and_then(|serving| serving.egress.as_ref()) {
+    metrics::gauge!("hearth_uptime_seconds").set(state.uptime().as_secs_f64());
+    let serving = state.serving();
+    if let Some(watch) = serving.as_ref().and_then(|serving| serving.egress.as_ref()) {
         egress::set_metrics(watch);
     }
-    if let Some(realtime) = state.serving.get().and_then(|serving| serving.realtime.as_ref()) {
+    if let Some(realtime) = serving.as_ref().and_then(|serving| serving.realtime.as_ref()) {
         realtime::set_metrics(realtime);
     }
-    if let Some(serving) = state.serving.get() {
+    if let Some(serving) = &serving {
         connectors::set_metrics(&serving.connectors);
     }
-    let Some(pool) = state.serving.get().and_then(|serving| serving.pool.as_ref()) else { return };
-    let status = pool.status();
+    let (generation, draining) = state.generations();
+    if let Some(generation) = generation {
+        let reloads = state.reloads();
+        metrics::gauge!("hearth_generation").set(generation as f64);
+        metrics::gauge!("hearth_generations_draining").set(draining.len() as f64);
+        metrics::counter!("hearth_reloads_total", "outcome" => "done").absolute(reloads.done);
+        metrics::counter!("hearth_reloads_total", "outcome" => "failed").absolute(reloads.failed);
+    }
+    let Some(mut status) = state.pool() else { return };
+    // Processes are processes, whatever generation they are of.
+    status.workers.extend(draining.into_iter().flat_map(|draining| draining.pool.workers));
     for (worker_state, name) in WORKER_STATES {
         let count = status.workers.iter().filter(|worker| worker.state == *worker_state).count();
         metrics::gauge!("hearth_workers", "state" => *name).set(count as f64);
@@ -371,6 +355,20 @@ fn retired(pool: &PoolStatus) -> String {
     }
 }
 
+fn generations(generation: u64, status: &Status) -> String {
+    let mut text = generation.to_string();
+    if status.reloads.under_way {
+        text.push_str(", the next one boots");
+    }
+    if !status.draining.is_empty() {
+        write!(text, ", {} draining", status.draining.len()).expect("a String takes all");
+    }
+    if let Some(why) = &status.reloads.last_failure {
+        write!(text, "; the last reload failed: {why}").expect("a String takes all");
+    }
+    text
+}
+
 fn databases(status: &DatabaseStatus) -> String {
     let resets = u32::try_from(status.resets).unwrap_or(u32::MAX).max(1);
     let mean = status.reset_seconds / f64::from(resets);
@@ -392,6 +390,9 @@ fn page(status: &Status) -> String {
         ("Application", status.application.clone().unwrap_or_default()),
         ("Model", status.model.unwrap_or("none").to_owned()),
     ];
+    if let Some(generation) = status.generation {
+        rows.push(("Generation", generations(generation, status)));
+    }
     if let Some(pool) = &status.pool {
         let count = |state| pool.workers.iter().filter(|worker| worker.state == state).count();
         rows.extend([

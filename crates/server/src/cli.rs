@@ -20,6 +20,8 @@ use crate::failure::Failure;
 pub(crate) enum Invocation {
     /// `hearth serve [PATH]`.
     Serve(Target),
+    /// `hearth reload [PATH]`.
+    Reload(Target),
     /// `hearth check [PATH]`.
     Check {
         /// What to look at.
@@ -61,7 +63,7 @@ pub(crate) enum Invocation {
 }
 
 /// An application and the flags about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// As given.
     pub path: PathBuf,
@@ -104,11 +106,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
     };
     let (name, mut matches) = matches.remove_subcommand().expect("clap insists on a command");
     Ok(match name.as_str() {
-        "serve" => Invocation::Serve(target(&mut matches)),
+        "serve" => Invocation::Serve(target(&mut matches, of_application)),
+        "reload" => Invocation::Reload(target(&mut matches, of_control)),
         "check" => {
             let json = matches.get_flag("json");
             let lambda = matches.get_flag("lambda");
-            Invocation::Check { target: target(&mut matches), lambda, json }
+            Invocation::Check { target: target(&mut matches, of_application), lambda, json }
         }
         "lambda" => match matches.remove_subcommand() {
             Some((_invoke, mut matches)) => Invocation::Invoke(Invoke {
@@ -142,17 +145,22 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
     })
 }
 
-fn target(matches: &mut ArgMatches) -> Target {
+fn target(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Target {
     Target {
         path: matches.remove_one("path").unwrap_or_else(|| PathBuf::from(".")),
         config: matches.remove_one("config"),
-        flags: flags(matches, of_application),
+        flags: flags(matches, offered),
     }
 }
 
 /// The settings that are flags where an application is served. Those of the broker are flags where it is alone.
 fn of_application(key: &Key) -> bool {
     !matches!(key.section_and_key().0, "egress" | "lambda" | "emulator")
+}
+
+/// The settings by which a command finds a running server.
+fn of_control(key: &Key) -> bool {
+    key.name == "server.run_dir"
 }
 
 /// The settings that are flags where events are served.
@@ -201,6 +209,7 @@ pub(crate) fn command() -> Command {
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
+             hearth reload                the application booted anew, without losing a request\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
              hearth channels              only the channels of realtime, for clients of Pusher and Laravel Echo\n  \
              hearth egress                warm outgoing connections for every PHP on this machine\n\n\
@@ -209,6 +218,7 @@ pub(crate) fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve())
+        .subcommand(reload())
         .subcommand(check())
         .subcommand(lambda())
         .subcommand(channels())
@@ -218,7 +228,7 @@ pub(crate) fn command() -> Command {
 }
 
 fn serve() -> Command {
-    with_target(Command::new("serve")).about("Serve the application in a folder").after_long_help(
+    with_target(Command::new("serve"), of_application).about("Serve the application in a folder").after_long_help(
         "Examples:\n  \
              hearth serve\n  \
              hearth serve /srv/shop --listen 127.0.0.1:8080 --workers 4\n  \
@@ -227,12 +237,30 @@ fn serve() -> Command {
              hearth serve --listen :443 --tls-cert fullchain.pem --tls-key key.pem\n  \
              hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
              Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
-             Signals: TERM and INT finish what runs and end; a second one ends at once.",
+             Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`.",
     )
 }
 
+fn reload() -> Command {
+    with_target(Command::new("reload"), of_control)
+        .about("Have a running server boot the application anew, and switch to it")
+        .long_about(
+            "Boots a new generation of workers beside those that run: settings, application and links are read anew, with an OPcache of its own. \
+             When it answers, it takes all new requests, and the old one finishes what it has. When it fails, the old one stays, and this command \
+             says why.",
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth reload                          what this folder's application runs in\n  \
+             hearth reload /srv/shop/current\n  \
+             hearth reload --run-dir /run/hearth\n\n\
+             The signal HUP does the same. PATH is what `hearth serve` was given. Exit status: 0 the new generation serves, 1 the old one goes on, \
+             2 misused.",
+        )
+}
+
 fn check() -> Command {
-    with_target(Command::new("check"))
+    with_target(Command::new("check"), of_application)
         .about("Say what would run, and everything that is wrong with it")
         .arg(
             Arg::new("lambda")
@@ -405,7 +433,7 @@ fn invoke() -> Command {
         )
 }
 
-fn with_target(command: Command) -> Command {
+fn with_target(command: Command, offered: fn(&Key) -> bool) -> Command {
     command
         .arg(
             Arg::new("path")
@@ -417,7 +445,7 @@ fn with_target(command: Command) -> Command {
                 ),
         )
         .arg(config_file("hearth.toml in the application's folder"))
-        .args(settings(of_application))
+        .args(settings(offered))
 }
 
 fn config_file(default: &str) -> Arg {

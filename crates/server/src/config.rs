@@ -13,6 +13,7 @@ mod file;
 mod keys;
 #[cfg(test)]
 mod reference;
+mod reload;
 mod value;
 
 use std::fmt;
@@ -168,6 +169,20 @@ impl Sources {
             file.check_names()?;
         }
         environment::check_names(&self.environment)
+    }
+
+    /// What each source that names a setting says of it, the weakest first.
+    fn written(&self, key: &Key) -> Vec<Raw> {
+        let of = |(_, raw): &(&str, Raw)| raw.clone();
+        let platform = self.platform.iter().filter(|(name, ..)| *name == key.name);
+        let file = self.file.as_ref().and_then(|file| file.get(key.name));
+        let variable = key.environment();
+        let environment = self.environment.iter().filter(|(name, _)| *name == variable);
+        let flags = self.flags.iter().filter(|(name, _)| *name == key.name);
+        let platform = platform.map(|(.., raw)| raw.clone());
+        let environment = environment.map(|(_, text)| Raw::Text(text.clone()));
+        let file = file.map(|(raw, _)| raw.clone());
+        platform.chain(file).chain(environment).chain(flags.map(of)).collect()
     }
 
     /// The value of one setting, typed, of its strongest source.

@@ -3,11 +3,13 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::ConfigError;
 use crate::detect::DetectError;
 
-/// What `main` prints before it exits with 1 (failed) or 2 (misused).
-#[derive(Debug)]
+/// What `main` prints before it exits with 1 (failed) or 2 (misused). A server tells a command of its own failures in this form, too.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     message: String,
     causes: Vec<String>,
@@ -51,6 +53,12 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         let causes = self.causes.iter().map(|cause| format!(": {cause}"));
         std::iter::once(self.message.clone()).chain(causes).collect()
+    }
+
+    /// It was not this command that was misused, but what it asked for failed.
+    #[must_use]
+    pub(crate) fn of_server(self) -> Self {
+        Self { status: 1, ..self }
     }
 
     /// What to do.

@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogTarget, Application, BindError, Front, Listen, Options, RequestBody,
-    Routing, SendfileRoot, TlsFiles,
+    AccessLog, AccessLogTarget, Application, BindError, Front, Listen, Options, Release,
+    RequestBody, Routing, SendfileRoot, Switch, TlsFiles,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Settings};
 use crate::failure::Failure;
+use crate::generation::Stay;
 use crate::plan::Plan;
 use crate::realtime::Realtime;
 
@@ -27,16 +28,19 @@ use crate::realtime::Realtime;
 #[derive(Debug)]
 pub(crate) struct Bound {
     front: Front<Php>,
-    pool: Arc<OnceLock<Pool>>,
 }
 
 /// Binds every listener.
 pub(crate) async fn bind(settings: &Settings, plan: &Plan) -> Result<Bound, Failure> {
-    let pool = Arc::new(OnceLock::new());
-    let front = Front::bind(options(settings, plan)?, Php(Arc::clone(&pool)))
+    let front = Front::bind(options(settings, plan)?, Php::default())
         .await
         .map_err(|error| Failure::caused(&error, hint(&error)))?;
-    Ok(Bound { front, pool })
+    Ok(Bound { front })
+}
+
+/// What a release of the application brings along for the front.
+pub(crate) fn release(settings: &Settings, plan: &Plan) -> Result<Release, Failure> {
+    Release::new(&options(settings, plan)?).map_err(|error| Failure::caused(&error, hint(&error)))
 }
 
 impl Bound {
@@ -50,25 +54,31 @@ impl Bound {
         self.front.realtime(realtime);
     }
 
-    /// Has requests go where another plan wants them.
-    pub(crate) fn route(&mut self, settings: &Settings, plan: &Plan) -> Result<(), Failure> {
-        let root = &plan.application.document_root;
-        self.front.route(root, &routing(plan)?, settings.http.static_files);
-        Ok(())
+    /// By which a generation takes the requests.
+    pub(crate) fn switch(&self) -> Switch<Php> {
+        self.front.switch()
     }
 
     /// Answers requests until `drain` is cancelled and what runs has finished.
-    pub(crate) async fn serve(self, pool: Option<Pool>, drain: CancellationToken) {
-        if let Some(pool) = pool {
-            self.pool.set(pool).expect("a front is served once");
-        }
+    pub(crate) async fn serve(self, drain: CancellationToken) {
         self.front.serve(drain.cancelled_owned()).await;
     }
 }
 
-/// What answers requests that no file answers: the pool, once it has started.
-#[derive(Debug)]
-struct Php(Arc<OnceLock<Pool>>);
+/// What answers requests that no file answers: the workers of one generation.
+#[derive(Debug, Default)]
+pub(crate) struct Php {
+    pool: Option<Pool>,
+    /// As long as a request may come here, the pool takes it.
+    _stay: Option<Stay>,
+}
+
+impl Php {
+    /// Those of a generation; without a pool only files are served.
+    pub(crate) fn new(pool: Option<Pool>, stay: Stay) -> Self {
+        Self { pool, _stay: Some(stay) }
+    }
+}
 
 impl Application for Php {
     type Body = AnswerBody;
@@ -77,7 +87,7 @@ impl Application for Php {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<AnswerBody>, DispatchError> {
-        if let Some(pool) = self.0.get() {
+        if let Some(pool) = &self.pool {
             return Ok(pool.dispatch(request).await?.map(|body| AnswerBody(Some(body))));
         }
         // Only files are served here; PHP source is not one of them.
@@ -89,7 +99,7 @@ impl Application for Php {
 
 /// PHP's answer, or nothing.
 #[derive(Debug)]
-struct AnswerBody(Option<ResponseBody>);
+pub(crate) struct AnswerBody(Option<ResponseBody>);
 
 impl Body for AnswerBody {
     type Data = Bytes;

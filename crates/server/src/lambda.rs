@@ -107,6 +107,7 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     if named.is_some() {
         places.insert(0, environment.current_dir.join(wanted));
     }
+    places.dedup();
     if let Some(found) = places.iter().find(|place| place.exists()) {
         return Ok(found.clone());
     }
@@ -298,7 +299,8 @@ fn start_broker(
     own_files: Option<&OwnFiles>,
     broker: &mut Inside,
 ) -> Result<Option<egress::Watch>, Failure> {
-    let Some(bound) = bind_broker(settings, own_files)? else { return Ok(None) };
+    let Some(folder) = own_files.map(OwnFiles::folder) else { return Ok(None) };
+    let Some(bound) = bind_broker(settings, folder)? else { return Ok(None) };
     let watch = bound.watch();
     broker.start(bound);
     Ok(Some(watch))
@@ -347,11 +349,15 @@ async fn restored(
         let own_files = booted.own_files.as_ref();
         let watch = start_broker(settings, own_files, broker)?;
         let socket = watch.as_ref().map(egress::Watch::socket);
-        if !booted.pool.renew().await {
-            booted.pool.drain(AT_ONCE).await;
-            booted.pool = start_pool(settings, &mut booted.plan, own_files, socket).await?;
+        match booted.pool.renew().await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                booted.pool.drain(AT_ONCE).await;
+                booted.pool = start_pool(settings, &mut booted.plan, own_files, socket).await?;
+                Ok(())
+            }
+            Err(error) => Err(boot_failure(&error, &booted.plan)),
         }
-        Ok(())
     };
     let renewed: Result<(), Failure> = renewed.await;
     if let Err(failure) = &renewed {

@@ -10,6 +10,7 @@ mod cli;
 mod composer;
 mod config;
 mod connectors;
+mod control;
 mod detect;
 mod egress;
 mod emulate;
@@ -17,6 +18,7 @@ mod failure;
 mod fallback;
 mod front;
 mod function;
+mod generation;
 mod invoke;
 mod lambda;
 mod log;
@@ -25,9 +27,11 @@ mod php;
 mod plan;
 mod process;
 mod realtime;
+mod reload;
 mod run_dir;
 mod runners;
 mod serve;
+mod state;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -58,6 +62,11 @@ fn run() -> Result<ExitCode, Failure> {
     match invocation {
         Invocation::Serve(target) => {
             serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Reload(target) => {
+            let text = control::run_reload(&target, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
         }
         Invocation::Check { target, lambda, json } => {
             let report = check::check(&target, lambda, &environment)?;

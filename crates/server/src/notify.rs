@@ -6,12 +6,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Tells the service manager `state`, e.g. `READY=1`. A failure is logged: the server works without a manager.
 pub(crate) fn notify(socket: Option<&Path>, state: &str) {
     let Some(path) = socket else { return };
     if let Err(error) = send(path, state) {
         tracing::warn!(socket = %path.display(), %error, "service manager not notified");
     }
+}
+
+/// Tells the service manager that a reload has begun; `READY=1` ends it. It wants to know when (`MONOTONIC_USEC`, for `Type=notify-reload`).
+pub(crate) fn reloading(socket: Option<&Path>) {
+    let now = clock_gettime(ClockId::Monotonic);
+    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+    notify(socket, &format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
 }
 
 fn send(path: &Path, state: &str) -> io::Result<()> {

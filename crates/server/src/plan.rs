@@ -56,6 +56,13 @@ pub(crate) struct PhpPlan {
     pub workers: NonZeroUsize,
 }
 
+impl PhpPlan {
+    /// It cannot run without a folder of Hearth's own: for scripts, or for sockets of PHP's own programs.
+    pub(crate) fn needs_files(&self) -> bool {
+        self.model.is_foreign() || matches!(self.script, Some(WorkerScript::Ours { .. }))
+    }
+}
+
 /// Where a worker script comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerScript {
@@ -199,14 +206,13 @@ impl Plan {
 
 /// Puts the settings' document root and front controller in the place of what was found.
 fn overridden(mut application: Application, settings: &Settings) -> Result<Application, Failure> {
-    let is_file = |path: &Path, key: &str| {
-        if path.is_file() {
-            return Ok(());
-        }
-        Err(Failure::misused(
+    // Without links: what they point to may be another release by the time a worker is replaced.
+    let file = |path: &Path, key: &str| match path.canonicalize() {
+        Ok(absolute) if absolute.is_file() => Ok(absolute),
+        _ => Err(Failure::misused(
             format!("`{key}` names {}, which is no file", path.display()),
             format!("correct `{key}`"),
-        ))
+        )),
     };
     if let Some(root) = &settings.http.document_root.0 {
         let Ok(absolute) = root.canonicalize() else {
@@ -222,12 +228,10 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
         }
     }
     if let Some(script) = &settings.http.front_controller.0 {
-        is_file(script, "http.front_controller")?;
-        application.front_controller = Some(script.clone());
+        application.front_controller = Some(file(script, "http.front_controller")?);
     }
     if let Some(script) = &settings.php.worker_script.0 {
-        is_file(script, "php.worker_script")?;
-        application.worker_script = Some(script.clone());
+        application.worker_script = Some(file(script, "php.worker_script")?);
     }
     if application.kind == Kind::StaticFiles && application.front_controller.is_some() {
         application.kind = Kind::FrontController;

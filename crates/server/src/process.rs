@@ -1,9 +1,10 @@
 //! What every command that runs on has in common: its runtime, its signals, its admin address, its descriptors.
 //!
 //! Invariants
-//! - The first TERM or INT asks for an end in order, the second one ends it at once.
+//! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -15,6 +16,7 @@ use crate::admin::{Admin, State};
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::plan::processors;
+use crate::state::Ask;
 
 /// Runs a command to its end, with as many descriptors as there may be.
 pub(crate) fn run(
@@ -33,13 +35,13 @@ pub(crate) fn run(
 /// token, the second one cuts it short.
 pub(crate) async fn attend(
     settings: &Settings,
-    serve: impl AsyncFnOnce(&State, &CancellationToken) -> Result<(), Failure>,
+    serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let end = Ending::default();
     let mut watchers = JoinSet::new();
-    watchers.spawn(Signals::listen()?.watch(end.clone()));
-
     let state = State::starting();
+    watchers.spawn(Signals::listen()?.watch(end.clone(), Arc::clone(&state)));
+
     let mut admin = JoinSet::new();
     let end_admin = CancellationToken::new();
     if let Some(bound) = Admin::as_set(settings, &state).await? {
@@ -125,13 +127,17 @@ impl Signals {
     }
 
     /// Waits for them, until the second one.
-    async fn watch(mut self, end: Ending) {
+    async fn watch(mut self, end: Ending, state: Arc<State>) {
         while !end.at_once.is_cancelled() {
             tokio::select! {
                 Some(()) = self.terminate.recv() => end.one_more(),
                 Some(()) = self.interrupt.recv() => end.one_more(),
                 Some(()) = self.hang_up.recv() => {
-                    tracing::warn!("HUP ignored: this build cannot reload, restart the server instead");
+                    if state.cannot_reload() {
+                        tracing::warn!("HUP ignored: there is no application to reload here");
+                    } else if !state.ask(Ask { why: "HUP".to_owned(), answer: None }) {
+                        tracing::debug!("HUP: many wait for a reload already, or the server is shutting down");
+                    }
                 }
             }
         }

@@ -181,7 +181,7 @@ impl Realtime {
     }
 
     /// Has webhooks and look-ups go to the application's own workers, where that is wanted.
-    pub(crate) fn php(&self, php: Php) {
+    pub(crate) fn php(&self, php: Option<Php>) {
         self.caller.php(php);
     }
 

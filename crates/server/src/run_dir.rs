@@ -1,4 +1,4 @@
-//! The private folder of one running server: worker scripts that Hearth brings, later its control socket.
+//! The private folder of one running server: its control socket, the broker's, and a folder for each generation.
 //!
 //! Invariants
 //! - Only our own user can look into it (mode 0700; files 0600).
@@ -8,6 +8,9 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// How the names of folders begin that servers make for themselves.
+pub(crate) const SERVERS: &str = "hearth-";
 
 /// The folder, removed on drop when it is ours.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ impl RunDir {
         // a name that exists fails.
         let pid = std::process::id();
         for attempt in 0..100 {
-            let path = temporary.join(format!("hearth-{pid}-{attempt}"));
+            let path = temporary.join(format!("{SERVERS}{pid}-{attempt}"));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { path, ours: true }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -36,8 +39,19 @@ impl RunDir {
         }
         Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            format!("hearth-{pid}-* in {}", temporary.display()),
+            format!("{SERVERS}{pid}-* in {}", temporary.display()),
         ))
+    }
+
+    /// A folder in it that is ours, also where it is not. One that was left behind under this name is replaced.
+    pub(crate) fn inside(&self, name: &str) -> io::Result<Self> {
+        let path = self.path.join(name);
+        match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self { path, ours: true })
     }
 
     /// Where it is, absolute.
@@ -98,6 +112,18 @@ mod tests {
             run_dir.write("worker.php", text).unwrap();
         }
         assert_eq!(std::fs::read_to_string(path.join("worker.php")).unwrap(), "new");
+    }
+
+    #[test]
+    fn folders_in_it_are_new_and_go_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("1/left behind")).unwrap();
+        let run_dir = RunDir::new(Some(folder.path()), folder.path()).unwrap();
+        let inside = run_dir.inside("1").unwrap();
+        assert_eq!(std::fs::read_dir(inside.path()).unwrap().count(), 0);
+        assert_eq!(mode(inside.path()), 0o700);
+        drop(inside);
+        assert!(folder.path().is_dir() && !folder.path().join("1").exists());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! Invariants
 //! - Nothing is bound or started before the settings and the application are known to fit.
 //! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise.
-//! - Drain: the front stops accepting and finishes, realtime closes its sockets meanwhile, then the pool, then the broker, then the admin address. A second signal ends it
-//!   at once.
+//! - Drain: the front stops accepting and finishes, realtime closes its sockets meanwhile, then the pools of all generations, then the broker, then the admin address.
+//!   A second signal ends it at once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,52 +14,52 @@ use std::time::Duration;
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request};
-use pool::{Model, Pool, RequestContext, RequestId, Scheme, Script, StartError};
+use pool::{Model, RequestContext, RequestId, Scheme, Script, StartError};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Serving, State};
+use crate::admin::State;
 use crate::cli::Target;
-use crate::config::{self, Databases, Environment, LookupTarget, Settings, WebhookTarget};
+use crate::config::{Databases, Environment, Settings};
 use crate::connectors::Connectors;
-use crate::detect;
+use crate::control::Control;
 use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
 use crate::front;
 use crate::plan::{PhpPlan, Plan, WorkerScript};
 use crate::process;
-use crate::realtime::{self, Broadcasting, Php, Publisher, Realtime};
+use crate::realtime::{self, Broadcasting, Publisher, Realtime};
+use crate::reload::{self, Generations};
 use crate::run_dir::RunDir;
-use crate::{log, notify, php};
+use crate::{log, notify};
 
 /// Serves until a signal ends it.
 pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
-    let folder = detect::folder_of(&target.path)?;
-    let settings =
-        config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;
+    let settings = reload::settings(target, environment)?;
     log::start(&settings, environment)?;
-    let mut plan = Plan::new(detect::detect(&target.path)?, &settings, environment)?;
-    if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
-        let probe = php::probe(&php.worker, &settings);
-        if let Some(fallback) = plan.fit_to_machine(&probe) {
-            fallback.warn();
-        }
-    }
-    process::run(&settings, run(&settings, plan, environment))
+    let plan = reload::plan(target, &settings, environment)?;
+    process::run(&settings, run(target, &settings, plan, environment))
 }
 
-async fn run(settings: &Settings, plan: Plan, environment: &Environment) -> Result<(), Failure> {
+async fn run(
+    target: &Target,
+    settings: &Settings,
+    plan: Plan,
+    environment: &Environment,
+) -> Result<(), Failure> {
     process::attend(settings, async |state, drain| {
-        serve_and_drain(settings, plan, environment, state, drain).await
+        serve_and_drain(target, settings, plan, environment, state, drain).await
     })
     .await
 }
 
 async fn serve_and_drain(
+    target: &Target,
     settings: &Settings,
-    mut plan: Plan,
+    plan: Plan,
     environment: &Environment,
-    state: &State,
+    state: &Arc<State>,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut front = front::bind(settings, &plan).await?;
@@ -67,65 +67,53 @@ async fn serve_and_drain(
     if let Some(realtime) = &realtime {
         front.realtime(Arc::clone(realtime));
     }
-    let publisher = realtime.as_ref().and_then(|realtime| realtime.publisher()).map(Arc::new);
-    // Kept until the pool is drained: workers that are replaced read their files again.
-    let own_files = own_files(settings, &plan, environment)?;
-    let mut broker = Inside::default();
-    let mut watch = None;
-    // Before PHP starts: it is told of the socket in its environment.
-    if let Some(bound) = bind_broker(settings, own_files.as_ref())? {
-        watch = Some(bound.watch());
-        broker.start(bound);
-    }
-    let connectors = match &own_files {
-        Some(own) => Connectors::start(settings, own.run_dir.path())?,
-        None => Connectors::default(),
-    };
-    let socket = watch.as_ref().map(egress::Watch::socket);
-    let pool = loop {
-        let Some(php) = &plan.php else { break None };
-        let token = realtime.as_ref().and_then(|realtime| realtime.lookup_token());
-        let mut options = pool::Options {
-            events: publisher
-                .as_ref()
-                .map(|publisher| Arc::<Publisher>::clone(publisher) as Arc<dyn pool::EventSink>),
-            ..pool_options(php, &plan, settings, own_files.as_ref(), socket, publisher.as_deref())
-        };
-        options.env.extend(connectors.env().iter().cloned());
-        options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
-        let started = tokio::select! {
-            started = Pool::start(options) => started,
-            () = drain.cancelled() => return Ok(()),
-        };
-        match started {
-            Ok(pool) => break Some(pool),
+    let run_dir = run_dir(settings, environment)?;
+    let mut control = JoinSet::new();
+    let end_control = CancellationToken::new();
+    if let Some(run_dir) = &run_dir {
+        // As it was named: where a link points is a matter of each reload.
+        let named = environment.current_dir.join(&target.path);
+        match Control::bind(run_dir, Arc::clone(state), named) {
+            Ok(bound) => {
+                control.spawn(bound.serve(end_control.clone()));
+            }
             Err(error) => {
-                let Some(fallback) = plan.fit_to_application(&error) else {
-                    return Err(boot_failure(&error, &plan));
-                };
-                fallback.warn();
-                front.route(settings, &plan)?;
+                let folder = run_dir.path().display();
+                tracing::warn!(%folder, %error, "no control socket: `hearth reload` will not find this server");
             }
         }
-    };
-
-    if let (Some(realtime), Some(pool)) = (&realtime, &pool) {
-        realtime.php(Php { pool: pool.clone(), context: context_of_ours(&plan, "realtime") });
     }
-
-    let explanation = plan.explain(pool.as_ref().map(|pool| pool.status().php_version).as_deref());
-    log::say(&explanation);
-    let listeners = front.urls();
-    state.ready(Serving {
-        pool: pool.clone(),
-        listeners: listeners.clone(),
-        model: plan.php.as_ref().map(|php| php.model.name()),
-        explanation,
-        egress: watch.clone(),
-        connectors: connectors.watches(),
+    let connectors = match &run_dir {
+        _ if plan.php.is_none() || settings.databases.connectors.0.is_empty() => {
+            Connectors::default()
+        }
+        Some(run_dir) => Connectors::start(settings, run_dir.path())?,
+        None => return Err(no_run_dir(&std::io::Error::other("there is none"))),
+    };
+    let mut generations = Generations {
+        target,
+        environment,
+        settings: settings.clone(),
+        state,
+        drain,
+        switch: front.switch(),
+        listeners: front.urls(),
+        publisher: realtime.as_ref().and_then(|realtime| realtime.publisher()).map(Arc::new),
         realtime: realtime.clone(),
-    });
-    for url in &listeners {
+        run_dir,
+        broker: Inside::default(),
+        connectors,
+        watch: None,
+        current: None,
+        retired: JoinSet::new(),
+    };
+    if !generations.start(plan).await? {
+        return Ok(());
+    }
+    if let Some(serving) = state.serving() {
+        log::say(&serving.explanation);
+    }
+    for url in &generations.listeners {
         log::say(&format!("ready on {url}"));
     }
     notify::notify(environment.notify_socket(), "READY=1");
@@ -142,15 +130,35 @@ async fn serve_and_drain(
         }
         deadline
     };
-    let ((), deadline) = tokio::join!(front.serve(pool.clone(), drain.clone()), draining);
-    if let Some(pool) = pool {
-        // One patience for all: what the front has used up is not given again.
-        pool.drain(deadline.saturating_duration_since(Instant::now())).await;
-    }
-    connectors.drain(deadline.saturating_duration_since(Instant::now())).await;
-    broker.drain(deadline.saturating_duration_since(Instant::now())).await;
+    let ((), (), deadline) = tokio::join!(front.serve(drain.clone()), generations.run(), draining);
+    // One patience for all: what the front has used up is not given again.
+    generations.end(deadline).await;
+    end_control.cancel();
+    while control.join_next().await.is_some() {}
     tracing::info!("drained");
     Ok(())
+}
+
+/// The server's own folder. Where it was not asked for and cannot be made, there is neither a broker nor a control socket, and PHP works
+/// without.
+fn run_dir(settings: &Settings, environment: &Environment) -> Result<Option<RunDir>, Failure> {
+    let named = settings.server.run_dir.0.as_deref();
+    match RunDir::new(named, &environment.temporary_folder()) {
+        Ok(run_dir) => Ok(Some(run_dir)),
+        Err(error) if named.is_some() => Err(no_run_dir(&error)),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "no run folder: outgoing calls go out directly, and `hearth reload` will not find this server"
+            );
+            Ok(None)
+        }
+    }
+}
+
+fn no_run_dir(error: &std::io::Error) -> Failure {
+    let hint = "set `server.run_dir` to a folder that may be written";
+    Failure::caused_by("cannot write into the run folder", error, hint)
 }
 
 /// Channels, where there is an application to have them for.
@@ -162,11 +170,6 @@ async fn start_realtime(
 ) -> Result<Option<Arc<Realtime>>, Failure> {
     let broadcasting = Broadcasting::read(&plan.application.folder, environment);
     let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
-    if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup
-        && plan.php.is_none()
-    {
-        return Err(realtime::no_php());
-    }
     log::say(&realtime::explain(settings, &named));
     if let Some(elsewhere) = broadcasting.elsewhere(listeners) {
         tracing::warn!(%elsewhere, "PHP publishes to an address where this server does not listen");
@@ -186,52 +189,71 @@ impl OwnFiles {
     pub(crate) fn script(&self) -> Option<&Path> {
         self.script.as_deref()
     }
+
+    /// Where they are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.run_dir.path()
+    }
+
+    /// Those of one generation of a server, in a folder of their own; none where it needs none.
+    pub(crate) fn of_generation(
+        number: u64,
+        plan: &Plan,
+        run_dir: Option<&RunDir>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(php) = plan.php.as_ref().filter(|php| php.needs_files()) else { return Ok(None) };
+        let Some(run_dir) = run_dir else {
+            return Err(no_run_dir(&std::io::Error::other("there is none")));
+        };
+        // Several servers may share a folder that was configured.
+        let name = format!("{}-generation-{number}", std::process::id());
+        let written = run_dir.inside(&name).and_then(|run_dir| Self::written(run_dir, php));
+        written.map(Some).map_err(|error| no_run_dir(&error))
+    }
+
+    fn written(run_dir: RunDir, php: &PhpPlan) -> std::io::Result<Self> {
+        let script = match &php.script {
+            Some(WorkerScript::Ours { name, text, beside }) => {
+                for (included, its_text) in *beside {
+                    run_dir.write(included, its_text)?;
+                }
+                Some(run_dir.write(name, text)?)
+            }
+            _ => None,
+        };
+        Ok(Self { script, run_dir })
+    }
 }
 
+/// The same for a command that has one generation only, and its broker in the same folder.
 pub(crate) fn own_files(
     settings: &Settings,
     plan: &Plan,
     environment: &Environment,
 ) -> Result<Option<OwnFiles>, Failure> {
     let Some(php) = &plan.php else { return Ok(None) };
-    let connects = !settings.databases.connectors.0.is_empty();
-    let ours = match &php.script {
-        Some(WorkerScript::Ours { name, text, beside }) => Some((name, text, *beside)),
-        _ if php.model.is_foreign() || settings.egress.enabled || connects => None,
-        _ => return Ok(None),
-    };
-    let write = || {
-        let run_dir =
-            RunDir::new(settings.server.run_dir.0.as_deref(), &environment.temporary_folder())?;
-        let script = match ours {
-            Some((name, text, beside)) => {
-                for (included, its_text) in beside {
-                    run_dir.write(included, its_text)?;
-                }
-                Some(run_dir.write(name, text)?)
-            }
-            None => None,
-        };
-        Ok(Some(OwnFiles { script, run_dir }))
-    };
-    write().or_else(|error: std::io::Error| {
-        if ours.is_none() && !php.model.is_foreign() && !connects {
-            // Only the broker would be there, and PHP works without.
-            tracing::warn!(%error, "no egress broker: outgoing calls go out directly");
-            return Ok(None);
+    if !php.needs_files() && !settings.egress.enabled {
+        return Ok(None);
+    }
+    let folder = settings.server.run_dir.0.as_deref();
+    let run_dir = RunDir::new(folder, &environment.temporary_folder());
+    let written = run_dir.and_then(|run_dir| OwnFiles::written(run_dir, php));
+    written.map(Some).or_else(|error| {
+        if php.needs_files() {
+            return Err(no_run_dir(&error));
         }
-        let hint = "set `server.run_dir` to a folder that may be written";
-        Err(Failure::caused_by("cannot write into the run folder", &error, hint))
+        // Only the broker would be there, and PHP works without.
+        tracing::warn!(%error, "no egress broker: outgoing calls go out directly");
+        Ok(None)
     })
 }
 
 /// The broker, unless nobody wants one. Where only its place is missing, PHP does without: its calls go out directly.
-pub(crate) fn bind_broker(
-    settings: &Settings,
-    own_files: Option<&OwnFiles>,
-) -> Result<Option<Broker>, Failure> {
-    let Some(own_files) = own_files.filter(|_| settings.egress.enabled) else { return Ok(None) };
-    match Broker::bind(settings, &egress::socket_in(own_files.run_dir.path())) {
+pub(crate) fn bind_broker(settings: &Settings, folder: &Path) -> Result<Option<Broker>, Failure> {
+    if !settings.egress.enabled {
+        return Ok(None);
+    }
+    match Broker::bind(settings, &egress::socket_in(folder)) {
         Ok(broker) => Ok(Some(broker)),
         // What was asked for in so many words and cannot be had is an error.
         Err(failure) if settings.egress.socket.0.is_some() || settings.egress.ca.0.is_some() => {
@@ -297,10 +319,14 @@ pub(crate) fn pool_options(
         model: php.model,
         worker_script,
         directory: plan.application.folder.clone(),
-        run_dir: own_files.map(|own| own.run_dir.path().to_owned()).unwrap_or_default(),
+        run_dir: own_files.map(|own| own.folder().to_owned()).unwrap_or_default(),
         ini,
         env,
-        warm_up: plan.warm_up(settings).into_iter().map(|path| warm_up(path, plan)).collect(),
+        warm_up: plan
+            .warm_up(settings)
+            .into_iter()
+            .map(|path| request_of_ours(path, plan, "warm-up"))
+            .collect(),
         rehearse: plan.rehearses(settings),
         workers: php.workers,
         backlog: settings.php.backlog,
@@ -333,7 +359,7 @@ fn databases(settings: &Databases) -> String {
 const RESTART_TIMEOUT: &str = "opcache.force_restart_timeout";
 
 /// What a request says of itself that no client sent.
-fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
+pub(crate) fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
     const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
     let filename = plan.nominal_script();
     let name = plan.url_of(&filename);
@@ -357,9 +383,9 @@ fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
     }
 }
 
-/// A request that the booted application answers for itself.
-fn warm_up(path: PathAndQuery, plan: &Plan) -> Request<()> {
-    let context = context_of_ours(plan, "warm-up");
+/// A request that no client sent; `purpose` is its id.
+pub(crate) fn request_of_ours(path: PathAndQuery, plan: &Plan, purpose: &str) -> Request<()> {
+    let context = context_of_ours(plan, purpose);
     let mut request = Request::new(());
     *request.uri_mut() = path.into();
     request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));

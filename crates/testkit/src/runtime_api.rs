@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +20,8 @@ pub enum Act {
     Stall,
     /// Answers a post with 413 as soon as its head is there, and closes.
     RefuseEarly,
+    /// Takes a post's head and nothing more of it until [`RuntimeApi::release`].
+    Hold,
 }
 
 /// An event to be handed out.
@@ -101,6 +103,7 @@ struct State {
     shutdown: bool,
     restore_asked: bool,
     restored: bool,
+    released: bool,
     over: bool,
 }
 
@@ -160,6 +163,12 @@ impl RuntimeApi {
     /// Answers `restore/next`.
     pub fn restore(&self) {
         self.shared.lock().restored = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Takes what it held.
+    pub fn release(&self) {
+        self.shared.lock().released = true;
         self.shared.changed.notify_all();
     }
 
@@ -227,7 +236,7 @@ struct Head {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics")
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `found` finds something; `None` when the test is over, or the caller has gone.
@@ -341,6 +350,15 @@ impl Shared {
             state.posted.push((id.clone(), posted));
             state.posted.len() - 1
         };
+        let act = match act {
+            Some(Act::Hold) => {
+                if self.wait(stream, |state| state.released.then_some(())).is_none() {
+                    return Ok(false);
+                }
+                None
+            }
+            act => act,
+        };
         let trailers = read_body(reader, head, &mut |piece| {
             self.lock().posted[index].1.body.extend_from_slice(piece);
             self.changed.notify_all();
@@ -365,7 +383,7 @@ impl Shared {
                 respond(stream, status, &[], body.as_bytes())?;
                 Ok(true)
             }
-            Act::Close | Act::RefuseEarly => Ok(false),
+            Act::Close | Act::RefuseEarly | Act::Hold => Ok(false),
             Act::Stall => {
                 self.wait(stream, |_| None::<()>);
                 Ok(false)

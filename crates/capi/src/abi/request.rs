@@ -16,7 +16,7 @@ use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::{Refused, Status};
 use crate::flight::Kept;
-use crate::request::{Payload, Request};
+use crate::request::{Extras, Payload, Request};
 use crate::response::Response;
 use crate::settings::Group;
 use crate::target::Target;
@@ -403,6 +403,18 @@ pub unsafe extern "C" fn hearth_request_set_body_source(
 }
 
 /// # Safety
+/// `request`: NULL or a handle.
+unsafe fn extend(request: *mut Request, change: impl FnOnce(&mut Extras)) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { handle(request) }?.extend(|extras| {
+            change(extras);
+            Ok(())
+        })
+    })
+}
+
+/// # Safety
 /// `request`: NULL or a handle; the function may be called with `user` on the library's threads until the completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_on_head(
@@ -411,13 +423,8 @@ pub unsafe extern "C" fn hearth_request_on_head(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Head(callback, User(user)));
-    status(|| {
-        // SAFETY: the caller's promise.
-        unsafe { handle(request) }?.extend(|extras| {
-            extras.head = callback;
-            Ok(())
-        })
-    })
+    // SAFETY: the caller's promise.
+    unsafe { extend(request, |extras| extras.head = callback) }
 }
 
 /// # Safety
@@ -429,13 +436,8 @@ pub unsafe extern "C" fn hearth_request_on_interim(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Head(callback, User(user)));
-    status(|| {
-        // SAFETY: the caller's promise.
-        unsafe { handle(request) }?.extend(|extras| {
-            extras.interim = callback;
-            Ok(())
-        })
-    })
+    // SAFETY: the caller's promise.
+    unsafe { extend(request, |extras| extras.interim = callback) }
 }
 
 /// # Safety
@@ -447,13 +449,8 @@ pub unsafe extern "C" fn hearth_request_on_body(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Body(callback, User(user)));
-    status(|| {
-        // SAFETY: the caller's promise.
-        unsafe { handle(request) }?.extend(|extras| {
-            extras.sink = callback;
-            Ok(())
-        })
-    })
+    // SAFETY: the caller's promise.
+    unsafe { extend(request, |extras| extras.sink = callback) }
 }
 
 /// # Safety
@@ -465,13 +462,8 @@ pub unsafe extern "C" fn hearth_request_on_progress(
     user: *mut c_void,
 ) -> c_int {
     let callback = callback.map(|callback| Progress(callback, User(user)));
-    status(|| {
-        // SAFETY: the caller's promise.
-        unsafe { handle(request) }?.extend(|extras| {
-            extras.progress = callback;
-            Ok(())
-        })
-    })
+    // SAFETY: the caller's promise.
+    unsafe { extend(request, |extras| extras.progress = callback) }
 }
 
 /// # Safety

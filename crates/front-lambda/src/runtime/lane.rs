@@ -7,20 +7,22 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::Full;
 use pool::{DispatchError, Pool, RequestContext, RequestId, ResponseBody, Scheme, Script};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, error_span};
+use tracing::{Instrument, debug, error, error_span, warn};
 
 use super::client::{ApiError, Call, Client};
+use super::files;
 use super::invocation::Invocation;
 use super::report::Report;
 use super::{BASE, Failed, Options, Target, accepted, error_head};
@@ -30,11 +32,12 @@ use crate::event::{self, Decoded, Reading, Reply, Shape};
 const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
 /// By this field of its answer a function's script says that the body is its error.
 const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
+/// … and by this one what X-Ray is to be told of it.
+const CAUSE: &str = "lambda-runtime-function-xray-error-cause";
 /// A streamed answer whose head is in front of its body.
 const WITH_PRELUDE: &str = "application/vnd.awslambda.http-integration-response";
 
 /// What an invocation comes to.
-#[expect(clippy::large_enum_variant, reason = "one at a time, and taken apart at once")]
 #[derive(Debug)]
 enum Outcome {
     /// Its response, whole.
@@ -42,7 +45,7 @@ enum Outcome {
     /// Its response as it comes, and what it begins with.
     Stream { content_type: HeaderValue, beginning: Vec<u8>, body: ResponseBody },
     /// The function's own error, in the API's shape.
-    FunctionError { kind: String, error: Bytes },
+    FunctionError { kind: String, cause: String, error: Bytes },
 }
 
 /// A lane: see above.
@@ -51,11 +54,14 @@ pub(super) struct Lane {
     client: Client,
     options: Arc<Options>,
     pool: Pool,
+    /// Somebody was told that functions serve no files: once is enough.
+    told_of_files: AtomicBool,
 }
 
 impl Lane {
     pub(super) fn new(api: Arc<str>, options: Arc<Options>, pool: Pool) -> Self {
-        Self { client: Client::new(api), options, pool }
+        let told_of_files = AtomicBool::new(false);
+        Self { client: Client::new(api), options, pool, told_of_files }
     }
 
     /// Serves invocations until `drain` is cancelled.
@@ -99,14 +105,14 @@ impl Lane {
             Ok(Outcome::Stream { content_type, beginning, body }) => {
                 self.stream(invocation, &content_type, beginning, body).await
             }
-            Ok(Outcome::FunctionError { kind, error }) => {
+            Ok(Outcome::FunctionError { kind, cause, error }) => {
                 error!(request.id = &*invocation.id, kind, "function failed");
-                self.report(invocation, &kind, &error).await
+                self.report_error(invocation, &kind, &cause, &error).await
             }
             Err(report) => {
                 let Report { kind, message, .. } = &report;
                 error!(request.id = &*invocation.id, kind, reason = message, "invocation failed");
-                self.report(invocation, kind, &report.json()).await
+                self.report(invocation, &report).await
             }
         }
     }
@@ -121,8 +127,12 @@ impl Lane {
                 let decoded = event::decode(&invocation.event, reading)
                     .map_err(|error| Report::of_hearth("BadEvent", chain(&error)))?;
                 let shape = decoded.shape;
+                let uri = decoded.parts.uri.clone();
                 let request = self.http_request(script, decoded, invocation);
                 let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
+                if answer.status() == StatusCode::NOT_FOUND {
+                    self.tell_of_files(script, &uri);
+                }
                 self.http_outcome(shape, answer).await
             }
             Target::Function(script) => {
@@ -130,6 +140,19 @@ impl Lane {
                 let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
                 self.function_outcome(answer).await
             }
+        }
+    }
+
+    /// Says where a file belongs that PHP does not know: on Lambda nothing else looks for it.
+    fn tell_of_files(&self, script: &Script, uri: &Uri) {
+        let Some(file) = files::named(&script.document_root, uri.path()) else { return };
+        if !self.told_of_files.swap(true, Ordering::Relaxed) {
+            warn!(
+                url.path = uri.path(),
+                file = %file.display(),
+                hint = "functions serve no files: put them into S3 behind CloudFront (guide/lambda.md)",
+                "file not served"
+            );
         }
     }
 
@@ -159,7 +182,9 @@ impl Lane {
         let (head, body) = answer.into_parts();
         if let Some(kind) = head.headers.get(ERROR_TYPE) {
             let kind = String::from_utf8_lossy(kind.as_bytes()).into_owned();
-            return Ok(Outcome::FunctionError { kind, error: whole(body).await? });
+            let cause = head.headers.get(CAUSE).and_then(|value| value.to_str().ok());
+            let cause = cause.unwrap_or_default().to_owned();
+            return Ok(Outcome::FunctionError { kind, cause, error: whole(body).await? });
         }
         if self.options.streaming {
             let json = HeaderValue::from_static("application/json");
@@ -237,13 +262,18 @@ impl Lane {
         Instant::now() + left.saturating_sub(margin)
     }
 
-    async fn report(
+    async fn report(&mut self, invocation: &Invocation, report: &Report) -> Result<(), Failed> {
+        self.report_error(invocation, &report.kind, &report.cause(), &report.json()).await
+    }
+
+    async fn report_error(
         &mut self,
         invocation: &Invocation,
         kind: &str,
+        cause: &str,
         error: &[u8],
     ) -> Result<(), Failed> {
-        let head = error_head(&format!("{BASE}/invocation/{}/error", invocation.id), kind);
+        let head = error_head(&format!("{BASE}/invocation/{}/error", invocation.id), kind, cause);
         self.post(invocation, "error", &head, error).await
     }
 
@@ -316,7 +346,7 @@ impl Lane {
             Err(error @ (ApiError::Lost { .. } | ApiError::Malformed { .. })) => {
                 debug!(%error, "stream not taken");
                 let report = Report::of_hearth("StreamLost", error.to_string());
-                self.report(invocation, &report.kind, &report.json()).await
+                self.report(invocation, &report).await
             }
             sent => {
                 let sent = sent.and_then(|answer| accepted("response", answer));

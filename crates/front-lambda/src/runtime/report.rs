@@ -1,6 +1,11 @@
 //! Errors in the shape of the Runtime API.
 
+use std::fmt::Write as _;
+
 use crate::event::write_json;
+
+/// Characters of a message that X-Ray is told: it has to fit a header field.
+const MAX_CAUSE_MESSAGE: usize = 1024;
 
 /// What is told of an invocation, or of an init phase, that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,5 +35,44 @@ impl Report {
         write_json(&mut out, &self.stack);
         out.push(b'}');
         out
+    }
+
+    /// What X-Ray shows of it, for a header field: JSON of visible ASCII and blanks.
+    pub(crate) fn cause(&self) -> String {
+        let mut json = Vec::with_capacity(256);
+        json.extend_from_slice(b"{\"working_directory\":\"\",\"exceptions\":[{\"type\":");
+        write_json(&mut json, self.kind.as_str());
+        json.extend_from_slice(b",\"message\":");
+        let message: String = self.message.chars().take(MAX_CAUSE_MESSAGE).collect();
+        write_json(&mut json, &*message);
+        json.extend_from_slice(b",\"stack\":[]}],\"paths\":[]}");
+        let mut cause = String::with_capacity(json.len());
+        for character in String::from_utf8_lossy(&json).chars() {
+            if matches!(character, ' '..='~') {
+                cause.push(character);
+                continue;
+            }
+            // JSON has escaped what it has to: this is in a string.
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write!(cause, "\\u{unit:04x}").expect("a String takes all");
+            }
+        }
+        cause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_an_error_is_json_that_fits_a_field() {
+        let message = format!("\"a\"\n\u{7f} ü 😀 {}", "x".repeat(9000));
+        let cause = Report::of_hearth("WorkerDied", message.clone()).cause();
+        assert!(cause.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{cause}");
+        let told: serde_json::Value = serde_json::from_str(&cause).unwrap();
+        assert_eq!(told["exceptions"][0]["type"], "Hearth.WorkerDied");
+        let beginning: String = message.chars().take(MAX_CAUSE_MESSAGE).collect();
+        assert_eq!(told["exceptions"][0]["message"], *beginning);
     }
 }

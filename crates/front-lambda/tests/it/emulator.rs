@@ -163,6 +163,36 @@ fn another_response_mode_than_streaming_is_refused() {
 }
 
 #[test]
+fn an_error_that_is_no_json_reaches_the_caller_as_it_was_posted() {
+    let (running, mut runtime) = start();
+    for (media_type, posted, expected) in [
+        ("text/plain", "out of order", "out of order"),
+        ("application/json", "", ""),
+        ("application/vnd.aws.lambda.error.cause+json", "{", "\"Invalid error body\""),
+    ] {
+        let caller = running.invoke("{}");
+        let event = runtime.next();
+        let fields =
+            [("Lambda-Runtime-Function-Error-Type", "Function.Told"), ("Content-Type", media_type)];
+        let path = format!("invocation/{}/error", event.id);
+        assert_eq!(runtime.post(&path, &fields, posted.as_bytes()).status, 202);
+        runtime.ask_next();
+        let answer = caller.join().unwrap();
+        assert_eq!(answer.field("error-type"), Some("Function.Told"), "{media_type}");
+        assert_eq!(answer.text(), expected, "{media_type}");
+        let page = running.browse("GET", "/", &[], b"");
+        let event = runtime.take_next();
+        assert_eq!(
+            runtime
+                .post(&format!("invocation/{}/error", event.id), &fields, posted.as_bytes())
+                .status,
+            202
+        );
+        assert_eq!(page.join().unwrap().status, 502, "{media_type}");
+    }
+}
+
+#[test]
 fn what_takes_too_long_times_out_and_the_next_one_works() {
     let options = Options { timeout: Duration::from_millis(300), ..Options::default() };
     let (running, mut runtime) = start_with(options);

@@ -87,6 +87,11 @@ impl Fpm {
         Ok(fpm)
     }
 
+    /// Cancelled, it ends php-fpm and its children.
+    pub(super) fn end_token(&self) -> CancellationToken {
+        self.end.clone()
+    }
+
     /// Ends php-fpm and its children. Returns when none is left.
     pub(super) async fn end(&self) {
         self.end.cancel();

@@ -16,6 +16,7 @@ use pool::{ByteSize, Model};
 
 use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::connectors::Connectors;
+use super::reload::Written;
 use super::value::{
     Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
     UrlPath, Value,
@@ -86,6 +87,8 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Settings {
             $($(#[doc = $section_doc])+ pub $section: $Section,)+
+            /// As it was written, to tell what a reload changes.
+            pub(super) written: Written,
         }
 
         $(
@@ -118,6 +121,7 @@ macro_rules! settings {
                 let mut next = || keys.next().expect("a row per field: both come from one table");
                 Ok(Self {
                     $($section: $Section { $($key: sources.value(next())?,)+ },)+
+                    written: Written::of(sources),
                 })
             }
         }
@@ -216,6 +220,11 @@ settings! {
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
         /// How long PHP may take to start, and a worker script to boot (its warm-up included).
         boot_timeout: Duration = "30s";
+        /// The path that a new release has to answer before a reload lets it take requests, with a status below 400; else the old one stays.
+        ///
+        /// It is requested once, as the warm-up is. `auto`: `/`, which may be anything but what a script that failed answers: 500, or nothing at all.
+        /// `off`: that it boots is enough.
+        reload_check: Auto<Option<UrlPath>> = "auto";
         /// What the booted application answers for itself before the first request, so that code and caches are warm: URL paths. For
         /// the models `fork` and `snapshot`.
         ///
@@ -415,7 +424,7 @@ settings! {
         threads: Auto<NonZeroUsize> = "auto";
         /// How long TERM lets running requests finish before they are cut.
         shutdown_patience: Duration = "30s";
-        /// A private folder for what a running server writes. `auto`: a new one, removed at the end.
-        run_dir: Auto<PathBuf> = "auto";
+        /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
+        run_dir: Auto<PathBuf> = "auto", flag "run-dir";
     }
 }

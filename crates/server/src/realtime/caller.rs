@@ -5,7 +5,7 @@
 //! - PHP is heard to its end, so that it does not see a client that went away.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -18,6 +18,7 @@ use http_body_util::{BodyExt as _, Full};
 use pool::{Pool, RequestContext};
 
 use crate::config::Settings;
+use crate::generation::Stay;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -29,6 +30,8 @@ const PHP: &str = "php:";
 pub(crate) struct Php {
     pub(crate) pool: Pool,
     pub(crate) context: RequestContext,
+    /// While it lives, the pool takes requests.
+    pub(crate) _stay: Stay,
 }
 
 /// What the application answered.
@@ -41,7 +44,7 @@ pub(super) struct Said {
 /// Makes calls.
 pub(super) struct Caller {
     engine: Engine,
-    php: OnceLock<Php>,
+    php: RwLock<Option<Arc<Php>>>,
 }
 
 impl fmt::Debug for Caller {
@@ -54,12 +57,15 @@ impl Caller {
     pub(super) fn new(settings: &Settings) -> Self {
         let options =
             egress::Options { ca: settings.egress.ca.0.clone(), ..egress::Options::default() };
-        Self { engine: Engine::new(options), php: OnceLock::new() }
+        Self { engine: Engine::new(options), php: RwLock::default() }
     }
 
-    /// From now on the application's own workers can be called.
-    pub(super) fn php(&self, php: Php) {
-        self.php.set(php).expect("a server has one pool");
+    /// From now on these are the application's own workers. Calls that have begun go to those before.
+    pub(super) fn php(&self, php: Option<Php>) {
+        let old =
+            std::mem::replace(&mut *self.php.write().expect("no holder panics"), php.map(Arc::new));
+        // Not under the lock: it may be the last.
+        drop(old);
     }
 
     /// Calls a URL, or a path after `php:`. The request's own URI counts for nothing. An answer whose body is longer than `limit` bytes is an error;
@@ -123,11 +129,13 @@ impl Caller {
         body: Bytes,
         limit: Option<usize>,
     ) -> Result<Said, String> {
-        let Php { pool, context } = self.php.get().ok_or("PHP does not run yet")?.clone();
+        let php = self.php.read().expect("no holder panics").clone();
+        let php = php.ok_or("PHP does not run")?;
+        let Php { pool, context, _stay } = &*php;
         let path: PathAndQuery = path.parse().map_err(|_unfit| "it is no path".to_owned())?;
         parts.uri = path.into();
         parts.headers.insert(HOST, HeaderValue::from_static("localhost"));
-        parts.extensions.insert(context);
+        parts.extensions.insert(context.clone());
         let request = Request::from_parts(parts, Full::new(body));
         let response = pool.dispatch(request).await.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();

@@ -21,9 +21,17 @@ final class FunctionRunner
     /** The field that tells the server that the answer is an error (the Runtime API's own name). */
     private const ERROR = 'Lambda-Runtime-Function-Error-Type';
 
+    /** The field with what X-Ray shows of an error (the Runtime API's own name). */
+    private const CAUSE = 'Lambda-Runtime-Function-XRay-Error-Cause';
+
     /** What an error tells at most: characters of its message, places of its trace. */
     private const MAX_MESSAGE = 32_768;
     private const MAX_TRACE = 100;
+
+    /** What X-Ray is told at most: characters of the message, places, bytes in all. It has to fit a field. */
+    private const MAX_CAUSE_MESSAGE = 1024;
+    private const MAX_CAUSE_PLACES = 32;
+    private const MAX_CAUSE = 8192;
 
     /** Freed before the end of an invocation that has used up its memory is told. */
     private const RESERVE = 65_536;
@@ -196,7 +204,8 @@ final class FunctionRunner
         $error = error_get_last();
         if ($error !== null && ($error['type'] & self::FATAL) !== 0) {
             // PHP has logged it.
-            $this->error('Function.Fatal', 'Fatal', $error['message'], ["{$error['file']}:{$error['line']}"]);
+            $place = ['path' => $error['file'], 'line' => $error['line'], 'label' => ''];
+            $this->error('Function.Fatal', 'Fatal', $error['message'], ["{$error['file']}:{$error['line']}"], [$place]);
             return;
         }
         $this->log('The function has ended its script (exit or die) instead of returning.', 'error');
@@ -206,17 +215,24 @@ final class FunctionRunner
     private function fail(string $type, string $class, string $message, \Throwable $e): void
     {
         $trace = ["{$e->getFile()}:{$e->getLine()}"];
+        $places = [['path' => $e->getFile(), 'line' => $e->getLine(), 'label' => '']];
         foreach ($e->getTrace() as $place) {
             // Without arguments: those may be secret.
             $name = ($place['class'] ?? '') . ($place['type'] ?? '') . $place['function'];
             $trace[] = (isset($place['file']) ? "{$place['file']}:{$place['line']} " : '') . "{$name}()";
+            // X-Ray names the function that a place lies in, PHP the one that is called there.
+            $places[count($places) - 1]['label'] = "{$name}()";
+            $places[] = ['path' => $place['file'] ?? '', 'line' => $place['line'] ?? 0, 'label' => ''];
         }
         $this->log("{$class}: {$message}\n" . implode("\n", array_map(static fn (string $at): string => "  at {$at}", $trace)), 'error');
-        $this->error($type, $class, $message, $trace);
+        $this->error($type, $class, $message, $trace, $places);
     }
 
-    /** @param list<string> $trace */
-    private function error(string $type, string $class, string $message, array $trace): void
+    /**
+     * @param list<string> $trace
+     * @param list<array{path: string, line: int, label: string}> $places the same for X-Ray
+     */
+    private function error(string $type, string $class, string $message, array $trace, array $places = []): void
     {
         $flags = JSON_UNESCAPED_SLASHES | JSON_INVALID_UTF8_SUBSTITUTE | JSON_PARTIAL_OUTPUT_ON_ERROR;
         $body = json_encode([
@@ -224,11 +240,33 @@ final class FunctionRunner
             'errorType' => $class,
             'stackTrace' => array_slice($trace, 0, self::MAX_TRACE),
         ], $flags);
-        $this->answer((string) $body, $type);
+        $this->answer((string) $body, $type, $this->cause($class, $message, $places));
     }
 
-    /** @param ?string $error its type; null: it is a result */
-    private function answer(string $body, ?string $error = null): void
+    /**
+     * An error as X-Ray wants it: ASCII without control characters, since it travels in a field.
+     *
+     * @param list<array{path: string, line: int, label: string}> $places
+     */
+    private function cause(string $class, string $message, array $places): string
+    {
+        $flags = JSON_UNESCAPED_SLASHES | JSON_INVALID_UTF8_SUBSTITUTE | JSON_PARTIAL_OUTPUT_ON_ERROR;
+        $places = array_slice($places, 0, self::MAX_CAUSE_PLACES);
+        do {
+            $cause = (string) json_encode([
+                'working_directory' => $this->folder,
+                'exceptions' => [['type' => $class, 'message' => substr($message, 0, self::MAX_CAUSE_MESSAGE), 'stack' => $places]],
+                'paths' => array_values(array_unique(array_column($places, 'path'))),
+            ], $flags);
+        } while (strlen($cause) > self::MAX_CAUSE && array_pop($places) !== null);
+        return strlen($cause) > self::MAX_CAUSE ? '' : $cause;
+    }
+
+    /**
+     * @param ?string $error its type; null: it is a result
+     * @param string $cause what X-Ray is told of the error; empty: nothing
+     */
+    private function answer(string $body, ?string $error = null, string $cause = ''): void
     {
         $this->isAnswered = true;
         $this->reserve = null;
@@ -242,6 +280,9 @@ final class FunctionRunner
             } else {
                 http_response_code(500);
                 header(self::ERROR . ": {$error}");
+                if ($cause !== '') {
+                    header(self::CAUSE . ": {$cause}");
+                }
             }
         }
         // Otherwise the function has ended our buffer and printed past it: the head has gone, and says Function.Exited.

@@ -502,6 +502,7 @@ fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
 
 #[test]
 fn killed_processes_under_load_cost_no_request_its_answer() {
+    const KILLED: usize = 12;
     for model in ["fpm", "builtin"] {
         let site = Site::of_scripts();
         let hearth = serve(&site, model).workers(3).start();
@@ -541,20 +542,20 @@ fn killed_processes_under_load_cost_no_request_its_answer() {
                 });
             }
             let _over = OverOnDrop(&over);
-            let end = Instant::now() + Duration::from_secs(3);
-            while Instant::now() < end {
-                let pids = hearth.worker_pids();
-                if let Some(pid) = pids.get(killed % 3) {
+            while killed < KILLED {
+                let before = whole.load(Ordering::Relaxed);
+                eventually("requests are answered", LIMIT, || {
+                    whole.load(Ordering::Relaxed) > before + 3
+                });
+                if let Some(pid) = hearth.worker_pids().get(killed % 3) {
                     signal(*pid, Signal::KILL);
                     killed += 1;
                 }
-                std::thread::sleep(Duration::from_millis(100));
             }
         });
         hearth.wait_idle(3);
         let (whole, lost) = (whole.into_inner(), lost.into_inner());
         println!("{model}: {killed} killed, {whole} answered, {lost} cut, 502 or 503");
-        assert!(killed >= 3 && whole > 20, "{model}: {killed} killed, {whole} answered");
         assert!(lost <= killed, "{model}: {lost} requests lost to {killed} killed processes");
         assert_eq!(hearth.get("/hello.php?name=x").text(), "hello x\n");
     }

@@ -1,15 +1,16 @@
 //! `hearth lambda` with real PHP behind a Runtime API that behaves on cue: events of every shape, every model, streams, lanes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{LambdaEvent, Origin, Posted, Running, RuntimeApi, eventually, routes};
+use testkit::{LambdaEvent, Origin, Posted, ProcessFacts, Running, RuntimeApi, eventually, routes};
 
-use crate::hearth::{LIMIT, Site, command};
+use crate::hearth::{LIMIT, Site, command, php_version, root, worker_folder};
 
 /// All nine.
 const ALL: &[&str] =
@@ -25,8 +26,17 @@ pub(crate) struct Lambda {
 impl Lambda {
     /// With settings and Lambda's own variables by name.
     pub(crate) fn start(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::launch(command(), root, arguments, variables)
+    }
+
+    /// The same with `hearth` started in another way.
+    pub(crate) fn launch(
+        mut command: Command,
+        root: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let api = RuntimeApi::start();
-        let mut command = command();
         command
             .arg("lambda")
             .args(arguments)
@@ -327,12 +337,26 @@ fn an_extension_without_events_is_registered_and_shutdown_drains() {
     assert!(process.wait(LIMIT).success());
 }
 
+/// Processes below one, those below them included.
+fn descendants(pid: u32) -> BTreeSet<u32> {
+    let children = ProcessFacts::children(pid);
+    children.iter().flat_map(|child| descendants(*child)).chain(children.iter().copied()).collect()
+}
+
 #[test]
 fn a_restored_environment_has_new_workers_and_a_new_broker() {
+    let origin = Origin::plain(routes);
+    // One call when it boots, one in each invocation.
+    let call = format!(
+        "(static function () {{ $curl = curl_init('{}'); curl_setopt($curl, CURLOPT_RETURNTRANSFER, true); curl_exec($curl); }})();",
+        origin.url("/headers")
+    );
     let site = Site::empty().with_file("index.php", "<?php echo 'front controller';").with_file(
         "worker.php",
-        "<?php file_put_contents(__DIR__ . '/booted', getmypid() . \"\\n\", FILE_APPEND); \
-                    while (hearth_handle_request(function () { echo getmypid(); })) { }",
+        &format!(
+            "<?php file_put_contents(__DIR__ . '/booted', getmypid() . \"\\n\", FILE_APPEND); {call} \
+             while (hearth_handle_request(function () {{ {call} echo getmypid(); }})) {{ }}"
+        ),
     );
     let variables = [("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")];
     let lambda = Lambda::start(site.path(), &["worker.php", "--model", "worker"], &variables);
@@ -340,9 +364,131 @@ fn a_restored_environment_has_new_workers_and_a_new_broker() {
     assert_eq!(lambda.api.waiting(), 0);
     let booted = || fs::read_to_string(site.path().join("booted")).unwrap();
     let before = booted();
+    assert_eq!(origin.connections().len(), 1);
     lambda.api.restore();
     let serves = body(&lambda.invoke(&get("/")));
     assert!(!before.lines().any(|pid| pid == serves), "{before} serves after the restore");
     assert_eq!(booted().lines().last(), Some(&*serves));
+    // The connection of before the restore is saved in every other environment, too.
+    assert_eq!((origin.connections().len(), origin.requests().len()), (2, 3));
+    assert!(lambda.stop().success());
+}
+
+#[test]
+fn a_restored_environment_has_new_processes_in_every_model() {
+    let site = Site::empty().with_file("index.php", "<?php echo getmypid();").with_file(
+        "worker.php",
+        "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }",
+    );
+    let variables = [("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")];
+    for model in ALL {
+        let lambda = Lambda::start(site.path(), &["--model", model], &variables);
+        eventually("it waits to be restored", LIMIT, || lambda.api.restore_asked());
+        let before = descendants(lambda.process.pid());
+        lambda.api.restore();
+        for _ in 0..2 {
+            let serves = body(&lambda.invoke(&get("/"))).parse::<u32>().unwrap();
+            assert!(!before.contains(&serves), "{model}: {serves} was there before the restore");
+        }
+        if matches!(*model, "fpm" | "builtin" | "cgi") {
+            let kept: Vec<_> =
+                descendants(lambda.process.pid()).intersection(&before).copied().collect();
+            assert!(kept.is_empty(), "{model}: {kept:?} were there before the restore");
+        }
+        assert!(lambda.stop().success(), "{model}");
+    }
+}
+
+#[test]
+fn a_restore_that_fails_is_told_and_ends_the_program() {
+    let site = Site::empty().with_file(
+        "worker.php",
+        "<?php if (file_exists(__DIR__ . '/broken')) { throw new Exception('no database'); } \
+         while (hearth_handle_request(function () { echo 'fine'; })) { }",
+    );
+    let variables = [("AWS_LAMBDA_INITIALIZATION_TYPE", "snap-start")];
+    let lambda = Lambda::start(site.path(), &["worker.php", "--model", "worker"], &variables);
+    eventually("it waits to be restored", LIMIT, || lambda.api.restore_asked());
+    site.write("broken", "");
+    lambda.api.restore();
+    let posted = lambda.api.answer("", LIMIT);
+    assert_eq!(posted.call, "restore/error");
+    assert_eq!(posted.json()["errorType"], "Hearth.RestoreError");
+    let mut process = lambda.process;
+    assert_eq!(process.wait(LIMIT).code(), Some(1));
+}
+
+/// A program on a kernel that does not know how to find written pages, as Lambda's: `userfaultfd` and the scan of /proc/self/pagemap are
+/// refused to it and all that it starts, with these error numbers (seccomp(2)).
+fn on_a_kernel_without_tracking(userfaultfd: i32, scan: i32, program: &Path) -> Command {
+    let hearth = command();
+    let mut command = Command::new(format!("php{}", php_version()));
+    command.env_clear();
+    for (name, value) in hearth.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    let launcher = root().join("tests/php/lambda/without_tracking.php");
+    command.args(["-d", "ffi.enable=1"]).arg(launcher);
+    command.args([userfaultfd.to_string(), scan.to_string()]).arg(program);
+    command
+}
+
+#[test]
+fn on_a_kernel_that_cannot_find_written_pages_fork_answers_with_one_warning() {
+    const EPERM: i32 = 1;
+    const ENOTTY: i32 = 25;
+    const ENOSYS: i32 = 38;
+    let script = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
+    let site = Site::empty().with_file("worker.php", script);
+    // No system call of that name; a sandbox that refuses it; a kernel before 6.7, which has one call and not the other.
+    for (userfaultfd, scan) in [(ENOSYS, ENOTTY), (EPERM, 0), (0, ENOTTY)] {
+        let worker = worker_folder().join(format!("hearth-worker-{}", php_version()));
+        let mut probe = on_a_kernel_without_tracking(userfaultfd, scan, &worker);
+        let probe = probe.arg("--probe-snapshot").output().unwrap();
+        let probe: Value = serde_json::from_slice(&probe.stdout).unwrap();
+        assert_ne!(probe["tracker"], "userfaultfd");
+        if probe["tracker"] == "soft-dirty" {
+            continue; // which no filter can take away
+        }
+        for arguments in [&["worker.php"][..], &["worker.php", "--model", "snapshot"]] {
+            let hearth = Path::new(env!("CARGO_BIN_EXE_hearth"));
+            let command = on_a_kernel_without_tracking(userfaultfd, scan, hearth);
+            let lambda = Lambda::launch(command, site.path(), arguments, &[]);
+            let told = [(); 2].map(|()| body(&lambda.invoke(&get("/"))));
+            let pids = told
+                .map(|text| text.strip_prefix("1 ").unwrap_or_else(|| panic!("{text}")).to_owned());
+            assert_ne!(pids[0], pids[1], "one process for both");
+            let lines = lambda.process.log().lines();
+            let warnings: Vec<_> = lines.iter().filter(|line| line.contains("WARN")).collect();
+            let [warning] = &warnings[..] else { panic!("{lines:#?}") };
+            assert!(warning.contains("fork") && warning.contains("snapshot"), "{warning}");
+            assert!(lambda.stop().success());
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_asked_for_is_not_served_and_its_place_is_told_once() {
+    let site = Site::empty()
+        .with_file(
+            "public/index.php",
+            "<?php http_response_code(404); echo 'not found: ', $_SERVER['REQUEST_URI'];",
+        )
+        .with_file("public/css/a b.css", "a {}");
+    let lambda = Lambda::start(site.path(), &["--model", "request"], &[]);
+    let told = || {
+        let lines = lambda.process.log().lines();
+        lines.iter().filter(|line| line.contains("file not served")).count()
+    };
+    for path in ["/nothing", "/css", "/css/other.css", "/..%2fhearth.toml"] {
+        assert_eq!(body(&lambda.invoke(&get(path))), format!("not found: {path}"));
+    }
+    assert_eq!(told(), 0);
+    for _ in 0..2 {
+        assert_eq!(lambda.invoke(&get("/css/a%20b.css")).json()["statusCode"], 404);
+    }
+    let line = lambda.process.log().wait_for("file not served");
+    assert!(line.contains("S3") && line.contains("/css/a%20b.css"), "{line}");
+    assert!(lambda.process.log().text().matches("file not served").count() == 1);
     assert!(lambda.stop().success());
 }

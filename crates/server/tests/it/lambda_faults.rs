@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Act, LambdaEvent, Posted, eventually};
+use testkit::{Act, LambdaEvent, Posted, ProcessFacts, eventually};
 
 use crate::hearth::{LIMIT, Site};
 use crate::lambda::{Lambda, body, get};
@@ -18,6 +18,9 @@ fn error(posted: &Posted) -> (String, Value) {
     let error = posted.json();
     assert_eq!(error["errorType"], *kind);
     assert!(error["stackTrace"].is_array());
+    let cause: Value =
+        serde_json::from_str(&posted.fields["lambda-runtime-function-xray-error-cause"]).unwrap();
+    assert_eq!(cause["exceptions"][0]["type"], *kind);
     (kind, error["errorMessage"].clone())
 }
 
@@ -142,6 +145,82 @@ fn a_stream_that_breaks_half_way_says_so_in_its_trailers() {
     let whole = lambda.invoke(&get("/"));
     assert!(whole.body.ends_with(b"half"));
     assert!(whole.trailers.is_empty());
+    assert!(lambda.stop().success());
+}
+
+#[test]
+fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
+    const PIECE: usize = 65536;
+    const BOUND: usize = 32 << 20;
+    let script = format!(
+        "<?php while (ob_get_level() > 0) {{ ob_end_flush(); }} $told = fopen(__DIR__ . '/told', 'c'); \
+         for ($i = 1; !file_exists(__DIR__ . '/go'); $i++) {{ clearstatcache(); echo str_repeat('x', {PIECE}); flush(); \
+         rewind($told); fwrite($told, sprintf('%012d', $i)); }}"
+    );
+    for model in ["request", "fpm"] {
+        let site = Site::empty().with_file("index.php", &script);
+        let lambda = Lambda::start(site.path(), &["--model", model, "--streaming", "on"], &[]);
+        let pieces = || {
+            let told = std::fs::read_to_string(site.path().join("told")).unwrap_or_default();
+            told.parse::<usize>().unwrap_or(0)
+        };
+        let resident = || ProcessFacts::of(lambda.process.pid()).unwrap().resident;
+        lambda.api.on_post(Act::Hold);
+        let id = lambda.api.push(LambdaEvent::new(get("/").to_string()));
+        eventually("PHP waits until somebody reads", LIMIT, || {
+            let so_far = pieces();
+            std::thread::sleep(Duration::from_millis(200));
+            so_far > 0 && pieces() == so_far
+        });
+        // What the sockets hold on the way.
+        let waiting = pieces();
+        assert!(waiting * PIECE < BOUND, "{model}: {waiting} pieces that nobody took");
+        let before = resident();
+        lambda.api.release();
+        let mut most = before;
+        eventually("it goes on", LIMIT, || {
+            most = most.max(resident());
+            pieces() > waiting + 2 * BOUND / PIECE
+        });
+        assert!(most < before + BOUND as u64 / 2, "{model}: {before} bytes became {most}");
+        site.write("go", "");
+        let posted = lambda.api.answer(&id, LIMIT);
+        let head = posted.body.windows(8).position(|eight| eight == [0; 8]).unwrap() + 8;
+        assert_eq!(posted.body.len() - head, pieces() * PIECE, "{model}");
+        assert!(posted.trailers.is_empty());
+        assert!(lambda.stop().success(), "{model}");
+    }
+}
+
+#[test]
+fn a_stream_that_the_api_stops_reading_costs_its_own_invocation_only() {
+    let script = "<?php if ($_SERVER['REQUEST_URI'] === '/endless') { while (true) { echo str_repeat('x', 65536); flush(); } } echo 'fine';";
+    let site = Site::empty().with_file("index.php", script);
+    let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "2s")];
+    let arguments = ["--model", "request", "--streaming", "on"];
+    let lambda = Lambda::start(site.path(), &arguments, &variables);
+    lambda.api.on_post(Act::Hold);
+    lambda.api.push(LambdaEvent::new(get("/endless").to_string()));
+    lambda.process.log().wait_for("answer not taken in time");
+    let whole = lambda.invoke(&get("/"));
+    assert!(whole.body.ends_with(b"fine"));
+    assert!(lambda.stop().success());
+}
+
+#[test]
+fn a_stream_that_runs_into_its_deadline_says_so_in_its_trailers() {
+    let script = "<?php echo 'half'; ob_flush(); flush(); if ($_SERVER['REQUEST_URI'] === '/slow') { sleep(60); }";
+    let site = Site::empty().with_file("index.php", script);
+    // So long a margin that even a machine with much to do is in time.
+    let variables = [("HEARTH_LAMBDA_DEADLINE_MARGIN", "20s")];
+    let arguments = ["--model", "request", "--streaming", "on"];
+    let lambda = Lambda::start(site.path(), &arguments, &variables);
+    assert!(lambda.invoke(&get("/")).trailers.is_empty());
+    let slow = LambdaEvent::new(get("/slow").to_string()).within(Duration::from_secs(21));
+    let posted = lambda.invoke_as(slow);
+    assert!(posted.body.ends_with(b"half"), "{}", String::from_utf8_lossy(&posted.body));
+    assert_eq!(posted.trailers["lambda-runtime-function-error-type"], "Hearth.AnswerCut");
+    assert!(lambda.invoke(&get("/")).trailers.is_empty());
     assert!(lambda.stop().success());
 }
 
@@ -277,6 +356,35 @@ fn term_in_the_middle_lets_the_invocation_be_answered() {
     lambda.process.log().wait_for("draining");
     site.write("go", "");
     assert_eq!(body(&lambda.api.answer(&id, LIMIT)), "whole");
+    let mut process = lambda.process;
+    assert!(process.wait(LIMIT).success());
+    assert_eq!(lambda.api.waiting(), 0);
+}
+
+#[test]
+fn term_in_the_middle_lets_every_stream_of_a_managed_environment_end() {
+    let script = "<?php echo 'first'; ob_flush(); flush(); while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); } echo 'last';";
+    let site = Site::empty().with_file("index.php", script);
+    let variables = [
+        ("AWS_LAMBDA_MAX_CONCURRENCY", "2"),
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "lambda-managed-instances"),
+    ];
+    let arguments = ["--model", "request", "--streaming", "on"];
+    let lambda = Lambda::start(site.path(), &arguments, &variables);
+    let ids = [(); 2].map(|()| lambda.api.push(LambdaEvent::new(get("/").to_string())));
+    for id in &ids {
+        eventually("its first bytes are there", LIMIT, || {
+            lambda.api.posted(id).iter().any(|posted| posted.body.ends_with(b"first"))
+        });
+    }
+    lambda.process.signal(Signal::TERM);
+    lambda.process.log().wait_for("draining");
+    site.write("go", "");
+    for id in &ids {
+        let posted = lambda.api.answer(id, LIMIT);
+        assert!(posted.body.ends_with(b"firstlast"));
+        assert!(posted.trailers.is_empty(), "{:?}", posted.trailers);
+    }
     let mut process = lambda.process;
     assert!(process.wait(LIMIT).success());
     assert_eq!(lambda.api.waiting(), 0);

@@ -82,6 +82,16 @@ fn a_function_answers_in_every_model_and_keeps_its_state_in_worker_alone() {
             ("Function.DomainException", &json!("DomainException")),
             "{model}"
         );
+        let posted = lambda.invoke(&json!({"do": "throw"}));
+        let cause = &posted.fields["lambda-runtime-function-xray-error-cause"];
+        let cause: Value = serde_json::from_str(cause).unwrap();
+        let exception = &cause["exceptions"][0];
+        assert_eq!(exception["type"], "DomainException", "{model}");
+        assert_eq!(exception["message"], "no such domain", "{model}");
+        let place = &exception["stack"][0];
+        assert!(place["path"].as_str().unwrap().ends_with("/handler.php"), "{model}: {place}");
+        assert!(place["line"].as_u64().unwrap() > 1, "{model}: {place}");
+        assert_eq!(cause["paths"][0], place["path"], "{model}");
         assert_eq!(failed(&lambda, "exit").0, "Function.Exited", "{model}");
         assert_eq!(failed(&lambda, "fatal").0, "Function.Fatal", "{model}");
         assert_eq!(failed(&lambda, "memory").0, "Function.Fatal", "{model}");

@@ -34,6 +34,7 @@ mod operations;
 mod published_leaks;
 mod randomness;
 mod realtime;
+mod reload;
 mod steady;
 mod superglobals;
 mod uploads;

@@ -20,6 +20,7 @@ use PHPUnit\Framework\Attributes\DataProvider;
 use PHPUnit\Framework\TestCase;
 use Psr\Http\Message\ResponseInterface;
 use Psr\Http\Message\ServerRequestInterface;
+use Psr\Http\Message\UploadedFileInterface;
 use Psr\Http\Server\RequestHandlerInterface;
 
 final class HttpTest extends TestCase
@@ -103,6 +104,66 @@ final class HttpTest extends TestCase
         $this->assertSame(['a=1', 'b=2'], $cookies);
         $this->assertSame('x', implode((array) ($answer['headers']['x-a'] ?? $answer['multiValueHeaders']['x-a'])));
         $this->assertSame(isset($event['requestContext']['elb']) ? '201 Status' : null, $answer['statusDescription'] ?? null);
+    }
+
+    /** What PHP itself makes of this body, names included, was looked up with php-cgi. */
+    public function testAFormWithFilesIsParsedAsPhpDoesIt(): void
+    {
+        $parts = [
+            "Content-Disposition: form-data; name=\"title\"\r\n\r\nTwo\r\nlines --b",
+            "content-disposition: form-data; name=tags[]\r\n\r\nred",
+            "Content-Disposition: form-data; name=\"tags[]\"\r\n\r\n",
+            "Content-Disposition: form-data; name=\"a[b][c.d]\"\r\n\r\ndeep",
+            "Content-Disposition: form-data; name=\"x.y\"\r\n\r\n1",
+            "Content-Disposition: form-data; name=\"photo\"; filename=\"C:\\me\\a \\\"b\\\".png\"\r\nContent-Type: image/png\r\n\r\n\x89PNG\r\n\0\xff",
+            "Content-Disposition: form-data; name=\"docs[one]\"; filename=\"../../é.txt\"\r\nX-Other:\r\n folded\r\n\r\ntext",
+            "Content-Disposition: form-data; name=\"none\"; filename=\"\"\r\nContent-Type: application/octet-stream\r\n\r\n",
+            "Content-Disposition: form-data\r\n\r\nwithout a name",
+            "no head at all",
+        ];
+        $body = "preamble\r\n--b c\r\n" . implode("\r\n--b c  \r\n", $parts) . "\r\n--b c--\r\n--b c\r\nContent-Disposition: form-data; name=late\r\n\r\nepilogue";
+        $request = self::psr7('multipart/form-data; charset=utf-8; Boundary="b c"', $body);
+        $this->assertSame(
+            ['title' => "Two\r\nlines --b", 'tags' => ['red', ''], 'a' => ['b' => ['c.d' => 'deep']], 'x_y' => '1'],
+            $request->getParsedBody(),
+        );
+        $files = $request->getUploadedFiles();
+        $this->assertSame(['photo', 'docs', 'none'], array_keys($files));
+        $tell = static fn (UploadedFileInterface $file): array => [$file->getClientFilename(), $file->getClientMediaType(), $file->getSize(), $file->getError()];
+        $this->assertSame(['a "b".png', 'image/png', 8, UPLOAD_ERR_OK], $tell($files['photo']));
+        $this->assertSame("\x89PNG\r\n\0\xff", (string) $files['photo']->getStream());
+        $this->assertSame(['é.txt', null, 4, UPLOAD_ERR_OK], $tell($files['docs']['one']));
+        $this->assertSame(UPLOAD_ERR_NO_FILE, $files['none']->getError());
+        $target = tempnam(sys_get_temp_dir(), 'hearth');
+        $files['docs']['one']->moveTo($target);
+        $this->assertSame('text', file_get_contents($target));
+        unlink($target);
+    }
+
+    public function testOfAFormThatIsBrokenTheWholePartsCount(): void
+    {
+        $field = static fn (string $name): string => "--b\r\nContent-Disposition: form-data; name=\"{$name}\"\r\n\r\n1\r\n";
+        $type = 'multipart/form-data; boundary=b';
+        foreach ([
+            [$type, $field('a') . $field('b') . '--b--', ['a' => '1', 'b' => '1']],
+            [$type, $field('a') . $field('b'), ['a' => '1']],
+            [$type, '', []],
+            [$type, '--b--', []],
+            [$type, str_repeat('--b', 1000), []],
+            [$type, "--b\r\nContent-Disposition: form-data; name=\"" . str_repeat('\\\\', 50_000) . "\r\n\r\n1\r\n--b--", []],
+            ['multipart/form-data', $field('a') . '--b--', []],
+            ['multipart/form-data; boundary=', $field('a') . '--b--', []],
+        ] as [$type, $body, $expected]) {
+            $request = self::psr7($type, $body);
+            $this->assertSame($expected, array_intersect_key($request->getParsedBody(), ['a' => 1, 'b' => 1]));
+            $this->assertSame([], $request->getUploadedFiles());
+        }
+    }
+
+    private static function psr7(string $type, string $body): ServerRequestInterface
+    {
+        $event = ['httpMethod' => 'POST', 'path' => '/', 'headers' => ['Content-Type' => $type], 'body' => base64_encode($body), 'isBase64Encoded' => true];
+        return Psr15Handler::toPsr7(new HttpRequestEvent($event), Context::fake());
     }
 
     public function testWithoutListsInTheRequestThereAreNoneInTheAnswer(): void

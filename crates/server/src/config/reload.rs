@@ -1,0 +1,128 @@
+//! Which settings hold anew after a reload, and which for as long as the server runs.
+//!
+//! Invariants
+//! - What a reload does not apply is named, at that reload and at every later one, until a restart.
+
+use std::fmt;
+
+use super::{KEYS, Key, Raw, Settings, Sources};
+
+/// What of the HTTP front a release of the application brings along.
+const HTTP: &[&str] = &[
+    "http.document_root",
+    "http.front_controller",
+    "http.static_files",
+    "http.static_cache_control",
+    "http.precompressed",
+    "http.sendfile",
+    "http.tls_cert",
+    "http.tls_key",
+];
+
+/// What was written for each setting, in the order of [`KEYS`]: the values of every source that names it.
+#[derive(Clone)]
+pub(crate) struct Written(Vec<Vec<Raw>>);
+
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // There are secrets among them.
+        f.write_str("Written")
+    }
+}
+
+impl Written {
+    pub(super) fn of(sources: &Sources) -> Self {
+        Self(KEYS.iter().map(|key| sources.written(key)).collect())
+    }
+}
+
+impl Key {
+    /// A reload applies it. The others need a restart.
+    pub(crate) fn is_reloaded(&self) -> bool {
+        let whole = matches!(self.section_and_key().0, "php" | "databases");
+        // Sockets and sessions outlive generations.
+        (whole && self.name != "databases.connectors") || HTTP.contains(&self.name)
+    }
+}
+
+impl Settings {
+    /// These settings for a server that runs by `old` ones: what needs a restart stays as it is there. Also the names of those that would be
+    /// different after one.
+    pub(crate) fn in_place_of(self, old: &Self) -> (Self, Vec<&'static str>) {
+        let mut written = self.written;
+        let mut settings = Self {
+            php: self.php,
+            databases: super::keys::Databases {
+                connectors: old.databases.connectors.clone(),
+                ..self.databases
+            },
+            http: super::keys::Http {
+                document_root: self.http.document_root,
+                front_controller: self.http.front_controller,
+                static_files: self.http.static_files,
+                static_cache_control: self.http.static_cache_control,
+                precompressed: self.http.precompressed,
+                sendfile: self.http.sendfile,
+                ..old.http.clone()
+            },
+            ..old.clone()
+        };
+        // A listener speaks TLS for as long as it lives, or never.
+        let same_tls = self.http.tls_cert.is_some() == old.http.tls_cert.is_some();
+        if same_tls {
+            settings.http.tls_cert = self.http.tls_cert;
+            settings.http.tls_key = self.http.tls_key;
+        }
+        let mut unapplied = Vec::new();
+        for ((key, new), old) in KEYS.iter().zip(&mut written.0).zip(&old.written.0) {
+            let tls = key.name.starts_with("http.tls_cert") || key.name == "http.tls_key";
+            if new != old && !(key.is_reloaded() && (same_tls || !tls)) {
+                unapplied.push(key.name);
+                new.clone_from(old);
+            }
+        }
+        settings.written = written;
+        (settings, unapplied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Environment, load};
+
+    fn settings(toml: &str) -> Settings {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("hearth.toml"), toml).unwrap();
+        let environment = Environment::for_test(folder.path(), &[]);
+        load(folder.path(), None, Vec::new(), &environment).unwrap()
+    }
+
+    #[test]
+    fn what_a_release_brings_along_is_taken_and_the_rest_named_until_a_restart() {
+        let old = settings("[http]\nlisten = \"127.0.0.1:1\"\n[php]\nworkers = 1");
+        let toml = "[http]\nlisten = \"127.0.0.1:2\"\nstatic_files = false\n[php]\nworkers = 3\n[log]\nlevel = \"debug\"";
+        let (first, unapplied) = settings(toml).in_place_of(&old);
+        assert_eq!(unapplied, ["http.listen", "log.level"]);
+        assert_eq!(first.php.workers.0.unwrap().get(), 3);
+        assert!(!first.http.static_files);
+        assert_eq!(first.log.level, "info");
+        let (_, still) = settings(toml).in_place_of(&first);
+        assert_eq!(still, unapplied);
+        let back = settings("[http]\nlisten = \"127.0.0.1:1\"");
+        assert!(back.in_place_of(&first).1.is_empty());
+    }
+
+    #[test]
+    fn certificates_can_be_changed_and_tls_neither_begun_nor_ended() {
+        let pair = |name: &str| {
+            settings(&format!("[http]\ntls_cert = \"{name}.pem\"\ntls_key = \"{name}.key\""))
+        };
+        let (changed, unapplied) = pair("b").in_place_of(&pair("a"));
+        assert!(unapplied.is_empty());
+        assert!(changed.http.tls_key.unwrap().ends_with("b.key"));
+        let (kept, unapplied) = settings("").in_place_of(&pair("a"));
+        assert_eq!(unapplied, ["http.tls_cert", "http.tls_key"]);
+        assert!(kept.http.tls_cert.unwrap().ends_with("a.pem"));
+    }
+}
