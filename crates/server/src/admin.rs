@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::realtime::Realtime;
 use crate::state::{Draining, Reloads};
 pub(crate) use crate::state::{Serving, State};
-use crate::{egress, log, realtime};
+use crate::{connectors, egress, log, realtime};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
@@ -217,6 +217,7 @@ struct Status {
     draining: Vec<Draining>,
     reloads: Reloads,
     egress: Option<egress::Status>,
+    connectors: Vec<connectors::Status>,
     realtime: Option<realtime::Status>,
 }
 
@@ -238,6 +239,9 @@ impl Status {
             draining,
             reloads: state.reloads(),
             egress: serving.and_then(|serving| serving.egress.as_ref()).map(egress::Watch::status),
+            connectors: serving
+                .map(|serving| serving.connectors.iter().map(connectors::Status::of).collect())
+                .unwrap_or_default(),
             realtime: serving.and_then(|serving| serving.realtime.as_deref()).map(Realtime::status),
         }
     }
@@ -245,6 +249,7 @@ impl Status {
 
 fn describe_metrics() {
     egress::describe_metrics();
+    connectors::describe_metrics();
     realtime::describe_metrics();
     metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
     metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
@@ -329,6 +334,9 @@ fn set_gauges(state: &State) {
     }
     if let Some(realtime) = serving.as_ref().and_then(|serving| serving.realtime.as_ref()) {
         realtime::set_metrics(realtime);
+    }
+    if let Some(serving) = &serving {
+        connectors::set_metrics(&serving.connectors);
     }
     let (generation, draining) = state.generations();
     if let Some(generation) = generation {
@@ -466,6 +474,7 @@ fn page(status: &Status) -> String {
             ("Databases", databases(&pool.databases)),
         ]);
     }
+    rows.extend(status.connectors.iter().map(|connector| ("Connector", connector.line())));
     let rows = rows
         .iter()
         .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>", escaped(value)))

@@ -21,6 +21,7 @@ fn serving() -> Serving {
         model: None,
         explanation: "static files in /srv/<site>".into(),
         egress: None,
+        connectors: Vec::new(),
         realtime: None,
     }
 }

@@ -5,6 +5,7 @@
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod application;
+mod connectors;
 mod databases;
 mod egress;
 mod lambda;
@@ -86,6 +87,7 @@ pub(crate) fn check(
     }
     realtime::look(&mut report, &folder, &settings, environment);
     databases::look(&mut report, &settings, plan.as_ref(), environment);
+    connectors::look(&mut report, &settings);
     egress::look(&mut report, &settings, plan.as_ref(), info.as_ref());
     machine::look(&mut report, &settings);
     Ok(report)

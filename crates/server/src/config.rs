@@ -6,6 +6,7 @@
 //! - A wrong value is reported with the setting, the place it came from and what would have been right.
 
 mod apps;
+mod connectors;
 mod dotenv;
 mod environment;
 mod file;
@@ -19,6 +20,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
+pub(crate) use connectors::NamedConnector;
 pub(crate) use dotenv::DotEnv;
 pub(crate) use environment::Environment;
 pub(crate) use file::File;

@@ -195,6 +195,7 @@ async fn serve_and_drain(
         model: None,
         explanation: "egress broker".to_owned(),
         egress: Some(broker.watch()),
+        connectors: Vec::new(),
         realtime: None,
     });
     log::say(&format!("ready on {listener}"));

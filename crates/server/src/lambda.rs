@@ -237,6 +237,11 @@ async fn boot(
             fallback.warn();
         }
     }
+    if !settings.databases.connectors.0.is_empty() {
+        tracing::warn!(
+            "connectors to databases are only in `hearth serve`: PHP connects by itself"
+        );
+    }
     let own_files = own_files(settings, &plan, environment)?;
     let watch = start_broker(settings, own_files.as_ref(), broker)?;
     let socket = watch.as_ref().map(egress::Watch::socket);
@@ -249,6 +254,7 @@ async fn boot(
         model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
         egress: watch,
+        connectors: Vec::new(),
         realtime: None,
     });
     let filename = answering_script(&plan, own_files.as_ref());

@@ -9,6 +9,7 @@ mod check;
 mod cli;
 mod composer;
 mod config;
+mod connectors;
 mod control;
 mod detect;
 mod egress;

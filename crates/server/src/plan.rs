@@ -24,6 +24,7 @@ const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
 /// What both of them include: file names, which have to be beside theirs, and texts.
 const BESIDE_WORKERS: &[(&str, &str)] = &[
     ("application_state.php", include_str!("workers/application_state.php")),
+    ("connectors.php", include_str!("workers/connectors.php")),
     ("databases.php", include_str!("workers/databases.php")),
 ];
 

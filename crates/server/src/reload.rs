@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Serving, State};
 use crate::cli::Target;
 use crate::config::{self, Environment, LookupTarget, Settings, WebhookTarget};
+use crate::connectors::Connectors;
 use crate::detect;
 use crate::egress::{self, Inside};
 use crate::failure::Failure;
@@ -63,6 +64,8 @@ pub(crate) struct Generations<'s> {
     pub run_dir: Option<RunDir>,
     /// Outlives all generations: connections stay warm.
     pub broker: Inside,
+    /// They do, too: sessions stay logged in.
+    pub connectors: Connectors,
     /// Its view, once it is there.
     pub watch: Option<egress::Watch>,
     /// The one that takes requests.
@@ -137,7 +140,7 @@ impl Generations<'_> {
         }
     }
 
-    /// Ends all generations, then the broker.
+    /// Ends all generations, then what they connect by.
     pub(crate) async fn end(mut self, deadline: Instant) {
         const LAST_WORDS: Duration = Duration::from_secs(3);
         if let Some(current) = self.current.take() {
@@ -149,6 +152,7 @@ impl Generations<'_> {
                 "an older generation was cut: it took longer than `server.shutdown_patience`"
             );
         }
+        self.connectors.drain(deadline.saturating_duration_since(Instant::now())).await;
         self.broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
 
@@ -307,6 +311,7 @@ impl Generations<'_> {
                 }),
                 ..pool_options(php, &plan, settings, own_files.as_ref(), socket, publisher)
             };
+            options.env.extend(self.connectors.env().iter().cloned());
             options.env.extend(token.map(|token| (realtime::LOOKUP_VARIABLE.into(), token)));
             let started = tokio::select! {
                 started = Pool::start(options) => started,
@@ -346,6 +351,7 @@ impl Generations<'_> {
             model: generation.model(),
             explanation: generation.explanation(),
             egress: self.watch.clone(),
+            connectors: self.connectors.watches(),
             realtime: self.realtime.clone(),
         };
         self.state.ready_with(generation.number, serving);

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::State;
 use crate::cli::Target;
 use crate::config::{Databases, Environment, Settings};
+use crate::connectors::Connectors;
 use crate::control::Control;
 use crate::egress::{self, Broker, Inside};
 use crate::failure::Failure;
@@ -82,6 +83,13 @@ async fn serve_and_drain(
             }
         }
     }
+    let connectors = match &run_dir {
+        _ if plan.php.is_none() || settings.databases.connectors.0.is_empty() => {
+            Connectors::default()
+        }
+        Some(run_dir) => Connectors::start(settings, run_dir.path())?,
+        None => return Err(no_run_dir(&std::io::Error::other("there is none"))),
+    };
     let mut generations = Generations {
         target,
         environment,
@@ -94,6 +102,7 @@ async fn serve_and_drain(
         realtime: realtime.clone(),
         run_dir,
         broker: Inside::default(),
+        connectors,
         watch: None,
         current: None,
         retired: JoinSet::new(),

@@ -48,6 +48,8 @@ pub(crate) struct Serving {
     pub explanation: String,
     /// The egress broker, when there is one.
     pub egress: Option<egress::Watch>,
+    /// The connectors to databases.
+    pub connectors: Vec<connector::Watch>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
 }

@@ -3,8 +3,11 @@
 //! Invariants
 //! - Every server has a database `shop` (Redis: none) and a user `visitor` with the password `a password`.
 //! - A server that was stopped can be started again: what it held is there.
+//! - One with TLS listens at 127.0.0.2 as well, where it takes nothing that is not encrypted.
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,6 +15,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::certificates::{Certificate, certificates};
 use crate::process::{Running, eventually};
 
 /// The password of `visitor`.
@@ -36,13 +40,34 @@ pub struct Database {
     kind: DatabaseKind,
     folder: TempDir,
     server: Option<Running>,
+    tls: Option<Tls>,
+}
+
+/// What a server shows to those who come by TCP.
+#[derive(Debug)]
+struct Tls {
+    certificate: Certificate,
+    /// Clients have to show one of our authority.
+    asks: bool,
+    port: u16,
 }
 
 impl Database {
     /// Makes the files of a new server and starts it.
     pub fn start(kind: DatabaseKind) -> Self {
+        Self::start_as(kind, None)
+    }
+
+    /// One that shows `certificate` at [`Self::HOST`]; `asks`: it wants one of its clients, too.
+    pub fn with_tls(kind: DatabaseKind, certificate: &Certificate, asks: bool) -> Self {
+        let port = TcpListener::bind((Self::HOST, 0)).and_then(|free| free.local_addr());
+        let port = port.expect("a port of loopback is free").port();
+        Self::start_as(kind, Some(Tls { certificate: certificate.clone(), asks, port }))
+    }
+
+    fn start_as(kind: DatabaseKind, tls: Option<Tls>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let mut database = Self { kind, folder, server: None };
+        let mut database = Self { kind, folder, server: None, tls };
         match kind {
             DatabaseKind::MariaDb => database.make_mariadb(),
             DatabaseKind::Postgres => database.make_postgres(),
@@ -53,6 +78,40 @@ impl Database {
             database.fill_postgres();
         }
         database
+    }
+
+    /// Where a server with TLS listens. Nobody else uses this address, so a port that was free stays so.
+    pub const HOST: &str = "127.0.0.2";
+
+    /// The port of a server with TLS.
+    pub fn port(&self) -> u16 {
+        self.tls.as_ref().expect("it was started with TLS").port
+    }
+
+    /// Shows another certificate from the next start on.
+    pub fn show(&mut self, certificate: &Certificate) {
+        self.tls.as_mut().expect("it was started with TLS").certificate = certificate.clone();
+    }
+
+    /// Another password for `visitor`. Sessions that are logged in stay.
+    pub fn change_password(&self, password: &str) {
+        assert_eq!(self.kind, DatabaseKind::Postgres, "only there so far");
+        self.psql(&format!("alter role visitor password '{password}';\n"));
+    }
+
+    /// How many have logged in over TLS (Redis: have connected) since it was started last.
+    pub fn logins(&self) -> usize {
+        let general = || fs::read_to_string(self.path().join("general.log")).unwrap_or_default();
+        let log = self.log();
+        let is_login = |line: &&str| match self.kind {
+            DatabaseKind::MariaDb => line.contains("Connect\tvisitor@"),
+            DatabaseKind::Postgres => {
+                line.contains("connection authorized") && line.contains("SSL enabled")
+            }
+            DatabaseKind::Redis => line.contains("Accepted 127."),
+        };
+        let general = if self.kind == DatabaseKind::MariaDb { general() } else { log };
+        general.lines().filter(is_login).count()
     }
 
     /// Which it is.
@@ -100,16 +159,33 @@ impl Database {
                     format!("--socket={place}/socket"),
                     format!("--pid-file={place}/pid"),
                     format!("--init-file={place}/init.sql"),
-                    "--skip-networking".to_owned(),
                     "--log-warnings=2".to_owned(),
                 ]);
+                match &self.tls {
+                    None => {
+                        command.arg("--skip-networking");
+                    }
+                    Some(tls) => {
+                        let (chain, key, authority) = self.write_certificates(tls);
+                        command.args([
+                            format!("--bind-address={}", Self::HOST),
+                            format!("--port={}", tls.port),
+                            format!("--ssl-cert={chain}"),
+                            format!("--ssl-key={key}"),
+                            format!("--ssl-ca={authority}"),
+                            "--require-secure-transport=on".to_owned(),
+                            "--skip-name-resolve".to_owned(),
+                            "--general-log=on".to_owned(),
+                            format!("--general-log-file={place}/general.log"),
+                        ]);
+                        drop(fs::remove_file(self.path().join("general.log")));
+                    }
+                }
                 command
             }
             DatabaseKind::Postgres => {
                 let mut command = as_owner(&postgres_program("postgres"));
                 command.arg("-D").arg(self.path().join("data")).args([
-                    "-c",
-                    "listen_addresses=",
                     "-c",
                     &format!("unix_socket_directories={place}"),
                     "-c",
@@ -117,10 +193,34 @@ impl Database {
                     "-c",
                     "shared_buffers=8MB",
                 ]);
+                let mut set = |setting: String| {
+                    command.arg("-c").arg(setting);
+                };
+                match &self.tls {
+                    None => set("listen_addresses=".to_owned()),
+                    Some(tls) => {
+                        let (chain, key, authority) = self.write_certificates(tls);
+                        set(format!("listen_addresses={}", Self::HOST));
+                        set(format!("port={}", tls.port));
+                        set("ssl=on".to_owned());
+                        set(format!("ssl_cert_file={chain}"));
+                        set(format!("ssl_key_file={key}"));
+                        set(format!("ssl_ca_file={authority}"));
+                        set("log_connections=on".to_owned());
+                    }
+                }
                 command
             }
             DatabaseKind::Redis => {
                 let mut command = Command::new("redis-server");
+                if let Some(tls) = &self.tls {
+                    let (chain, key, authority) = self.write_certificates(tls);
+                    command.args(["--tls-port", &tls.port.to_string(), "--bind", Self::HOST]);
+                    command.args(["--tls-cert-file", &chain, "--tls-key-file", &key]);
+                    command.args(["--tls-ca-cert-file", &authority]);
+                    command.args(["--tls-auth-clients", if tls.asks { "yes" } else { "no" }]);
+                    command.args(["--loglevel", "verbose"]);
+                }
                 command.args(["--port", "0", "--save", "", "--requirepass", DATABASE_PASSWORD]);
                 command.arg("--unixsocket").arg(self.path().join("socket"));
                 command
@@ -138,6 +238,23 @@ impl Database {
 
     fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The paths of a server's certificate, its key and the authority.
+    fn write_certificates(&self, tls: &Tls) -> (String, String, String) {
+        let (chain, key) = tls.certificate.write(self.path(), "server");
+        let (authority, _) = certificates().authority.write(self.path(), "authority");
+        if self.kind == DatabaseKind::Postgres {
+            // It looks whether others may read the key.
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("our own file");
+            if rustix::process::getuid().is_root() {
+                let own =
+                    Command::new("chown").arg("postgres").args([&chain, &key, &authority]).status();
+                assert!(own.expect("chown is there").success());
+            }
+        }
+        let text = |path: PathBuf| path.display().to_string();
+        (text(chain), text(key), text(authority))
     }
 
     fn mariadbd(&self) -> Command {
@@ -190,7 +307,16 @@ impl Database {
             format!(
                 "create database if not exists shop;\n\
                  create table if not exists shop.things (id int auto_increment primary key, amount int) engine=innodb;\n\
-                 grant all on *.* to visitor@localhost identified by '{DATABASE_PASSWORD}';\n"
+                 grant all on *.* to visitor@localhost identified by '{DATABASE_PASSWORD}';\n\
+                 {}",
+                match &self.tls {
+                    None => String::new(),
+                    Some(tls) => format!(
+                        "grant all on *.* to visitor@'{}' identified by '{DATABASE_PASSWORD}' require {};\n",
+                        "127.0.0.%",
+                        if tls.asks { "x509" } else { "ssl" }
+                    ),
+                }
             ),
         )
         .expect("our own folder is writable");
@@ -210,7 +336,10 @@ impl Database {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         fs::write(
             self.path().join("data/pg_hba.conf"),
-            "local all postgres trust\nlocal all all scram-sha-256\n",
+            format!(
+                "local all postgres trust\nlocal all all scram-sha-256\nhostssl all all all scram-sha-256{}\n",
+                if self.tls.as_ref().is_some_and(|tls| tls.asks) { " clientcert=verify-ca" } else { "" }
+            ),
         )
         .expect("our own folder is writable");
     }
@@ -222,9 +351,14 @@ impl Database {
              create schema shop;\ncreate table shop.things (id int);\n\
              grant usage on schema shop to other;\ngrant all on shop.things to other;\n"
         );
+        self.psql(&sql);
+    }
+
+    fn psql(&self, sql: &str) {
         fs::write(self.path().join("shop.sql"), sql).expect("our own folder is writable");
+        let port = self.tls.as_ref().map_or(5432, |tls| tls.port).to_string();
         let filled = Command::new(postgres_program("psql"))
-            .args(["-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-h"])
+            .args(["-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-p", &port, "-h"])
             .arg(self.path())
             .arg("-f")
             .arg(self.path().join("shop.sql"))

@@ -13,11 +13,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["wire"]),
     ("egress", &["wire"]),
     ("channels", &[]),
+    ("connector", &[]),
     ("mail", &[]),
     ("front-http", &["channels", "pool"]),
     ("front-lambda", &["pool"]),
     ("capi", &["egress", "mail"]),
-    ("server", &["channels", "egress", "front-http", "front-lambda", "pool", "wire"]),
+    ("server", &["channels", "connector", "egress", "front-http", "front-lambda", "pool", "wire"]),
     ("testkit", &["wire"]),
     ("loadgen", &[]),
 ];

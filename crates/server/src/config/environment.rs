@@ -12,6 +12,14 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_BIN", "the program `hearth` that the project's tests run"),
     ("HEARTH_CLI", "set by Hearth for console functions: PHP's command line program"),
     ("HEARTH_CONFIG", "the settings file, as `--config`"),
+    (
+        "HEARTH_CONNECTORS",
+        "set by Hearth for its own worker scripts: what connectors to databases stand for",
+    ),
+    (
+        "HEARTH_DATABASE_NAME",
+        "set by Hearth for PHP: the socket of the connector `NAME`, of PostgreSQL its folder",
+    ),
     ("HEARTH_DATABASES", "set by Hearth for PHP: the settings of `databases`"),
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
     ("HEARTH_FUNCTION", "set by Hearth for functions: the file"),
@@ -98,6 +106,7 @@ impl Environment {
             .filter_map(|(name, value)| {
                 let name = name.to_str()?;
                 let setting = name.starts_with("HEARTH_")
+                    && !name.starts_with("HEARTH_DATABASE_")
                     && !NOT_SETTINGS.iter().any(|(known, _)| *known == name);
                 setting.then(|| (name.to_owned(), value.to_string_lossy().into_owned()))
             })

@@ -15,6 +15,7 @@ use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
 use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
+use super::connectors::Connectors;
 use super::reload::Written;
 use super::value::{
     Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
@@ -266,6 +267,11 @@ settings! {
         max_lifetime: Option<Duration> = "1h";
         /// How long a server may take to put its session back after a request; then the worker is replaced.
         reset_timeout: Duration = "1s";
+        /// Servers behind TLS or with few logins: PHP connects to a unix socket in the clear, and the connector to the server. `hearth.toml` has them as
+        /// tables `[databases.connectors.NAME]`, with the keys listed below.
+        ///
+        /// In `hearth serve` only. The socket belongs to our own user, who needs no password there: the connector logs in as the user of its URL (docs/guide/databases.md).
+        connectors: Connectors = "";
     }
 
     /// The egress broker: outgoing HTTP calls of PHP, over connections that outlive requests and processes (docs/guide/egress.md).

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use super::apps::{APP_KEYS, AppKey};
+use super::connectors::{CONNECTOR_KEYS, ConnectorKey};
 use super::environment::NOT_SETTINGS;
 use super::{KEYS, SECTIONS};
 
@@ -45,6 +46,15 @@ pub(crate) fn settings_page() -> String {
                 key.environment(),
             )
             .expect("a String takes all");
+        }
+        if section.name == "databases" {
+            page.push_str("\n### Keys of `[databases.connectors.NAME]`\n\nBehind a URL in the environment they stand as its query: `?sslmode=verify-ca&sessions=5`.\n\n| key | is | accepts | default |\n|---|---|---|---|\n");
+            for ConnectorKey { name, doc, expected, default } in CONNECTOR_KEYS {
+                let default =
+                    if default.is_empty() { "nothing".into() } else { format!("`{default}`") };
+                writeln!(page, "| `{name}` | {doc} | {} | {default} |", expected())
+                    .expect("a String takes all");
+            }
         }
         if section.name == "realtime" {
             page.push_str("\n### Keys of `[realtime.apps.ID]`\n\n| key | is | accepts | default |\n|---|---|---|---|\n");

@@ -39,7 +39,9 @@ impl Written {
 impl Key {
     /// A reload applies it. The others need a restart.
     pub(crate) fn is_reloaded(&self) -> bool {
-        matches!(self.section_and_key().0, "php" | "databases") || HTTP.contains(&self.name)
+        let whole = matches!(self.section_and_key().0, "php" | "databases");
+        // Sockets and sessions outlive generations.
+        (whole && self.name != "databases.connectors") || HTTP.contains(&self.name)
     }
 }
 
@@ -50,7 +52,10 @@ impl Settings {
         let mut written = self.written;
         let mut settings = Self {
             php: self.php,
-            databases: self.databases,
+            databases: super::keys::Databases {
+                connectors: old.databases.connectors.clone(),
+                ..self.databases
+            },
             http: super::keys::Http {
                 document_root: self.http.document_root,
                 front_controller: self.http.front_controller,

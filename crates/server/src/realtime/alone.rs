@@ -81,6 +81,7 @@ async fn serve_and_drain(
         model: None,
         explanation,
         egress: None,
+        connectors: Vec::new(),
         realtime: Some(Arc::clone(&realtime)),
     });
     for url in &listeners {

@@ -15,8 +15,10 @@
 declare(strict_types=1);
 
 use Hearth\Worker\ApplicationState;
+use Hearth\Worker\Connectors;
 use Hearth\Worker\Databases;
 use Illuminate\Contracts\Http\Kernel;
+use Illuminate\Foundation\Bootstrap\LoadConfiguration;
 use Illuminate\Foundation\Bootstrap\RegisterProviders;
 use Illuminate\Foundation\Bootstrap\SetRequestForConsole;
 use Illuminate\Foundation\Events\Terminating;
@@ -46,6 +48,8 @@ use Symfony\Component\HttpFoundation\Response;
         $app->beforeBootstrapping(RegisterProviders::class, static function ($app): void {
             (new SetRequestForConsole())->bootstrap($app);
         });
+        require_once __DIR__ . '/connectors.php';
+        $app->afterBootstrapping(LoadConfiguration::class, static fn ($app) => Connectors::ofLaravel($app->make('config')));
         $kernel->bootstrap();
     } catch (Throwable $reason) {
         // Laravel would render a page for it, and fail at that too, because views are among what is not there yet.

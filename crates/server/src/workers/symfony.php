@@ -17,6 +17,7 @@
 declare(strict_types=1);
 
 use Hearth\Worker\ApplicationState;
+use Hearth\Worker\Connectors;
 use Hearth\Worker\Databases;
 use Symfony\Component\DependencyInjection\Container;
 use Symfony\Component\Dotenv\Dotenv;
@@ -90,6 +91,8 @@ use Symfony\Component\HttpKernel\TerminableInterface;
     }
     $kernel->boot();
     $container = $kernel->getContainer();
+    require_once __DIR__ . '/connectors.php';
+    Connectors::ofSymfony($container);
     if ($entrance === $kernel && !property_exists(Kernel::class, 'handlingHttpCache') && $container->has('http_cache')) {
         // Up to Symfony 6.1 a kernel that is booted before its first request forgets its cache.
         $entrance = $container->get('http_cache');

@@ -6,9 +6,10 @@
 //! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
 mod faults;
-mod frameworks;
+pub(crate) mod frameworks;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -17,10 +18,10 @@ use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, Origin, eventually, rou
 use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 /// A client of PHP's, its server, and what of its `do_*` ends the worker because nobody can say what the server makes of it.
-struct Client {
-    class: &'static str,
-    kind: DatabaseKind,
-    retiring: &'static [&'static str],
+pub(crate) struct Client {
+    pub(crate) class: &'static str,
+    pub(crate) kind: DatabaseKind,
+    pub(crate) retiring: &'static [&'static str],
 }
 
 const CLIENTS: &[Client] = &[
@@ -112,31 +113,45 @@ const CLIENTS: &[Client] = &[
     },
 ];
 
-fn client(class: &str) -> &'static Client {
+pub(crate) fn client(class: &str) -> &'static Client {
     CLIENTS.iter().find(|client| client.class == class).unwrap()
 }
 
-struct Shop {
-    hearth: Hearth,
-    database: Database,
-    _site: Site,
+pub(crate) struct Shop {
+    pub(crate) hearth: Hearth,
+    pub(crate) database: Database,
+    pub(crate) site: Site,
 }
 
 impl Shop {
-    fn open(client: &Client, configure: impl FnOnce(Serve) -> Serve) -> Self {
+    pub(crate) fn open(client: &Client, configure: impl FnOnce(Serve) -> Serve) -> Self {
         Self::with(client, Database::start(client.kind), configure)
     }
 
-    fn with(client: &Client, database: Database, configure: impl FnOnce(Serve) -> Serve) -> Self {
+    pub(crate) fn with(
+        client: &Client,
+        database: Database,
+        configure: impl FnOnce(Serve) -> Serve,
+    ) -> Self {
         let site = Site::empty().with_folder("databases");
         let address = database.address();
-        let serve = serve(&site)
-            .set("HEARTH_PHP_ENV", &format!("KIND={};SERVER={}", client.class, address.display()))
-            .set("HEARTH_PHP_WORKERS", "1");
-        Self { hearth: configure(serve).start(), database, _site: site }
+        Self::at(client, database, site, &address, configure)
     }
 
-    fn get(&self, query: &str) -> Value {
+    /// With an application that connects to `address`.
+    pub(crate) fn at(
+        client: &Client,
+        database: Database,
+        site: Site,
+        address: &Path,
+        configure: impl FnOnce(Serve) -> Serve,
+    ) -> Self {
+        let serve = serve(&site)
+            .set("HEARTH_PHP_ENV", &format!("KIND={};SERVER={}", client.class, address.display()));
+        Self { hearth: configure(serve.set("HEARTH_PHP_WORKERS", "1")).start(), database, site }
+    }
+
+    pub(crate) fn get(&self, query: &str) -> Value {
         let answer = self.hearth.get(&format!("/?{query}"));
         let text = answer.text();
         // A fatal error of a `do` ends behind its JSON.
@@ -148,14 +163,14 @@ impl Shop {
     }
 
     /// So often that a connection counts as one that lasts.
-    fn use_well(&self) {
+    pub(crate) fn use_well(&self) {
         let mut connection = self.hearth.connect();
         for _ in 0..20 {
             connection.get("/?look").unwrap();
         }
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let names = self.get("names");
         let names = names["answer"].as_array().unwrap().iter();
         names.map(|name| name.as_str().unwrap().strip_prefix("do_").unwrap().to_owned()).collect()
@@ -167,7 +182,7 @@ fn serve(site: &Site) -> Serve {
 }
 
 /// The databases' extensions may lie in a folder of whoever runs the tests.
-fn with_extensions(serve: Serve) -> Serve {
+pub(crate) fn with_extensions(serve: Serve) -> Serve {
     match std::env::var_os("PHP_INI_SCAN_DIR") {
         Some(folders) => serve.set("PHP_INI_SCAN_DIR", folders.to_str().unwrap()),
         None => serve,
@@ -177,7 +192,11 @@ fn with_extensions(serve: Serve) -> Serve {
 /// Everything of the table "left by the request", for one client.
 fn nothing_is_left_behind(class: &str) {
     let client = client(class);
-    let shop = Shop::open(client, |serve| serve);
+    nothing_is_left_in(client, &Shop::open(client, |serve| serve));
+}
+
+pub(crate) fn nothing_is_left_in(client: &Client, shop: &Shop) {
+    let class = client.class;
     let fresh = shop.get("look");
     assert_eq!(fresh["kept"], true, "{}", shop.hearth.log().text());
     let names = shop.names();
@@ -204,7 +223,7 @@ fn nothing_is_left_behind(class: &str) {
     it_is_told(&shop, &counted["servers"]);
     // A session that was put back differs in nothing from one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
-    no_secrets(&shop);
+    no_secrets(shop);
 }
 
 /// `/status`, the dashboard and the metrics have the server, what resets took and why workers ended.
@@ -231,7 +250,7 @@ fn it_is_told(shop: &Shop, servers: &Value) {
 }
 
 /// What two sessions say of themselves; names what differs.
-fn assert_same(left: &Value, right: &Value, what: &str) {
+pub(crate) fn assert_same(left: &Value, right: &Value, what: &str) {
     let (left, right) = (left["answer"].as_object(), right["answer"].as_object());
     let (left, right) = (left.expect(what), right.expect(what));
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
@@ -243,7 +262,7 @@ fn assert_same(left: &Value, right: &Value, what: &str) {
     assert!(differences.is_empty(), "{what}: {differences:#?}");
 }
 
-fn no_secrets(shop: &Shop) {
+pub(crate) fn no_secrets(shop: &Shop) {
     let status = shop.hearth.admin("/status").text();
     let metrics = shop.hearth.admin("/metrics").text();
     for text in [shop.hearth.log().text(), status, metrics] {
@@ -434,7 +453,7 @@ fn connections_of_a_request_are_taken_leave_of() {
         }
         shop.get("look");
         // Those that are kept end with the server.
-        let Shop { hearth, database, _site } = shop;
+        let Shop { hearth, database, site: _site } = shop;
         assert!(hearth.stop().success());
         nobody_was_cut_off(&database);
     }

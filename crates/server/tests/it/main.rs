@@ -9,6 +9,7 @@ mod adversary;
 mod answers;
 mod broker;
 mod clients;
+mod connectors;
 mod databases;
 mod drain;
 mod egress;

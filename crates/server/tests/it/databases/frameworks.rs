@@ -32,22 +32,11 @@ fn laravel(site: &Site, database: &Database, redis: &Database, client: &str) {
         ),
     );
     site.write(
-        "config/session.php",
-        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
-         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
-    );
-    site.write(
-        "config/cache.php",
-        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
-    );
-    site.write(
         "config/queue.php",
         "<?php return ['default' => 'redis', 'connections' => ['redis' => ['driver' => 'redis', 'connection' => 'jobs', 'queue' => 'default',\n\
          'retry_after' => 90, 'block_for' => null]], 'failed' => ['driver' => 'null']];",
     );
-    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
-    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class, Illuminate\\Queue\\QueueServiceProvider::class,";
-    site.write("config/app.php", &app.replace("'providers' => [", provider));
+    with_redis_session(site);
     let id = match database.kind() {
         DatabaseKind::Postgres => "pg_backend_pid()",
         _ => "connection_id()",
@@ -71,6 +60,22 @@ fn laravel(site: &Site, database: &Database, redis: &Database, client: &str) {
              Route::get('/count', fn () => DB::selectOne('select count(*) n from shop.things')->n);"
         ),
     );
+}
+
+/// Sessions and cache in Redis, with its provider and that of queues.
+pub(crate) fn with_redis_session(site: &Site) {
+    site.write(
+        "config/session.php",
+        "<?php return ['driver' => 'redis', 'connection' => null, 'lifetime' => 60, 'expire_on_close' => false, 'encrypt' => false,\n\
+         'lottery' => [0, 1], 'cookie' => 's', 'path' => '/', 'domain' => null, 'secure' => false, 'http_only' => true, 'same_site' => 'lax'];",
+    );
+    site.write(
+        "config/cache.php",
+        "<?php return ['default' => 'redis', 'stores' => ['redis' => ['driver' => 'redis']], 'prefix' => 'chat'];",
+    );
+    let app = std::fs::read_to_string(site.path().join("config/app.php")).unwrap();
+    let provider = "'providers' => [Illuminate\\Redis\\RedisServiceProvider::class, Illuminate\\Queue\\QueueServiceProvider::class,";
+    site.write("config/app.php", &app.replace("'providers' => [", provider));
 }
 
 /// Looks at a page that counts the visits of a session; returns the session's cookie.
@@ -117,6 +122,19 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
     }
 }
 
+/// An application of Symfony's that has Doctrine's connections.
+pub(crate) fn symfony_site() -> Site {
+    let autoload = format!(
+        "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
+         require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
+        crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+    );
+    Site::empty()
+        .with_folder("databases_symfony")
+        .with_file("vendor/autoload.php", &autoload)
+        .with_file("bin/console", "")
+}
+
 #[test]
 fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
     for kind in [DatabaseKind::MariaDb, DatabaseKind::Postgres] {
@@ -130,15 +148,7 @@ fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
             "driver": driver, place: address, "dbname": "shop", "user": "visitor",
             "password": DATABASE_PASSWORD, "charset": "utf8",
         });
-        let autoload = format!(
-            "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
-             require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
-            crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
-        );
-        let site = Site::empty()
-            .with_folder("databases_symfony")
-            .with_file("vendor/autoload.php", &autoload)
-            .with_file("bin/console", "");
+        let site = symfony_site();
         let serve = Serve::new(site.path())
             .set("CONNECTION", &connection.to_string())
             .set("ID", id)

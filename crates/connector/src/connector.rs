@@ -1,0 +1,345 @@
+//! One connector: its socket, its clients, its sessions.
+//!
+//! Invariants
+//! - Every client is a task that the connector owns; there are never more of them than sessions and a line of [`LINE`].
+//! - Nobody but our own user can connect.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::protocol::{Beginning, Speaker, Wish};
+use crate::relay::{Ended, relay};
+use crate::report::{Counters, add};
+use crate::server::Server;
+use crate::sessions::{Session, Sessions};
+use crate::{Options, Protocol, Refused, Report, Trust, TrustError, redis};
+
+/// Clients that may wait for a session; one more is refused at once.
+const LINE: usize = 1024;
+/// How often idle sessions are looked at.
+const ROUND: Duration = Duration::from_secs(1);
+/// Refusals in the log: one in this time.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Why there is no connector.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Files of certificates cannot be used.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The socket cannot be made.
+    #[error("cannot listen at {}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The protocol logs in, and nobody is named.
+    #[error("no user to log in with")]
+    NoLogin,
+}
+
+/// A connector that listens. Its socket goes with it.
+#[derive(Debug)]
+pub struct Connector {
+    listener: UnixListener,
+    path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    connect: Duration,
+    speaker: Speaker,
+    sessions: Sessions,
+    counters: Counters,
+    /// When a refusal was logged last.
+    logged: Mutex<Option<Instant>>,
+}
+
+/// Tells what a connector does.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Shared>);
+
+impl Connector {
+    /// Reads the certificates and makes the socket. The server is not asked.
+    pub fn bind(options: &Options) -> Result<Self, BindError> {
+        let shared = Arc::new(Shared::new(options)?);
+        let path = options.socket.clone();
+        let listener =
+            listen(&path).map_err(|cause| BindError::Socket { path: path.clone(), cause })?;
+        Ok(Self { listener, path, shared })
+    }
+
+    /// Logs in once, without a socket.
+    pub async fn try_out(options: &Options) -> Result<(), TryError> {
+        Shared::new(options)?.try_out().await.map_err(TryError::Refused)
+    }
+
+    /// For status and metrics.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.shared))
+    }
+
+    /// Serves clients until `drain` is cancelled, then those that are left, until they go.
+    ///
+    /// # Cancel safety
+    /// Cancelling cuts all clients and sessions.
+    pub async fn serve(self, drain: CancellationToken) {
+        let mut clients = JoinSet::new();
+        let mut own = JoinSet::new();
+        let shared = Arc::clone(&self.shared);
+        own.spawn(async move {
+            if let Err(refused) = shared.try_out().await {
+                shared.log(&refused);
+            }
+        });
+        let mut round = tokio::time::interval(ROUND);
+        let limit = self.shared.sessions.limit() + LINE;
+        loop {
+            tokio::select! {
+                () = drain.cancelled() => break,
+                _ = round.tick() => {
+                    for session in self.shared.sessions.stale(false) {
+                        own.spawn(session.close());
+                    }
+                }
+                Some(_) = clients.join_next() => {}
+                Some(_) = own.join_next() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((client, _nameless)) => {
+                        add(&self.shared.counters.clients);
+                        let shared = Arc::clone(&self.shared);
+                        let is_too_many = clients.len() >= limit;
+                        clients.spawn(async move {
+                            if is_too_many {
+                                shared.refuse(client, &shared.sessions.busy(), false).await;
+                            } else {
+                                shared.serve(client).await;
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(connector = self.shared.name, %error, "client not accepted");
+                        // Out of descriptors, most likely: do not spin.
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        while clients.join_next().await.is_some() {}
+        for session in self.shared.sessions.stale(true) {
+            own.spawn(session.close());
+        }
+        while own.join_next().await.is_some() {}
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// Why a try-out failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TryError {
+    /// It could not begin.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// There is no session to be had.
+    #[error(transparent)]
+    Refused(Refused),
+}
+
+/// Listens where nobody living does; under its own name the socket appears when its mode is right.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path.parent() {
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
+    }
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(there) if there.file_type().is_socket() => {
+            if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+        }
+        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = path.with_file_name(name);
+    drop(std::fs::remove_file(&new));
+    let listener = UnixListener::bind(&new)?;
+    let finish = || {
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&new, path)
+    };
+    finish().inspect_err(|_cause| drop(std::fs::remove_file(&new)))?;
+    Ok(listener)
+}
+
+impl Shared {
+    fn new(options: &Options) -> Result<Self, BindError> {
+        if options.login.is_none() && options.protocol != Protocol::Redis {
+            return Err(BindError::NoLogin);
+        }
+        let authorities = options.authorities.as_deref();
+        let trust = Trust::new(options.verify, authorities, options.certificate.as_ref())?;
+        let server = Server {
+            host: options.host.clone(),
+            port: options.port,
+            verify: options.verify,
+            trust: Arc::new(trust),
+        };
+        let sessions =
+            Sessions::new(options.sessions.get(), options.wait, options.idle, options.age);
+        Ok(Self {
+            name: options.name.clone(),
+            connect: options.connect,
+            speaker: Speaker::new(options, server),
+            sessions,
+            counters: Counters::default(),
+            logged: Mutex::default(),
+        })
+    }
+
+    /// Serves one client to its end.
+    async fn serve(&self, mut client: UnixStream) {
+        if let Err(refused) = self.prepare().await {
+            return self.refuse(client, &refused, false).await;
+        }
+        let wish = match timeout(self.connect, self.speaker.hear(&mut client)).await {
+            Ok(Ok(Beginning::Wish(wish))) => wish,
+            Ok(Ok(Beginning::Cancel(request))) => {
+                let cancelled = self.within(self.speaker.cancel(&request)).await;
+                if let Err(refused) = cancelled {
+                    tracing::debug!(connector = self.name, %refused, "a query was not cancelled");
+                }
+                return;
+            }
+            // It went, was silent for too long, or said something else.
+            _ => return,
+        };
+        let place = match self.sessions.place().await {
+            Ok(place) => place,
+            Err(refused) => return self.refuse(client, &refused, true).await,
+        };
+        let mut session = match self.session(&wish).await {
+            Ok(session) => session,
+            Err(refused) => return self.refuse(client, &refused, true).await,
+        };
+        let (mut packets, mut tail) = wish.followed();
+        let ended = match client.write_all(&session.welcome).await {
+            Ok(()) => relay(&mut client, &mut session.stream, &mut packets, &mut tail).await,
+            Err(_gone) => Ended::Client,
+        };
+        drop(client);
+        let is_new = ended == Ended::Client
+            && packets.is_whole()
+            && self.speaker.reset(&mut session, &wish, tail).await;
+        let over = if is_new { self.sessions.leave(session) } else { Some(session) };
+        drop(place);
+        if let Some(session) = over {
+            if ended == Ended::Client && !is_new {
+                add(&self.counters.dropped);
+            }
+            session.close().await;
+        }
+    }
+
+    /// One that another has left, or a new one.
+    async fn session(&self, wish: &Wish) -> Result<Session, Refused> {
+        if let Some(session) = self.sessions.left(&wish.key()).await {
+            add(&self.counters.reused);
+            return Ok(session);
+        }
+        self.sessions.make_room().await;
+        let session = self.within(self.speaker.open(wish)).await?;
+        add(&self.counters.opened);
+        Ok(session)
+    }
+
+    /// What has to be known before a client is greeted costs a session, once.
+    async fn prepare(&self) -> Result<(), Refused> {
+        if self.speaker.is_prepared().await {
+            return Ok(());
+        }
+        let _place = self.sessions.place().await?;
+        self.sessions.make_room().await;
+        self.within(self.speaker.prepare()).await
+    }
+
+    /// Says at the start what would be wrong for the first client.
+    async fn try_out(&self) -> Result<(), Refused> {
+        let _place = self.sessions.place().await?;
+        self.within(self.speaker.try_out()).await
+    }
+
+    async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refused>>,
+    ) -> Result<T, Refused> {
+        timeout(self.connect, work).await.unwrap_or_else(|_elapsed| {
+            let address = self.speaker.server.address();
+            Err(Refused::Unreachable { address, cause: io::ErrorKind::TimedOut.into() })
+        })
+    }
+
+    /// Tells a client why it gets no session. `greeted`: it has been heard.
+    async fn refuse(&self, mut client: UnixStream, refused: &Refused, greeted: bool) {
+        add(&self.counters.refused);
+        self.log(refused);
+        let error = self.speaker.error(refused, greeted);
+        if self.speaker.protocol == Protocol::Redis {
+            return redis::refuse(&mut client, &error, self.connect).await;
+        }
+        // It may have gone meanwhile.
+        drop(client.write_all(&error).await);
+        drop(client.shutdown().await);
+    }
+
+    fn log(&self, refused: &Refused) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|last| last.elapsed() > QUIET) {
+            *logged = Some(Instant::now());
+            tracing::warn!(connector = self.name, reason = %refused, "no session of the database");
+        }
+    }
+}
+
+impl Watch {
+    /// How it is now.
+    pub fn report(&self) -> Report {
+        let Shared { name, speaker, sessions, counters, .. } = &*self.0;
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Report {
+            name: name.clone(),
+            server: speaker.server.address(),
+            used: sessions.used(),
+            idle: sessions.unused(),
+            limit: sessions.limit(),
+            waiting: sessions.waiting(),
+            clients: count(&counters.clients),
+            opened: count(&counters.opened),
+            reused: count(&counters.reused),
+            dropped: count(&counters.dropped),
+            refused: count(&counters.refused),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `MySQL` and `MariaDB`: clients are greeted as the server would, and log in without a password, because only our own user may connect;
+//! the connector logs in at the server with what the client can do, and `COM_RESET_CONNECTION` makes the session new.
+//!
+//! <https://dev.mysql.com/doc/dev/mysql-server/latest/PAGE_PROTOCOL.html>, <https://mariadb.com/kb/en/clientserver-protocol/>
+
+mod login;
+mod scramble;
+mod wire;
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+
+use self::wire::{Greeting, Packets, capability};
+use crate::proof::{self, Verdict};
+use crate::server::Stream;
+use crate::{Login, Refused};
+
+pub(crate) use self::login::{Opened, learn, open};
+pub(crate) use self::wire::{Greeting as Facts, Hello};
+
+/// `COM_QUIT`.
+pub(crate) const GOODBYE: &[u8] = &[1, 0, 0, 0, 1];
+
+/// What a client has that is logged in: the answer comes with this number.
+const AFTER_LOGIN: u8 = 2;
+
+/// Greets a client and reads what it can do; `None`: it has gone, or does not speak the protocol.
+pub(crate) async fn hear(
+    client: &mut UnixStream,
+    facts: &Greeting,
+    login: &Login,
+) -> std::io::Result<Option<Hello>> {
+    client.write_all(&facts.for_clients(&proof::nonce())).await?;
+    let Some((_, content)) = wire::read(client).await? else { return Ok(None) };
+    Ok(Hello::parse(&content, login))
+}
+
+/// What the client hears when it has a session.
+pub(crate) fn welcome(ok: &[u8]) -> Vec<u8> {
+    wire::packet(AFTER_LOGIN, ok)
+}
+
+/// What is asked of a new session and of one that should be as new.
+fn identify(nonce: &str) -> Vec<u8> {
+    let sql = format!(
+        "\x03SELECT '{nonce}', @@character_set_client, @@character_set_results, @@collation_connection, database()"
+    );
+    wire::packet(0, sql.as_bytes())
+}
+
+/// What a session says of itself, without the nonce; `None` where it did not.
+pub(crate) async fn identity(
+    stream: &mut Stream,
+    hello: &Hello,
+    limit: Duration,
+) -> Option<Vec<u8>> {
+    let nonce = proof::nonce();
+    let mut identity = None;
+    let said = identify(&nonce);
+    let proved = proof::proves(stream, &said, limit, |answer| {
+        let (verdict, row) = judge(answer, 0, hello, &nonce);
+        identity = row;
+        verdict
+    });
+    proved.await.then_some(identity).flatten()
+}
+
+/// Whether the session is as new again.
+pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit: Duration) -> bool {
+    let nonce = proof::nonce();
+    // COM_RESET_CONNECTION; the other two keep what it keeps.
+    let mut said = wire::packet(0, &[0x1f]);
+    let several = u8::from(hello.capabilities & capability::MULTI_STATEMENTS == 0);
+    said.extend(wire::packet(0, &[0x1b, several, 0]));
+    let mut commands = 2;
+    if let Some(database) = &hello.database {
+        said.extend(wire::packet(0, &[&[0x02][..], database].concat()));
+        commands += 1;
+    }
+    said.extend(identify(&nonce));
+    let judge = |answer: &[u8]| match judge(answer, commands, hello, &nonce) {
+        (Verdict::Clean, row) if row.as_deref() != Some(new) => Verdict::Doubt,
+        (verdict, _) => verdict,
+    };
+    proof::proves(stream, &said, limit, judge).await
+}
+
+/// `commands` answers without an error, and a row that begins with the nonce; with the rest of the row.
+fn judge(answer: &[u8], commands: usize, hello: &Hello, nonce: &str) -> (Verdict, Option<Vec<u8>>) {
+    const COLUMNS: u8 = 5;
+    let has_eof = hello.capabilities & capability::DEPRECATE_EOF == 0;
+    let row_at = commands + 1 + usize::from(COLUMNS) + usize::from(has_eof);
+    let mut row = None;
+    let mut packets = Packets::new(answer);
+    let mut count = 0;
+    for (_, content) in &mut packets {
+        let first = content.first().copied();
+        let is_good = match count {
+            // OK, or what COM_SET_OPTION ends with
+            at if at < commands => matches!(first, Some(0x00 | 0xfe)),
+            at if at == commands => content == [COLUMNS],
+            at if at == row_at => {
+                let rest =
+                    content.strip_prefix(&[32]).and_then(|row| row.strip_prefix(nonce.as_bytes()));
+                row = rest.map(<[u8]>::to_vec);
+                row.is_some()
+            }
+            at if at == row_at + 1 => first == Some(0xfe) && content.len() < 256,
+            at if at > row_at => false,
+            _ => first != Some(0xff),
+        };
+        if !is_good {
+            return (Verdict::Doubt, None);
+        }
+        count += 1;
+    }
+    match (count == row_at + 2, packets.rest().is_empty()) {
+        (true, true) => (Verdict::Clean, row),
+        (true, false) => (Verdict::Doubt, None),
+        (false, _) => (Verdict::More, None),
+    }
+}
+
+/// The last that the client hears: in place of the greeting, or of the end of its login.
+pub(crate) fn error(refused: &Refused, instead_of_greeting: bool) -> Vec<u8> {
+    let number = if instead_of_greeting { 0 } else { AFTER_LOGIN };
+    let (code, state): (u16, _) = match refused {
+        Refused::Login { answer, .. } => return wire::packet(number, answer),
+        // ER_CON_COUNT_ERROR, CR_CONN_HOST_ERROR, CR_SSL_CONNECTION_ERROR, ER_ACCESS_DENIED_ERROR, CR_AUTH_PLUGIN_ERR, ER_HANDSHAKE_ERROR
+        Refused::Busy { .. } => (1040, "08004"),
+        Refused::Unreachable { .. } => (2003, "HY000"),
+        Refused::Tls { .. } => (2026, "HY000"),
+        Refused::Password(_) => (1045, "28000"),
+        Refused::Unsupported(_) => (2061, "HY000"),
+        Refused::Protocol { .. } => (1043, "08S01"),
+    };
+    let text = format!("#{state}connector: {refused}");
+    wire::packet(number, &[&[0xff][..], &code.to_le_bytes(), text.as_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(capabilities: u32) -> Hello {
+        Hello { capabilities, packet_limit: 0, charset: 33, database: Some(b"shop".to_vec()) }
+    }
+
+    fn say(parts: &[&[u8]]) -> Vec<u8> {
+        parts
+            .iter()
+            .enumerate()
+            .flat_map(|(at, part)| wire::packet(u8::try_from(at).unwrap(), part))
+            .collect()
+    }
+
+    #[test]
+    fn a_proof_is_whole_and_alone() {
+        let nonce = "0123456789abcdef0123456789abcdef";
+        let row = [&[32][..], nonce.as_bytes(), b"rest"].concat();
+        let ok: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
+        let eof: &[u8] = &[0xfe, 0, 0, 2, 0];
+        let column: &[u8] = b"\x03def";
+        let set: Vec<&[u8]> = vec![&[5], column, column, column, column, column, eof, &row, eof];
+        let all: Vec<&[u8]> = [&[ok, eof, ok][..], &set].concat();
+        let clean = say(&all);
+        for at in 0..clean.len() {
+            assert_eq!(judge(&clean[..at], 3, &hello(0), nonce).0, Verdict::More, "{at}");
+        }
+        assert_eq!(judge(&clean, 3, &hello(0), nonce), (Verdict::Clean, Some(b"rest".to_vec())));
+        let short: Vec<&[u8]> =
+            all.iter().copied().filter(|part| !std::ptr::eq(*part, eof)).collect();
+        let short = [&[ok, eof, ok][..], &short[2..], &[eof]].concat();
+        let deprecated = hello(capability::DEPRECATE_EOF);
+        assert_eq!(judge(&say(&short), 3, &deprecated, nonce).0, Verdict::Clean);
+        assert_eq!(
+            judge(&[&say(&[ok])[..], &clean].concat(), 3, &hello(0), nonce).0,
+            Verdict::Doubt
+        );
+        assert_eq!(judge(&[&clean[..], &[1]].concat(), 3, &hello(0), nonce).0, Verdict::Doubt);
+        assert_eq!(judge(&clean, 3, &hello(0), &nonce.replace('0', "1")).0, Verdict::Doubt);
+        assert_eq!(judge(&say(&[&[0xff, 1, 0]]), 3, &hello(0), nonce).0, Verdict::Doubt);
+    }
+}

@@ -1,0 +1,144 @@
+//! The login, as a client of the server.
+
+use tokio::io::AsyncWriteExt;
+
+use super::scramble;
+use super::wire::{self, Greeting, Hello, capability as can};
+use crate::server::{Server, Stream};
+use crate::{Login, Refused, Verify};
+
+/// A session with what the server said of itself and at the end of the login.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub stream: Stream,
+    pub greeting: Greeting,
+    /// The content of its OK.
+    pub ok: Vec<u8>,
+}
+
+/// What a server says of itself. That takes a whole login: one that only looks is counted against our address (`max_connect_errors`).
+pub(crate) async fn learn(server: &Server, login: &Login) -> Result<Greeting, Refused> {
+    let mut opened = open(server, login, &Hello::of_nobody(login)).await?;
+    // It has told all there is to know.
+    drop(opened.stream.write_all(super::GOODBYE).await);
+    drop(opened.stream.shutdown().await);
+    Ok(opened.greeting)
+}
+
+/// A session for a client with these abilities.
+pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Result<Opened, Refused> {
+    let mut clear = server.connect().await?;
+    let (_, content) = hear(server, &mut clear).await?;
+    refused(&content)?;
+    let greeting = Greeting::parse(&content)
+        .ok_or_else(|| server.strange("its greeting is not version 10"))?;
+    if greeting.capabilities & can::PROTOCOL_41 == 0 {
+        return Err(server.strange("it is older than version 4.1"));
+    }
+    let tls = server.verify != Verify::Disable;
+    let response = hello.for_server(greeting.capabilities, tls);
+    let mut number = 1;
+    if tls {
+        if greeting.capabilities & can::SSL == 0 {
+            return Err(server.no_tls());
+        }
+        clear
+            .write_all(&wire::packet(number, &response))
+            .await
+            .map_err(|error| server.lost(error))?;
+        number += 1;
+    }
+    let mut stream = server.encrypt(clear).await?;
+    let password = login.password.read().map_err(Refused::Password)?;
+    let password = password.expose().as_bytes();
+
+    let mut plugin = greeting.plugin.clone();
+    let mut salt = greeting.salt.clone();
+    // What is not known by its name is switched to what is.
+    let first = scramble::answer(&plugin, password, &salt, tls).unwrap_or_default();
+    let mut content = response;
+    content.extend(login.user.as_bytes());
+    content.push(0);
+    content.push(u8::try_from(first.len()).map_err(|_long| too_long())?);
+    content.extend(first);
+    if let Some(database) = &hello.database {
+        content.extend(database);
+        content.push(0);
+    }
+    if greeting.capabilities & can::PLUGIN_AUTH != 0 {
+        content.extend(&plugin);
+        content.push(0);
+    }
+    say(server, &mut stream, number, &content).await?;
+
+    loop {
+        let (number, content) = hear(server, &mut stream).await?;
+        refused(&content)?;
+        let answer = match content.split_first() {
+            Some((0x00, _)) => return Ok(Opened { stream, greeting, ok: content }),
+            // AuthSwitchRequest
+            Some((0xfe, rest)) => {
+                let (name, data) = match rest.iter().position(|byte| *byte == 0) {
+                    Some(end) => (&rest[..end], &rest[end + 1..]),
+                    None => (&b"mysql_old_password"[..], rest),
+                };
+                plugin = name.to_vec();
+                salt = data.strip_suffix(&[0]).unwrap_or(data).to_vec();
+                scramble::answer(&plugin, password, &salt, tls).ok_or_else(|| {
+                    let name = String::from_utf8_lossy(&plugin).into_owned();
+                    let hint = if tls { "" } else { " without TLS" };
+                    Refused::Unsupported(format!("the server asks for a login by {name}, which the connector does not know{hint}"))
+                })?
+            }
+            // AuthMoreData: of caching_sha2_password, it remembers the password (3), or does not (4)
+            Some((0x01, [3])) => continue,
+            Some((0x01, [4])) if tls => [password, b"\0"].concat(),
+            Some((0x01, [4])) => {
+                return Err(Refused::Unsupported(
+                    "the server wants to see the password, which goes out over TLS only".to_owned(),
+                ));
+            }
+            _ => return Err(server.strange("its answer to a login is none")),
+        };
+        say(server, &mut stream, number.wrapping_add(1), &answer).await?;
+    }
+}
+
+fn too_long() -> Refused {
+    Refused::Unsupported("the password is longer than a login can say".to_owned())
+}
+
+/// An error instead of what was expected.
+fn refused(content: &[u8]) -> Result<(), Refused> {
+    if content.first() == Some(&0xff) {
+        return Err(Refused::Login {
+            message: wire::message_of(content),
+            answer: content.to_vec(),
+        });
+    }
+    Ok(())
+}
+
+async fn say(
+    server: &Server,
+    stream: &mut Stream,
+    number: u8,
+    content: &[u8],
+) -> Result<(), Refused> {
+    let said = async {
+        stream.write_all(&wire::packet(number, content)).await?;
+        stream.flush().await
+    };
+    said.await.map_err(|error| server.lost(error))
+}
+
+async fn hear(
+    server: &Server,
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+) -> Result<(u8, Vec<u8>), Refused> {
+    match wire::read(stream).await {
+        Ok(Some(packet)) => Ok(packet),
+        Ok(None) => Err(server.strange("a packet of an impossible length")),
+        Err(error) => Err(server.lost(error)),
+    }
+}

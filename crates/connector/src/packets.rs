@@ -1,0 +1,211 @@
+//! Where packets begin and end in what a client sends, so that its goodbye is kept from the server, whose session stays.
+
+/// How a protocol packs what its clients send, once they are logged in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// Nobody looks: there is no goodbye.
+    None,
+    /// A length of three bytes, a number, and as many bytes.
+    MySql,
+    /// A letter, a length of four bytes that counts itself, and the rest.
+    Postgres,
+}
+
+/// Follows one client.
+#[derive(Debug)]
+pub(crate) struct Packets {
+    packing: Packing,
+    header: [u8; 5],
+    /// Bytes of `header` that are known.
+    known: usize,
+    /// Bytes of the packet that have not come.
+    missing: u64,
+    /// A command was sent after which the session is another user's.
+    changed_user: bool,
+}
+
+/// `MySQL`: protocol documentation, "Command Phase".
+const COM_QUIT: u8 = 0x01;
+const COM_CHANGE_USER: u8 = 0x11;
+
+impl Packets {
+    pub(crate) fn new(packing: Packing) -> Self {
+        Self { packing, header: [0; 5], known: 0, missing: 0, changed_user: false }
+    }
+
+    /// Follows `bytes`: how many of them go on to the server. The rest, if any, is a goodbye, and the last thing there is.
+    pub(crate) fn follow(&mut self, bytes: &[u8]) -> usize {
+        if self.packing == Packing::None {
+            return bytes.len();
+        }
+        let mut at = 0;
+        let mut goodbye = None;
+        while at < bytes.len() {
+            goodbye = None;
+            if self.missing > 0 {
+                let skipped =
+                    usize::try_from(self.missing).unwrap_or(usize::MAX).min(bytes.len() - at);
+                at += skipped;
+                self.missing -= skipped as u64;
+                continue;
+            }
+            self.header[self.known] = bytes[at];
+            self.known += 1;
+            at += 1;
+            // Of MySQL's the first byte of the content is looked at, too; a packet may be empty.
+            let empty =
+                self.packing == Packing::MySql && self.known == 4 && self.header[..3] == [0; 3];
+            if self.known < 5 && !empty {
+                continue;
+            }
+            let whole = at >= self.known;
+            self.known = 0;
+            match self.packing {
+                Packing::MySql if empty => {}
+                Packing::MySql => {
+                    let [a, b, c, number, first] = self.header;
+                    let length = u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16;
+                    self.missing = length - 1;
+                    if number == 0 && first == COM_CHANGE_USER {
+                        self.changed_user = true;
+                    }
+                    if number == 0 && first == COM_QUIT && length == 1 && whole {
+                        goodbye = Some(at - 5);
+                    }
+                }
+                _ => {
+                    let [letter, length @ ..] = self.header;
+                    let length = u32::from_be_bytes(length);
+                    self.missing = u64::from(length).saturating_sub(4);
+                    if letter == b'X' && length == 4 && whole {
+                        goodbye = Some(at - 5);
+                    }
+                }
+            }
+        }
+        goodbye.unwrap_or(bytes.len())
+    }
+
+    /// Nothing is half sent, and the session is still whose it was.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.known == 0 && self.missing == 0 && !self.changed_user
+    }
+}
+
+/// The last bytes of what a server sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tail([u8; 6]);
+
+impl Tail {
+    pub(crate) fn new(bytes: [u8; 6]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn follow(&mut self, bytes: &[u8]) {
+        let size = self.0.len();
+        if let Some(last) = bytes.last_chunk::<6>() {
+            self.0 = *last;
+        } else {
+            self.0.rotate_left(bytes.len());
+            self.0[size - bytes.len()..].copy_from_slice(bytes);
+        }
+    }
+
+    pub(crate) fn bytes(self) -> [u8; 6] {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const QUIT: &[u8] = &[1, 0, 0, 0, COM_QUIT];
+    const PING: &[u8] = &[1, 0, 0, 0, 0x0e];
+    const TERMINATE: &[u8] = b"X\0\0\0\x04";
+
+    fn query(letter: u8, text: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(text.len() + 4).unwrap();
+        [&[letter][..], &length.to_be_bytes(), text].concat()
+    }
+
+    #[test]
+    fn a_goodbye_at_the_end_does_not_go_on() {
+        let mut packets = Packets::new(Packing::MySql);
+        assert_eq!(packets.follow(&[PING, QUIT].concat()), PING.len());
+        assert!(packets.is_whole());
+        let mut packets = Packets::new(Packing::Postgres);
+        let text = query(b'Q', b"select 1\0");
+        assert_eq!(packets.follow(&[&text, TERMINATE].concat()), text.len());
+        assert!(packets.is_whole());
+    }
+
+    #[test]
+    fn what_looks_like_a_goodbye_inside_a_packet_goes_on() {
+        let mut packets = Packets::new(Packing::MySql);
+        let sent = [&[6, 0, 0, 0, 3][..], QUIT].concat();
+        assert_eq!(packets.follow(&sent), sent.len());
+        // data of a file that the server has asked for: the number is not 0
+        assert_eq!(packets.follow(&[1, 0, 0, 3, COM_QUIT]), 5);
+        assert_eq!(packets.follow(&[0, 0, 0, 4]), 4);
+        assert!(packets.is_whole());
+        let mut packets = Packets::new(Packing::Postgres);
+        let sent = query(b'd', TERMINATE);
+        assert_eq!(packets.follow(&sent), sent.len());
+    }
+
+    #[test]
+    fn a_packet_that_is_half_sent_is_not_whole() {
+        let mut packets = Packets::new(Packing::Postgres);
+        assert_eq!(packets.follow(b"Q\0\0"), 3);
+        assert!(!packets.is_whole());
+        assert_eq!(packets.follow(b"\0\x05"), 2);
+        assert!(!packets.is_whole());
+        assert_eq!(packets.follow(b"\0"), 1);
+        assert!(packets.is_whole());
+    }
+
+    #[test]
+    fn a_session_of_another_user_is_nobodys() {
+        let mut packets = Packets::new(Packing::MySql);
+        packets.follow(&[2, 0, 0, 0, COM_CHANGE_USER, 0]);
+        assert!(!packets.is_whole());
+    }
+
+    #[test]
+    fn a_tail_is_the_last_bytes_however_they_come() {
+        let mut tail = Tail::new(*b"abcdef");
+        tail.follow(b"gh");
+        assert_eq!(&tail.bytes(), b"cdefgh");
+        tail.follow(b"0123456789");
+        assert_eq!(&tail.bytes(), b"456789");
+        tail.follow(b"");
+        assert_eq!(&tail.bytes(), b"456789");
+    }
+
+    proptest! {
+        /// Cut anywhere, packets are followed alike, and nothing but a goodbye is kept back.
+        #[test]
+        fn cuts_change_nothing(texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8), cut in any::<prop::sample::Index>()) {
+            for packing in [Packing::MySql, Packing::Postgres] {
+                let mut bytes = Vec::new();
+                for text in &texts {
+                    match packing {
+                        Packing::MySql => {
+                            bytes.extend([u8::try_from(text.len()).unwrap(), 0, 0, 1]);
+                            bytes.extend(text);
+                        }
+                        _ => bytes.extend(query(b'Q', text)),
+                    }
+                }
+                let at = if bytes.is_empty() { 0 } else { cut.index(bytes.len()) };
+                let mut packets = Packets::new(packing);
+                prop_assert_eq!(packets.follow(&bytes[..at]), at);
+                prop_assert_eq!(packets.follow(&bytes[at..]), bytes.len() - at);
+                prop_assert!(packets.is_whole());
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Bytes between a client and its session, both ways at once, until one of them is gone.
+
+use std::future::pending;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::packets::{Packets, Tail};
+use crate::server::Stream;
+
+/// At most this much of each direction is in memory.
+const BUFFER: usize = 16 * 1024;
+
+/// Who has ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The client has said goodbye, or is gone.
+    Client,
+    /// The server has hung up.
+    Server,
+}
+
+/// Moves bytes. What the client has not read when it goes is lost with it.
+///
+/// # Cancel safety
+/// Not cancel safe: bytes that were read and not yet written are lost, so the session is nobody's any more.
+pub(crate) async fn relay(
+    client: &mut UnixStream,
+    session: &mut Stream,
+    packets: &mut Packets,
+    tail: &mut Tail,
+) -> Ended {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = tokio::io::split(session);
+    let upwards = async {
+        let mut buffer = vec![0; BUFFER];
+        let mut goodbye = Vec::new();
+        loop {
+            let Ok(count @ 1..) = from_client.read(&mut buffer).await else { return Ended::Client };
+            let bytes = &buffer[..count];
+            let onwards = packets.follow(bytes);
+            let written = async {
+                if !goodbye.is_empty() {
+                    // It was none: there is more.
+                    to_server.write_all(&goodbye).await?;
+                }
+                to_server.write_all(&bytes[..onwards]).await?;
+                to_server.flush().await
+            };
+            if written.await.is_err() {
+                // What the server has said before it hung up is still on its way to the client.
+                return pending().await;
+            }
+            goodbye.clear();
+            goodbye.extend_from_slice(&bytes[onwards..]);
+        }
+    };
+    let downwards = async {
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let Ok(count @ 1..) = from_server.read(&mut buffer).await else { return Ended::Server };
+            let bytes = &buffer[..count];
+            tail.follow(bytes);
+            if to_client.write_all(bytes).await.is_err() {
+                return Ended::Client;
+            }
+        }
+    };
+    tokio::select! {
+        ended = upwards => ended,
+        ended = downwards => ended,
+    }
+}

@@ -1,0 +1,251 @@
+//! TLS towards servers: whom to believe, and what to say when one does not convince.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use crate::Verify;
+
+/// Why the files of a connector cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// A file holds something else.
+    #[error("{} holds no {what} in PEM form", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// The system's authorities were not found, and none were named.
+    #[error("no file with authorities")]
+    NoAuthorities,
+    /// The certificate and its key do not fit.
+    #[error("{} cannot be used with {}: {why}", certificate.display(), key.display())]
+    Mismatch {
+        /// The certificate.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// In rustls's words.
+        why: String,
+    },
+}
+
+/// Whom to believe and who we are, from files that are read again when they have changed.
+#[derive(Debug)]
+pub struct Trust {
+    verify: Verify,
+    authorities: Option<PathBuf>,
+    certificate: Option<(PathBuf, PathBuf)>,
+    built: Mutex<Built>,
+}
+
+#[derive(Debug)]
+struct Built {
+    config: Option<Arc<ClientConfig>>,
+    changed: Vec<Option<SystemTime>>,
+}
+
+impl Trust {
+    /// Reads the files.
+    pub fn new(
+        verify: Verify,
+        authorities: Option<&Path>,
+        certificate: Option<&(PathBuf, PathBuf)>,
+    ) -> Result<Self, TrustError> {
+        let mut trust = Self {
+            verify,
+            authorities: authorities.map(Path::to_owned),
+            certificate: certificate.cloned(),
+            built: Mutex::new(Built { config: None, changed: Vec::new() }),
+        };
+        let built = Built { changed: trust.changed(), config: trust.build()?.map(Arc::new) };
+        trust.built = Mutex::new(built);
+        Ok(trust)
+    }
+
+    /// The configuration; `None` where nothing is encrypted. Files that cannot be used any more change nothing.
+    pub(crate) fn config(&self) -> Option<Arc<ClientConfig>> {
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.changed();
+        if changed != built.changed {
+            match self.build() {
+                Ok(config) => built.config = config.map(Arc::new),
+                Err(error) => {
+                    tracing::warn!(%error, "certificates have changed and cannot be used: those from before are");
+                }
+            }
+            built.changed = changed;
+        }
+        built.config.clone()
+    }
+
+    fn changed(&self) -> Vec<Option<SystemTime>> {
+        let certificate = self.certificate.iter().flat_map(|(chain, key)| [chain, key]);
+        let files = self.authorities.iter().chain(certificate);
+        files.map(|file| std::fs::metadata(file).ok()?.modified().ok()).collect()
+    }
+
+    fn build(&self) -> Result<Option<ClientConfig>, TrustError> {
+        if self.verify == Verify::Disable {
+            return Ok(None);
+        }
+        let provider = Arc::new(ring::default_provider());
+        let chain = match self.verify {
+            Verify::Disable | Verify::Require => None,
+            Verify::Authority | Verify::Full => {
+                let path = self.authorities.as_deref().ok_or(TrustError::NoAuthorities)?;
+                let roots = roots(path)?;
+                let verifier =
+                    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+                        .build()
+                        .map_err(|_none| TrustError::NoAuthorities)?;
+                Some(verifier)
+            }
+        };
+        let verifier = Verifier {
+            chain,
+            names: self.verify == Verify::Full,
+            algorithms: provider.signature_verification_algorithms,
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)
+            .expect("ring has suites for both versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let Some((certificate, key)) = &self.certificate else {
+            return Ok(Some(builder.with_no_client_auth()));
+        };
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(&read(certificate)?).filter_map(Result::ok).collect();
+        if chain.is_empty() {
+            return Err(TrustError::Empty { path: certificate.clone(), what: "certificate" });
+        }
+        let own = PrivateKeyDer::from_pem_slice(&read(key)?)
+            .map_err(|_pem| TrustError::Empty { path: key.clone(), what: "private key" })?;
+        let config =
+            builder.with_client_auth_cert(chain, own).map_err(|why| TrustError::Mismatch {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                why: why.to_string(),
+            })?;
+        Ok(Some(config))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TrustError> {
+    std::fs::read(path).map_err(|cause| TrustError::Unreadable { path: path.to_owned(), cause })
+}
+
+/// What is not a certificate, or none that rustls takes, is left out, as OpenSSL does.
+fn roots(path: &Path) -> Result<Arc<RootCertStore>, TrustError> {
+    let mut roots = RootCertStore::empty();
+    let pem = read(path)?;
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
+    if roots.is_empty() {
+        return Err(TrustError::Empty { path: path.to_owned(), what: "certificate" });
+    }
+    Ok(Arc::new(roots))
+}
+
+/// Verifies as much as is wished. The signatures of the handshake always are: without them anybody could show any certificate.
+#[derive(Debug)]
+struct Verifier {
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    names: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        let verified =
+            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // The chain is judged before the name.
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.names => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// A failed handshake in words that say what to look at.
+pub(crate) fn explain(error: &std::io::Error, host: &str) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        None => format!("the handshake failed: {error}"),
+        Some(rustls::Error::InvalidCertificate(why)) => match why {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("the server's certificate is not for {host}")
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet".to_owned()
+            }
+            CertificateError::UnknownIssuer => {
+                "nobody who is believed has signed the server's certificate".to_owned()
+            }
+            other => format!("the server's certificate is not good: {other}"),
+        },
+        Some(rustls::Error::AlertReceived(alert)) => {
+            let mut text = "the server does not go on".to_owned();
+            write!(text, " ({alert:?}): it may want a certificate of its own authority")
+                .expect("a String takes all");
+            text
+        }
+        Some(other) => format!("the handshake failed: {other}"),
+    }
+}

@@ -1,0 +1,226 @@
+//! The connectors to databases inside `hearth serve`: from settings to sockets, and what is told of them.
+//!
+//! Invariants
+//! - PHP is told of a socket only when it is there.
+//! - A server that is down stops nobody: clients of its connector hear about it, each in turn.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use connector::{BindError, Connector, Options, Protocol, Verify, Watch};
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{NamedConnector, Settings};
+use crate::failure::Failure;
+
+/// By which Hearth's own scripts know which servers connectors stand for.
+const VARIABLE: &str = "HEARTH_CONNECTORS";
+/// The folder of the sockets, in the server's own.
+const FOLDER: &str = "databases";
+/// How long connecting, encrypting and logging in may take together.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a session stays that nobody uses.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// All that run.
+#[derive(Debug, Default)]
+pub(crate) struct Connectors {
+    tasks: JoinSet<()>,
+    drain: CancellationToken,
+    watches: Vec<Watch>,
+    env: Vec<(String, String)>,
+}
+
+impl Connectors {
+    /// Makes the sockets and serves them. `run_dir`: where those go that nobody has named a place for.
+    pub(crate) fn start(settings: &Settings, run_dir: &Path) -> Result<Self, Failure> {
+        let mut all = Self::default();
+        let mut known = Vec::new();
+        for named in &settings.databases.connectors.0 {
+            let options = options(named, settings, run_dir);
+            let bound = Connector::bind(&options).map_err(|error| failure(&named.name, &error))?;
+            all.watches.push(bound.watch());
+            known.push(serde_json::json!({
+                "protocol": named.scheme(),
+                "host": options.host,
+                "port": options.port,
+                "place": place(&options),
+            }));
+            all.env.push((named.variable(), place(&options).display().to_string()));
+            all.tasks.spawn(bound.serve(all.drain.clone()));
+        }
+        if !known.is_empty() {
+            all.env.push((VARIABLE.to_owned(), serde_json::Value::from(known).to_string()));
+        }
+        Ok(all)
+    }
+
+    /// What PHP finds in its environment.
+    pub(crate) fn env(&self) -> &[(String, String)] {
+        &self.env
+    }
+
+    /// For the admin address.
+    pub(crate) fn watches(&self) -> Vec<Watch> {
+        self.watches.clone()
+    }
+
+    /// Ends when their clients have gone, or when `patience` is over.
+    pub(crate) async fn drain(mut self, patience: Duration) {
+        self.drain.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, ended).await.is_err() {
+            tracing::warn!(
+                "sessions of databases were cut: their clients took longer than `server.shutdown_patience`"
+            );
+        }
+    }
+}
+
+/// For the engine.
+pub(crate) fn options(named: &NamedConnector, settings: &Settings, run_dir: &Path) -> Options {
+    let folder = run_dir.join(FOLDER);
+    let socket = named.socket.clone().unwrap_or_else(|| match named.protocol {
+        // libpq wants a folder, and puts this name behind it.
+        Protocol::Postgres => folder.join(&named.name).join(".s.PGSQL.5432"),
+        _ => folder.join(format!("{}.sock", named.name)),
+    });
+    let verified = matches!(named.verify, Verify::Authority | Verify::Full);
+    let system = || egress::system_authorities().filter(|_| verified);
+    Options {
+        name: named.name.clone(),
+        socket,
+        protocol: named.protocol,
+        host: named.host.clone(),
+        port: named.port,
+        verify: named.verify,
+        authorities: named.authorities.clone().or_else(system),
+        certificate: named.certificate.clone(),
+        login: named.login.clone(),
+        sessions: named.sessions,
+        wait: named.wait,
+        connect: CONNECT,
+        reset: settings.databases.reset_timeout,
+        idle: IDLE,
+        age: settings.databases.max_lifetime,
+    }
+}
+
+/// What PHP's client is given: the socket, of `PostgreSQL` its folder.
+fn place(options: &Options) -> PathBuf {
+    match (options.protocol, options.socket.parent()) {
+        (Protocol::Postgres, Some(folder)) => folder.to_owned(),
+        _ => options.socket.clone(),
+    }
+}
+
+/// A connector that cannot be made.
+pub(crate) fn failure(name: &str, error: &BindError) -> Failure {
+    let hint = match error {
+        BindError::Socket { .. } => {
+            format!(
+                "choose a path of at most 100 bytes that nobody else uses with `socket` in `[databases.connectors.{name}]`"
+            )
+        }
+        _ => format!(
+            "correct `sslrootcert`, `sslcert` or `sslkey` in `[databases.connectors.{name}]`"
+        ),
+    };
+    Failure::caused_by(format!("the connector `{name}` cannot start"), error, hint)
+}
+
+/// A connector's part of `/status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    name: String,
+    server: String,
+    used: usize,
+    idle: usize,
+    limit: usize,
+    waiting: usize,
+    clients: u64,
+    opened: u64,
+    reused: u64,
+    dropped: u64,
+    refused: u64,
+}
+
+impl Status {
+    /// What it does now.
+    pub(crate) fn of(watch: &Watch) -> Self {
+        let report = watch.report();
+        Self {
+            name: report.name,
+            server: report.server,
+            used: report.used,
+            idle: report.idle,
+            limit: report.limit,
+            waiting: report.waiting,
+            clients: report.clients,
+            opened: report.opened,
+            reused: report.reused,
+            dropped: report.dropped,
+            refused: report.refused,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "{} ({}): {} of {} sessions used, {} idle, {} waiting, {} refused",
+            self.name, self.server, self.used, self.limit, self.idle, self.waiting, self.refused
+        )
+    }
+}
+
+/// The connectors' metrics, described.
+pub(crate) fn describe_metrics() {
+    metrics::describe_gauge!(
+        "hearth_connector_sessions",
+        "Sessions at a database's server, by connector and by what they do"
+    );
+    metrics::describe_gauge!("hearth_connector_session_limit", "Sessions that there may be");
+    metrics::describe_gauge!("hearth_connector_waiting", "Clients that wait for a session");
+    metrics::describe_counter!("hearth_connector_clients_total", "Connections that PHP has made");
+    metrics::describe_counter!(
+        "hearth_connector_opened_total",
+        "Sessions opened: connections, handshakes and logins"
+    );
+    metrics::describe_counter!(
+        "hearth_connector_reused_total",
+        "Connections that got a session which another had left"
+    );
+    metrics::describe_counter!(
+        "hearth_connector_dropped_total",
+        "Sessions ended because they could not be proved to be as new"
+    );
+    metrics::describe_counter!("hearth_connector_refused_total", "Connections that got no session");
+}
+
+/// Copies the numbers at the moment of the scrape.
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
+pub(crate) fn set_metrics(watches: &[Watch]) {
+    for watch in watches {
+        let report = watch.report();
+        let name = report.name;
+        let gauge = |metric: &'static str, value: usize| {
+            metrics::gauge!(metric, "connector" => name.clone()).set(value as f64);
+        };
+        for (state, count) in [("used", report.used), ("idle", report.idle)] {
+            metrics::gauge!("hearth_connector_sessions", "connector" => name.clone(), "state" => state)
+                .set(count as f64);
+        }
+        gauge("hearth_connector_session_limit", report.limit);
+        gauge("hearth_connector_waiting", report.waiting);
+        let counter = |metric: &'static str, value| {
+            metrics::counter!(metric, "connector" => name.clone()).absolute(value);
+        };
+        counter("hearth_connector_clients_total", report.clients);
+        counter("hearth_connector_opened_total", report.opened);
+        counter("hearth_connector_reused_total", report.reused);
+        counter("hearth_connector_dropped_total", report.dropped);
+        counter("hearth_connector_refused_total", report.refused);
+    }
+}
