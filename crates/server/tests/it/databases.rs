@@ -220,7 +220,7 @@ pub(crate) fn nothing_is_left_in(client: &Client, shop: &Shop) {
     assert_eq!(counted["kept"], 1, "{counted}");
     assert!(counted["resets"].as_u64().unwrap() > names.len() as u64, "{counted}");
     assert_eq!(counted["retired"], client.retiring.len(), "{counted}");
-    it_is_told(&shop, &counted["servers"]);
+    it_is_told(shop, &counted["servers"]);
     // A session that was put back differs in nothing from one that was never used.
     assert_same(&shop.get("fresh"), &fresh, "a session that was never used");
     no_secrets(shop);
