@@ -1,6 +1,6 @@
 """Databases of the bench's own: MariaDB, PostgreSQL and Redis in a temporary folder, each on a unix socket and on a port of 127.0.0.1.
 
-Each has a user `visitor` with the password `a password` and a hundred things whose amounts are their numbers. PostgreSQL logs in by
+Each speaks TLS over TCP too, by a certificate for 127.0.0.1. Each has a user `visitor` with the password `a password` and a hundred things whose amounts are their numbers. PostgreSQL logs in by
 SCRAM-SHA-256, as it does by itself.
 """
 
@@ -29,6 +29,7 @@ class Database:
     process: subprocess.Popen
     local: str
     port: int
+    tls_port: int
 
     def stop(self) -> None:
         self.process.terminate()
@@ -77,6 +78,24 @@ def _wait_for(text: str, log: Path, process: subprocess.Popen) -> None:
         time.sleep(0.05)
 
 
+def certificate(folder: Path) -> list[str]:
+    """An authority, and a certificate of its for 127.0.0.1; returns the paths of authority, certificate and key."""
+    made = folder / "tls"
+    made.mkdir()
+    authority, key, request, signed = (str(made / name) for name in ("authority.pem", "key.pem", "request", "certificate.pem"))
+    ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    (made / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    for command in (
+        ["req", "-x509", *ec, "-keyout", str(made / "authority.key"), "-out", authority, "-subj", "/CN=the bench's authority", "-days", "2"],
+        ["req", *ec, "-keyout", key, "-out", request, "-subj", "/CN=127.0.0.1"],
+        ["x509", "-req", "-in", request, "-CA", authority, "-CAkey", str(made / "authority.key"), "-CAcreateserial", "-out", signed, "-days", "2",
+         "-extfile", str(made / "names")],
+    ):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    made.chmod(0o755)
+    return [authority, signed, key]
+
+
 def mariadb(folder: Path) -> Database:
     program = _program("/usr/sbin/mariadbd", "/usr/libexec/mariadbd")
     if not program:
@@ -102,10 +121,11 @@ def mariadb(folder: Path) -> Database:
         f"insert into shop.things values {','.join(f'({i},{i})' for i in range(1, THINGS + 1))};\n"
         f"create user visitor@'%' identified by '{PASSWORD}';\ngrant all on shop.* to visitor@'%';\n"
         f"create user visitor@localhost identified by '{PASSWORD}';\ngrant all on shop.* to visitor@localhost;\n")
-    process = start_process([*base, f"--socket={folder}/socket", f"--pid-file={folder}/pid", f"--init-file={folder}/init.sql",
+    authority, signed, key = certificate(folder)
+    process = start_process([*base, f"--ssl-ca={authority}", f"--ssl-cert={signed}", f"--ssl-key={key}", f"--socket={folder}/socket", f"--pid-file={folder}/pid", f"--init-file={folder}/init.sql",
                              "--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve"], log)
     _wait_for("ready for connections", log, process)
-    return Database("mysql", "MariaDB", folder, process, f"{folder}/socket", port)
+    return Database("mysql", "MariaDB", folder, process, f"{folder}/socket", port, port)
 
 
 def postgres(folder: Path) -> Database:
@@ -122,25 +142,31 @@ def postgres(folder: Path) -> Database:
     subprocess.run([f"{bin_folder}/initdb", "-D", str(data), "--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8"], check=True,
                    capture_output=True, user=user, group=user, cwd="/")
     (data / "pg_hba.conf").write_text("local all postgres trust\nlocal all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n")
+    _, signed, key = certificate(folder)
+    if user:
+        os.chown(key, pwd.getpwnam(user).pw_uid, -1)
     process = start_process([f"{bin_folder}/postgres", "-D", str(data), "-c", "listen_addresses=127.0.0.1", "-c", f"port={port}", "-c",
-                             f"unix_socket_directories={folder}", "-c", "shared_buffers=16MB"], log, as_user=user)
+                             f"unix_socket_directories={folder}", "-c", "shared_buffers=16MB", "-c", "ssl=on", "-c", f"ssl_cert_file={signed}", "-c",
+                             f"ssl_key_file={key}"], log, as_user=user)
     _wait_for("database system is ready to accept connections", log, process)
     sql = (f"create role visitor login password '{PASSWORD}';\ncreate database shop owner visitor;\n\\connect shop\n"
            "create table things (id int primary key, amount int);\n"
            f"insert into things select n, n from generate_series(1, {THINGS}) n;\ngrant all on things to visitor;\nanalyze things;\n")
     subprocess.run([f"{bin_folder}/psql", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-h", str(folder), "-p", str(port)],
                    input=sql, text=True, check=True, capture_output=True, cwd="/")
-    return Database("pgsql", "PostgreSQL", folder, process, f"{folder}:{port}", port)
+    return Database("pgsql", "PostgreSQL", folder, process, f"{folder}:{port}", port, port)
 
 
 def redis(folder: Path) -> Database:
     program = shutil.which("redis-server")
     if not program:
         raise Absent("apt-get install redis-server")
-    log, port = folder / "log", free_port()
+    log, port, tls_port = folder / "log", free_port(), free_port()
     log.touch()
+    authority, signed, key = certificate(folder)
     process = start_process([program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--requirepass", PASSWORD, "--unixsocket",
-                             f"{folder}/socket"], log)
+                             f"{folder}/socket", "--tls-port", str(tls_port), "--tls-cert-file", signed, "--tls-key-file", key,
+                             "--tls-ca-cert-file", authority, "--tls-auth-clients", "no"], log)
     _wait_for("eady to accept connections", log, process)
     with socket.create_connection(("127.0.0.1", port)) as client:
         commands = [["AUTH", PASSWORD]] + [["SET", f"thing:{i}", str(i)] for i in range(1, THINGS + 1)]
@@ -148,7 +174,7 @@ def redis(folder: Path) -> Database:
         answers = b""
         while answers.count(b"\r\n") < len(commands):
             answers += client.recv(65536)
-    return Database("redis", "Redis", folder, process, f"{folder}/socket", port)
+    return Database("redis", "Redis", folder, process, f"{folder}/socket", port, tls_port)
 
 
 def pgbouncer(folder: Path, database: Database) -> tuple[subprocess.Popen, str] | None:
