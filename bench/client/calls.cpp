@@ -39,12 +39,13 @@ int main(int, char **words) {
     const auto began = clock::now();
     engine.start();
     for (int i = 0; i < count; i++) {
-        hearth::http::create(engine)->GET(url).start([&ok](const hearth::http &answer) { ok += answer.get_code() == 200; });
+        hearth::http::create(engine)->GET(url).start(
+            [&ok](const hearth::http &answer) { ok += answer.get_code() == 200; });
     }
     const std::chrono::duration<double> starting = clock::now() - began;
     engine.stop(60000);
     const std::chrono::duration<double> all = clock::now() - began;
-    std::printf("%.4f %.4f %.3f %.3f %.1f %d\n", starting.count(), (all - starting).count(), (cpu() - before) / count * 1e6,
-        starting.count() / count * 1e6, most_memory(), ok.load());
+    std::printf("%.4f %.4f %.3f %.3f %.1f %d\n", starting.count(), (all - starting).count(),
+        (cpu() - before) / count * 1e6, starting.count() / count * 1e6, most_memory(), ok.load());
     return 0;
 }
