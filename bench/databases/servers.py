@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import certificates
 from harness.processes import CORES
 
 PASSWORD = "a password"
@@ -78,22 +79,12 @@ def _wait_for(text: str, log: Path, process: subprocess.Popen) -> None:
         time.sleep(0.05)
 
 
-def certificate(folder: Path) -> list[str]:
-    """An authority, and a certificate of its for 127.0.0.1; returns the paths of authority, certificate and key."""
-    made = folder / "tls"
-    made.mkdir()
-    authority, key, request, signed = (str(made / name) for name in ("authority.pem", "key.pem", "request", "certificate.pem"))
-    ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    (made / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for command in (
-        ["req", "-x509", *ec, "-keyout", str(made / "authority.key"), "-out", authority, "-subj", "/CN=the bench's authority", "-days", "2"],
-        ["req", *ec, "-keyout", key, "-out", request, "-subj", "/CN=127.0.0.1"],
-        ["x509", "-req", "-in", request, "-CA", authority, "-CAkey", str(made / "authority.key"), "-CAcreateserial", "-out", signed, "-days", "2",
-         "-extfile", str(made / "names")],
-    ):
-        subprocess.run(["openssl", *command], check=True, capture_output=True)
-    made.chmod(0o755)
-    return [authority, signed, key]
+def certificate(folder: Path) -> certificates.Certificate:
+    """In a folder that every server's user may enter."""
+    place = folder / "tls"
+    place.mkdir()
+    place.chmod(0o755)
+    return certificates.make(place)
 
 
 def mariadb(folder: Path) -> Database:
@@ -121,8 +112,9 @@ def mariadb(folder: Path) -> Database:
         f"insert into shop.things values {','.join(f'({i},{i})' for i in range(1, THINGS + 1))};\n"
         f"create user visitor@'%' identified by '{PASSWORD}';\ngrant all on shop.* to visitor@'%';\n"
         f"create user visitor@localhost identified by '{PASSWORD}';\ngrant all on shop.* to visitor@localhost;\n")
-    authority, signed, key = certificate(folder)
-    process = start_process([*base, f"--ssl-ca={authority}", f"--ssl-cert={signed}", f"--ssl-key={key}", f"--socket={folder}/socket", f"--pid-file={folder}/pid", f"--init-file={folder}/init.sql",
+    tls = certificate(folder)
+    base += [f"--ssl-ca={tls.authority}", f"--ssl-cert={tls.signed}", f"--ssl-key={tls.key}"]
+    process = start_process([*base, f"--socket={folder}/socket", f"--pid-file={folder}/pid", f"--init-file={folder}/init.sql",
                              "--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve"], log)
     _wait_for("ready for connections", log, process)
     return Database("mysql", "MariaDB", folder, process, f"{folder}/socket", port, port)
@@ -142,12 +134,12 @@ def postgres(folder: Path) -> Database:
     subprocess.run([f"{bin_folder}/initdb", "-D", str(data), "--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8"], check=True,
                    capture_output=True, user=user, group=user, cwd="/")
     (data / "pg_hba.conf").write_text("local all postgres trust\nlocal all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n")
-    _, signed, key = certificate(folder)
+    tls = certificate(folder)
     if user:
-        os.chown(key, pwd.getpwnam(user).pw_uid, -1)
+        os.chown(tls.key, pwd.getpwnam(user).pw_uid, -1)
     process = start_process([f"{bin_folder}/postgres", "-D", str(data), "-c", "listen_addresses=127.0.0.1", "-c", f"port={port}", "-c",
-                             f"unix_socket_directories={folder}", "-c", "shared_buffers=16MB", "-c", "ssl=on", "-c", f"ssl_cert_file={signed}", "-c",
-                             f"ssl_key_file={key}"], log, as_user=user)
+                             f"unix_socket_directories={folder}", "-c", "shared_buffers=16MB", "-c", "ssl=on", "-c", f"ssl_cert_file={tls.signed}", "-c",
+                             f"ssl_key_file={tls.key}"], log, as_user=user)
     _wait_for("database system is ready to accept connections", log, process)
     sql = (f"create role visitor login password '{PASSWORD}';\ncreate database shop owner visitor;\n\\connect shop\n"
            "create table things (id int primary key, amount int);\n"
@@ -163,10 +155,10 @@ def redis(folder: Path) -> Database:
         raise Absent("apt-get install redis-server")
     log, port, tls_port = folder / "log", free_port(), free_port()
     log.touch()
-    authority, signed, key = certificate(folder)
+    tls = certificate(folder)
     process = start_process([program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--requirepass", PASSWORD, "--unixsocket",
-                             f"{folder}/socket", "--tls-port", str(tls_port), "--tls-cert-file", signed, "--tls-key-file", key,
-                             "--tls-ca-cert-file", authority, "--tls-auth-clients", "no"], log)
+                             f"{folder}/socket", "--tls-port", str(tls_port), "--tls-cert-file", str(tls.signed), "--tls-key-file", str(tls.key),
+                             "--tls-ca-cert-file", str(tls.authority), "--tls-auth-clients", "no"], log)
     _wait_for("eady to accept connections", log, process)
     with socket.create_connection(("127.0.0.1", port)) as client:
         commands = [["AUTH", PASSWORD]] + [["SET", f"thing:{i}", str(i)] for i in range(1, THINGS + 1)]

@@ -14,9 +14,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-use tokio_rustls::client::TlsStream;
 
-use crate::stream::Socket;
+use crate::stream::Layer;
 use crate::{CallError, Engine, Key};
 
 /// A connection of the caller's own. It counts among the engine's until it is dropped.
@@ -39,12 +38,6 @@ pub struct DialTiming {
     pub secured: Duration,
     /// The other end.
     pub address: Option<SocketAddr>,
-}
-
-#[derive(Debug)]
-enum Layer {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
 }
 
 impl Engine {
@@ -123,10 +116,7 @@ impl AsyncRead for Dialed {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
-            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_read(cx, buf),
-        }
+        self.get_mut().layer.poll_read(cx, buf)
     }
 }
 
@@ -136,23 +126,14 @@ impl AsyncWrite for Dialed {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_write(cx, buf),
-        }
+        self.get_mut().layer.writer().poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_flush(cx),
-        }
+        self.get_mut().layer.writer().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Layer::Tls(tls) => Pin::new(tls.as_mut()).poll_shutdown(cx),
-        }
+        self.get_mut().layer.writer().poll_shutdown(cx)
     }
 }

@@ -140,8 +140,9 @@ pub(crate) struct Stream {
     deaf: bool,
 }
 
+/// A socket, with TLS over it or without.
 #[derive(Debug)]
-enum Layer {
+pub(crate) enum Layer {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
 }
@@ -196,7 +197,18 @@ impl Stream {
 }
 
 impl Layer {
-    fn writer(&mut self) -> Pin<&mut dyn AsyncWrite> {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tls(tls) => Pin::new(tls.as_mut()).poll_read(cx, buf),
+        }
+    }
+
+    pub(crate) fn writer(&mut self) -> Pin<&mut dyn AsyncWrite> {
         match self {
             Self::Plain(socket) => Pin::new(socket) as Pin<&mut Socket>,
             Self::Tls(tls) => Pin::new(tls.as_mut()) as Pin<&mut TlsStream<Socket>>,
@@ -210,10 +222,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().layer {
-            Layer::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
-            Layer::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        }
+        self.get_mut().layer.poll_read(cx, buf)
     }
 }
 
