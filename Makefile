@@ -1,7 +1,7 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-matrix build client layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-matrix build client deb layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -22,13 +22,16 @@ build: ## hearth and a worker for each installed PHP, optimised, into target/rel
 client: ## libhearth.so, libhearth.a and hearth.h, optimised, into target/release
 	@scripts/build-client --release
 
+deb: ## Debian packages of all of it, into target/deb
+	@scripts/build-deb --release
+
 layer: ## the AWS Lambda layer, target/hearth-layer-8.x.zip
 	@scripts/build-layer --release
 
 install: ## PREFIX=DIR: libhearth for C and C++ programs: headers, libraries, CMake package, hearth.pc
 	@scripts/install "$(PREFIX)"
 
-lint: ## rustfmt, clippy, clang-format, shellcheck, phpcs, cargo-deny
+lint: ## rustfmt, clippy, clang-format, shellcheck, phpcs, the documentation, cargo-deny
 	@scripts/lint
 
 fmt: ## lay out Rust and C as the style guide says
@@ -41,7 +44,7 @@ bench: ## NAME=models, egress, realtime, …: measure against the peers that are
 	@scripts/bench "$(NAME)"
 
 setup: ## install every Debian package that any of these targets needs
-	@scripts/setup build test client cpp examples layer lint bench
+	@scripts/setup build test client cpp deb examples layer lint bench
 
 clean: ## remove what these targets made
 	@scripts/clean

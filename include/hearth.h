@@ -11,7 +11,8 @@
  * fault of the library's own becomes HEARTH_PANIC. A callback must not unwind either (no exception, no longjmp).
  *
  * After fork() the child's handles work with an engine of the child's own, begun at its first call; the parent's is untouched.
- * Requests that were under way at the fork are the parent's: in the child they never complete.
+ * Requests that were under way at the fork, or in the hands of another thread, are the parent's: in the child they never complete, and whatever
+ * would begin, change or wait for one is HEARTH_STATE. A jar has the parent's cookies, or none when a thread had it in hand at that moment.
  *
  * Texts come as data and size; HEARTH_TEXT as size: they end with NUL. What comes out is a hearth_bytes, without NUL at its end.
  *
@@ -129,7 +130,8 @@ enum {
     HEARTH_VERBOSE = 9,                  /* verbose (0): each try and its end in a line on stderr */
     HEARTH_IDLE_TIMEOUT = 10,            /* idle_timeout (0): between two pieces, either way; of mail each reply, 0: as RFC 5321 has it */
     HEARTH_MAX_RESPONSE_SIZE = 11,       /* max_response_size (2000000): of the collected body, decompressed; 0: without limit */
-    HEARTH_MAX_RETRIES = 12,             /* max_retries (0) after no connection, a broken one, 429, 502, 503 or 504 */
+    HEARTH_MAX_RETRIES = 12,             /* max_retries (0) after no connection, one that broke before the answer's head, 429, 502,
+                                          * 503 or 504; one that breaks in its body is final */
     HEARTH_RETRY_DELAY = 13,             /* retry_delay (100): before the first; doubled each time */
     HEARTH_RETRY_MAX_DELAY = 14,         /* retry_max_delay (30000); a longer Retry-After ends the trying */
     HEARTH_RETRY_JITTER = 15,            /* retry_jitter (1): between half and all of the delay, by chance */
@@ -139,13 +141,16 @@ enum {
     HEARTH_IP_FAMILY = 19,               /* ip_family (0): 4, 6 */
     HEARTH_TLS_MIN = 20,                 /* tls_min (12): 12, 13 */
     HEARTH_TLS_MAX = 21,                 /* tls_max (13) */
-    HEARTH_PRIVATE_ADDRESSES = 22,       /* private_addresses (1): 0 refuses loopback, private, link-local and the like, after look-up */
+    HEARTH_PRIVATE_ADDRESSES = 22,       /* private_addresses (1): 0 refuses loopback, private and the like, after look-up. Link-local
+                                          * ones are always refused */
     HEARTH_HISTORY = 23,                 /* history (0): the answers on the way are kept */
     HEARTH_EXPECT_CONTINUE = 24,         /* expect_continue (0): a body waits for 100, or a second */
     HEARTH_UNRESTRICTED_AUTH = 25,       /* unrestricted_auth (0): credentials also to other origins */
     HEARTH_THREADED_CALLBACK = 26,       /* threaded_callback (1): 0 callbacks on the I/O thread, where they must not block */
     HEARTH_STARTTLS = 27,                /* starttls (1), mail: 0 no, 1 where the server offers it, 2 or nothing is sent */
     HEARTH_PLAIN_AUTH = 28,              /* plain_auth (0), mail: 1 passwords and tokens may be shown without TLS */
+    HEARTH_MAX_RECEIVE_RATE = 29,        /* max_receive_rate (0): of a body, as it comes, bytes per second; 0: without limit */
+    HEARTH_MAX_SEND_RATE = 30,           /* max_send_rate (0): of a body, bytes per second */
     HEARTH_CONNECTIONS_PER_HOST = 64,    /* connections_per_host (20), HTTP/1.1; engine */
     HEARTH_H2_CONNECTIONS_PER_HOST = 65, /* h2_connections_per_host (6); engine */
     HEARTH_CONNECTIONS = 66,             /* connections (1024) of all hosts; engine */
@@ -162,10 +167,14 @@ enum {
     HEARTH_INTERFACE = 132,      /* interface: local address */
     HEARTH_DENY = 133,           /* deny: networks never to be called, joined by ' ' (10.0.0.0/8); engine, beyond link-local ones */
     HEARTH_USER_AGENT = 134,     /* user_agent ("hearth/0.1.0") */
-    HEARTH_RANGE = 135,          /* range: "0-499", "500-", "-500" */
+    HEARTH_RANGE = 135,          /* range: "0-499", "500-", "-500"; several joined by ',' */
     HEARTH_PINNED_KEY = 136,     /* pinned_key: "sha256//BASE64;sha256//…" */
     HEARTH_DSN_NOTIFY = 137,     /* dsn_notify, mail: never, or of success,failure,delay; where the server speaks of it (RFC 3461) */
     HEARTH_DSN_RETURN = 138,     /* dsn_return, mail: full or headers */
+    HEARTH_ACCEPT_ENCODING = 139, /* accept_encoding: of gzip, deflate, br, zstd and identity those that are asked for, "br, gzip"; all of
+                                   * them are undone. With accept_compression=0 none is */
+    HEARTH_CIPHERS = 140,        /* ciphers: the cipher suites that may be spoken, joined by ':', as IANA or OpenSSL names them. Their order
+                                  * is the library's own */
     /* authentication */
     HEARTH_AUTH_MODE = 160, /* mode: none, basic, digest, bearer */
     HEARTH_AUTH_USER = 161, /* user */
@@ -175,10 +184,10 @@ enum {
                                    * OAUTHBEARER, XOAUTH2 */
     /* certificates; PEM or DER */
     HEARTH_SSLCERT = 176,     /* sslcert: file of our certificate with its chain */
-    HEARTH_SSLCERTTYPE = 177, /* sslcerttype: PEM, DER */
+    HEARTH_SSLCERTTYPE = 177, /* sslcerttype: PEM, DER; P12 is HEARTH_UNSUPPORTED */
     HEARTH_SSLKEY = 178,      /* sslkey: file of its key; unset: sslcert's */
     HEARTH_SSLKEYTYPE = 179,  /* sslkeytype: PEM, DER */
-    HEARTH_KEYPASSWD = 180,   /* keypasswd: HEARTH_UNSUPPORTED unless empty */
+    HEARTH_KEYPASSWD = 180,   /* keypasswd: opens the key, where it is encrypted (PKCS #8) */
     HEARTH_SSLENGINE = 181,   /* engine: HEARTH_UNSUPPORTED unless empty */
     HEARTH_CAINFO = 182,      /* cainfo: file of the authorities that are believed */
     HEARTH_CAPATH = 183,      /* capath: folder of such files */
@@ -204,6 +213,22 @@ hearth_status hearth_engine_start(hearth_engine *engine);
 hearth_status hearth_engine_stop(hearth_engine *engine, uint64_t timeout_ms, int *forced);
 /* Stops (0 ms) and frees. Requests may outlive their engine; they cannot be started any more. From a callback: the engine ends by itself. */
 void hearth_engine_free(hearth_engine *engine);
+
+/* Runs run(work): once, on any thread, now or later. */
+typedef void (*hearth_run)(void *work);
+/* Has run(work) called by an executor of the program's: a thread pool, the loop of a GUI. 0: it will be. Else: it never will be, because
+ * the executor ends; then the engine's own thread makes the callbacks from here on. Comes from any thread, for one engine never twice
+ * at once. */
+typedef int (*hearth_execute)(void *user, hearth_run run, void *work);
+/* user is not needed any more. */
+typedef void (*hearth_let_go)(void *user);
+
+/* Callbacks of requests with threaded_callback=1 are made by this executor instead of a thread of the engine's; NULL: by that. One after
+ * the other, as there. HEARTH_STATE once the engine has begun (before a start, or after a stop). release (may be NULL) is called once,
+ * when the engine is gone or has got another executor. Where the result is not HEARTH_OK it is not called.
+ * A thread on which the executor runs must not wait for this engine (hearth_request_wait, _perform, hearth_engine_stop, _free) unless others
+ * run, too: what it waits for would wait for it. In a child of fork the executor is asked there; give it another before, or NULL. */
+hearth_status hearth_engine_set_executor(hearth_engine *engine, hearth_execute execute, hearth_let_go release, void *user);
 
 /* Options as "key=value,key=value", spaces around them ignored. A value with a comma or spaces stands in quotes: "a \"b\", c", \" and \\
  * within. Booleans are 0 or 1. One wrong key or value: HEARTH_INVALID, hearth_last_error names it, and nothing was changed. */
@@ -239,6 +264,9 @@ typedef struct hearth_statistics {
     uint64_t bytes_sent;     /* of bodies */
     uint64_t bytes_received; /* of bodies, as they came */
     uint64_t panics;         /* faults of the library's own; 0 unless there is a bug to report */
+    uint64_t mail_connections; /* now: open. These three: to mail servers */
+    uint64_t mail_connects;
+    uint64_t mail_reused; /* messages over a connection that had been there */
 } hearth_statistics;
 
 /* Fills what both sides know of. */
@@ -263,6 +291,17 @@ typedef int (*hearth_rewind)(void *user, hearth_request *request);
 /* So much is done. Totals are HEARTH_UNKNOWN where nobody has said. At most each 50 ms, and at the end of either way. */
 typedef hearth_flow (*hearth_on_progress)(void *user, hearth_request *request, uint64_t sent, uint64_t to_send, uint64_t received,
     uint64_t to_receive);
+/* What goes over the wire, with libcurl's numbers (curl_infotype). */
+typedef int hearth_debug;
+enum {
+    HEARTH_DEBUG_TEXT = 0,       /* a line of the library's: the connection, TLS, certificates, what went wrong */
+    HEARTH_DEBUG_HEADER_IN = 1,  /* a head as it came, interim ones and those of redirects included */
+    HEARTH_DEBUG_HEADER_OUT = 2, /* a head as it goes out, at each try */
+    HEARTH_DEBUG_DATA_IN = 3,    /* a piece of the final answer's body, without chunks, still compressed */
+    HEARTH_DEBUG_DATA_OUT = 4    /* a piece of the request's body, without chunks */
+};
+/* Over HTTP/2 heads are shown as HTTP/1.1 would write them. What is said to a proxy to get through it is not shown, nor are records of TLS. */
+typedef void (*hearth_on_debug)(void *user, hearth_request *request, hearth_debug what, const char *data, size_t size);
 /* The memory that was given is not needed any more. */
 typedef void (*hearth_release)(void *user, const char *data, size_t size);
 
@@ -310,6 +349,9 @@ hearth_status hearth_request_on_head(hearth_request *request, hearth_on_head cal
 hearth_status hearth_request_on_interim(hearth_request *request, hearth_on_interim callback, void *user);
 hearth_status hearth_request_on_body(hearth_request *request, hearth_on_body callback, void *user);
 hearth_status hearth_request_on_progress(hearth_request *request, hearth_on_progress callback, void *user);
+/* secrets=0: of Authorization, Proxy-Authorization, Cookie, Set-Cookie and the like the value is shown as ***. URLs and bodies are shown as
+ * they are. */
+hearth_status hearth_request_on_debug(hearth_request *request, hearth_on_debug callback, int secrets, void *user);
 
 /* Starts it; callback may be NULL. Any other result than HEARTH_OK: nothing was started and nothing completes. A URL or file that turns
  * out wrong later is told by the completion. */
@@ -382,6 +424,31 @@ typedef struct hearth_timings {
 } hearth_timings;
 
 hearth_status hearth_response_timings(const hearth_response *response, hearth_timings *timings);
+
+/* What TLS has come to with the origin that answered; of HTTP. */
+typedef struct hearth_tls {
+    size_t size;         /* sizeof(hearth_tls): set by the caller */
+    int version;         /* 12, 13; 0: there was none */
+    hearth_bytes cipher; /* "TLS_AES_256_GCM_SHA384", as IANA names it */
+    size_t certificates; /* that the origin has shown: its own, then those that lead to an authority */
+} hearth_tls;
+
+hearth_status hearth_response_tls(const hearth_response *response, hearth_tls *tls);
+
+/* A certificate. Texts are empty where it cannot be read. */
+typedef struct hearth_certificate {
+    size_t size;          /* sizeof(hearth_certificate): set by the caller */
+    hearth_bytes subject; /* "C=DE, CN=a.example.org" */
+    hearth_bytes issuer;
+    hearth_bytes serial; /* in hexadecimal digits */
+    hearth_bytes names;  /* "DNS:a.example.org, IP:192.0.2.1" */
+    int64_t not_before;  /* seconds since 1970 */
+    int64_t not_after;
+    hearth_bytes pem;
+} hearth_certificate;
+
+/* HEARTH_INVALID: there is none at this index. */
+hearth_status hearth_response_certificate_at(const hearth_response *response, size_t index, hearth_certificate *certificate);
 
 /* Of a mail: hearth_response_status is the code of the server's words that decided (250), also with an error.
  * The words with their code: "550 5.1.1 no such user". NULL: there were none. */
@@ -480,7 +547,9 @@ hearth_status hearth_mail_wait(hearth_mail *mail, uint64_t timeout_ms);
 hearth_status hearth_mail_perform(hearth_mail *mail, hearth_response **response);
 int hearth_mail_running(const hearth_mail *mail);
 
-/* ---- jar: cookies (RFC 6265), shared by whoever is given it ---- */
+/* ---- jar: cookies (RFC 6265), shared by whoever is given it ----
+ * It has 10,000 at most. Those that are over leave first; one more is left out of an answer, and refused by add and load with HEARTH_STATE.
+ * No cookie is taken for a public suffix (co.uk) where the machine has the list of them: Debian's package publicsuffix. */
 
 hearth_status hearth_jar_new(hearth_jar **jar);
 void hearth_jar_free(hearth_jar *jar);

@@ -56,3 +56,36 @@ php_configs() {
         fi
     done
 }
+
+# A copy of this system at WORK/root, with processes, devices, /tmp and /run of its own, that is gone with the mount namespace.
+overlay_of_system() {
+    local work=$1 copy=$1/root
+    mount -t tmpfs tmpfs "$work"
+    mkdir "$work"/{upper,work,root}
+    mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$copy"
+    mount -t proc proc "$copy/proc"
+    mount --rbind /dev "$copy/dev"
+    mount -t tmpfs tmpfs "$copy/tmp"
+    mount -t tmpfs tmpfs "$copy/run"
+}
+
+# What `one` counts, for the line `N passed, N failed`.
+passed=0
+failed=0
+# one NAME COMMAND...: one test more, whose output is shown when it fails.
+one() {
+    local name=$1 output
+    shift
+    output=$(mktemp)
+    if "$@" > "$output" 2>&1; then
+        ((++passed))
+        note "ok      $name"
+    else
+        ((++failed))
+        note "FAILED  $name"
+        tail -n 40 "$output" >&2
+    fi
+    rm -f "$output"
+}
+# has PART TEXT
+has() { grep -qF -- "$1" <<< "$2" || { echo "no '$1' in: $2"; return 1; }; }

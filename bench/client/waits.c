@@ -130,7 +130,9 @@ static int late(hearth_engine *engine, char **argv) {
     double wanted = atof(argv[7]), earliest = 1e9, latest = -1e9;
     if (hearth_engine_set_number(engine, HEARTH_CONNECT_TIMEOUT, atoi(argv[3])) ||
         hearth_engine_set_number(engine, HEARTH_IDLE_TIMEOUT, atoi(argv[4])) ||
-        hearth_engine_set_number(engine, HEARTH_TIMEOUT, atoi(argv[5])) || times > 10000) {
+        hearth_engine_set_number(engine, HEARTH_TIMEOUT, atoi(argv[5])) || times > 10000 ||
+        /* None waits for its turn, from which an idle time-out counts. */
+        hearth_engine_set_number(engine, HEARTH_CONNECTIONS_PER_HOST, times)) {
         return 1;
     }
     hearth_engine_start(engine);

@@ -4,6 +4,7 @@
 //
 // `-` reads URLs from standard input, one a line. A file is there once it is whole. On a terminal one line shows the progress;
 // elsewhere each file gets a line when it ends. Exit status: 0 all are there, 1 some are not, 2 misused.
+#include <algorithm>
 #include <atomic>
 #include <cinttypes>
 #include <condition_variable>

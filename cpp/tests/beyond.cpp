@@ -137,7 +137,7 @@ TEST_F(proxies, that_refuse_or_are_not_there_are_told_apart) {
 TEST_F(proxies, of_socks_carry_a_request_with_and_without_a_password) {
     server origin(support::echo);
     // RFC 1928 and 1929, as far as a test needs them.
-    std::string user;
+    support::note user;
     const auto socks = server::raw([&](auto &client) {
         const auto read = [&](std::size_t size) {
             std::string bytes(size, '\0');
@@ -161,7 +161,7 @@ TEST_F(proxies, of_socks_carry_a_request_with_and_without_a_password) {
             read(1);
             const auto name = read(static_cast<unsigned char>(read(1)[0]));
             const auto secret = read(static_cast<unsigned char>(read(1)[0]));
-            user = name + "/" + secret;
+            user.set(name + "/" + secret);
             client.write(std::string_view("\1\0", 2));
         } else {
             client.write(std::string_view("\5\0", 2));
@@ -184,7 +184,7 @@ TEST_F(proxies, of_socks_carry_a_request_with_and_without_a_password) {
                   .exec()
                   .get_body(),
         "GET /b\n");
-    EXPECT_EQ(user, "joe/secret");
+    EXPECT_EQ(user.get(), "joe/secret");
 }
 
 TEST_F(ways, to_a_unix_socket_are_taken_whatever_the_urls_host) {

@@ -4,6 +4,8 @@
 #if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
 #include <coroutine>
 #include <future>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace hearth;
 using scripted::server;
@@ -35,6 +37,10 @@ errand one_call(async &engine, std::string url, std::promise<response> &told) {
     told.set_value(co_await http::create(engine)->GET(url));
 }
 
+errand one_call_of(std::shared_ptr<http> one, std::string url, std::promise<response> &told) {
+    told.set_value(co_await one->GET(url));
+}
+
 errand while_running(std::shared_ptr<http> one, std::promise<response> &told) {
     told.set_value(co_await *one);
 }
@@ -42,12 +48,38 @@ errand while_running(std::shared_ptr<http> one, std::promise<response> &told) {
 } // namespace
 
 class coroutines : public support::with_engine {};
+class forks : public support::with_engine {}; // processes.cpp has the others
 
 TEST_F(coroutines, await_one_request_after_the_other) {
     server origin(support::echo);
     std::promise<std::string> told;
     three_in_a_row(engine, origin.url(), told);
     EXPECT_EQ(told.get_future().get(), "GET /0\nGET /1\nGET /2\n");
+}
+
+TEST_F(forks, let_a_coroutine_that_waited_go_on_in_the_child_once_it_looks) {
+    std::atomic<bool> go = false;
+    server origin([&](auto &client, const auto &asked) {
+        support::eventually([&] { return go.load(); });
+        support::echo(client, asked);
+    });
+    const auto one = request();
+    std::promise<response> told;
+    auto future = told.get_future();
+    one_call_of(one, origin.url(), told);
+    ASSERT_TRUE(support::eventually([&] { return origin.requests() == 1; }));
+    const auto child = ::fork();
+    if (child == 0) {
+        ::alarm(60);
+        one->join();
+        const bool ready = future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+        ::_exit(ready && future.get().get_code() == code::start_failed ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    go = true;
+    EXPECT_EQ(future.get().get_code(), 200);
 }
 
 TEST_F(coroutines, by_the_hundred_run_side_by_side) {

@@ -14,6 +14,14 @@ const server = http2.createSecureServer({
     rejectUnauthorized: mutual === 'mutual',
     allowHTTP1: true,
 }, (request, response) => {
+    if (request.url === '/silent') {
+        return;
+    }
+    if (request.url === '/half') {
+        response.writeHead(200);
+        response.write('half');
+        return;
+    }
     const parts = [];
     request.on('data', (part) => parts.push(part));
     request.on('end', () => {

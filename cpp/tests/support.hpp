@@ -7,11 +7,13 @@
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <hearth/http.hpp>
 
@@ -23,6 +25,23 @@ using namespace std::chrono_literals;
 
 // Long enough for any machine; a test that waits for it has failed.
 constexpr auto far = std::chrono::seconds(60);
+
+// A text that one thread writes and another reads. What goes through the library's sockets between them orders nothing for TSan.
+class note {
+public:
+    void set(std::string text) {
+        const std::lock_guard lock(mutex_);
+        text_ = std::move(text);
+    }
+    std::string get() const {
+        const std::lock_guard lock(mutex_);
+        return text_;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::string text_;
+};
 
 inline bool eventually(const std::function<bool()> &condition) {
     const auto end = std::chrono::steady_clock::now() + far;

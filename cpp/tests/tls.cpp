@@ -7,6 +7,7 @@
 #include "support.hpp"
 
 using namespace hearth;
+using namespace std::chrono_literals;
 using support::folder;
 
 namespace {
@@ -46,7 +47,8 @@ private:
             "leaf server 'subjectAltName=DNS:localhost,IP:127.0.0.1\\n'; leaf client "
             "'extendedKeyUsage=clientAuth\\n'; "
             "openssl x509 -in client.pem -outform DER -out client.der; openssl pkcs8 -topk8 "
-            "-nocrypt -in client.key -outform DER -out client.key.der";
+            "-nocrypt -in client.key -outform DER -out client.key.der; openssl pkcs8 -topk8 -in "
+            "client.key -passout \"pass:open, sesame\" -out client.key.locked";
         EXPECT_EQ(std::system(("sh -c '" + quoted(script) + "'").c_str()), 0)
             << support::contents(folder_ / "log");
     }
@@ -191,6 +193,16 @@ TEST_F(tls, shows_its_own_certificate_in_pem_and_der) {
                       ",sslcerttype=DER,sslkey=" + made / "client.key.der" + ",sslkeytype=DER")
         .exec();
     EXPECT_EQ(one->get_headers()["X-Client"], "client") << one->get_error().message;
+    one->GET(mutual.url())
+        .ca_file(ca())
+        .client_certificate(made / "client.pem", made / "client.key.locked", "open, sesame")
+        .exec();
+    EXPECT_EQ(one->get_headers()["X-Client"], "client") << one->get_error().message;
+    one->GET(mutual.url())
+        .ca_file(ca())
+        .client_certificate(made / "client.pem", made / "client.key.locked", "wrong")
+        .exec();
+    EXPECT_EQ(one->get_code(), 58) << one->get_error().message;
 }
 
 TEST_F(tls, negotiates_http2_and_speaks_http1_where_that_is_wanted) {
@@ -222,6 +234,93 @@ TEST_F(tls, speaks_the_versions_it_may) {
         "TLSv1.2");
 }
 
+TEST_F(tls, says_afterwards_who_the_other_end_was) {
+    engine.certificates("cainfo=" + ca());
+    for (const auto version : {http_version::http1, http_version::http2}) {
+        const auto one = request();
+        const auto session = one->GET(origin->url()).version(version).exec().get_tls();
+        ASSERT_TRUE(session) << one->get_error().message;
+        EXPECT_EQ(session.version, 13);
+        EXPECT_EQ(session.cipher.rfind("TLS_", 0), 0U) << session.cipher;
+        ASSERT_GE(session.certificates.size(), 1U); // OpenSSL may add those it knows
+        const auto &shown = session.certificates.front();
+        EXPECT_EQ(shown.subject, "CN=server");
+        EXPECT_EQ(shown.issuer, "CN=ca");
+        EXPECT_EQ(shown.names, "DNS:localhost, IP:127.0.0.1");
+        EXPECT_EQ(shown.pem, support::contents(certificates::made() / "server.pem"));
+        EXPECT_LT(shown.not_before, std::chrono::system_clock::now() + std::chrono::seconds(1));
+        EXPECT_GT(shown.not_after, std::chrono::system_clock::now());
+        EXPECT_EQ(one->exec().get_tls().certificates.size(), session.certificates.size())
+            << "a kept connection has the same";
+    }
+    EXPECT_FALSE(request()->GET("http://127.0.0.1:1/").exec().get_tls());
+}
+
+TEST_F(tls, shows_the_wire_of_http2_as_text) {
+    engine.certificates("cainfo=" + ca());
+    std::string out, in, text;
+    const auto one = request();
+    one->GET(origin->url("/p"))
+        .bearer("secret")
+        .on_debug([&](debug what, std::string_view bytes) {
+            (what == debug::header_out ? out : what == debug::header_in ? in : text) += bytes;
+        })
+        .exec();
+    EXPECT_EQ(out.rfind("GET /p HTTP/2\r\nhost: localhost:", 0), 0U) << out;
+    EXPECT_NE(out.find("\r\nauthorization: Bearer ***\r\n"), std::string::npos) << out;
+    EXPECT_EQ(in.rfind("HTTP/2 200\r\n", 0), 0U) << in;
+    EXPECT_NE(in.find("\r\nset-cookie: ***\r\n"), std::string::npos) << in;
+    EXPECT_NE(text.find("TLS 1.3, TLS_"), std::string::npos) << text;
+    EXPECT_NE(text.find("subject CN=server; issuer CN=ca"), std::string::npos) << text;
+}
+
+TEST_F(tls, speaks_the_ciphers_it_may) {
+    engine.certificates("cainfo=" + ca());
+    const auto one = request();
+    one->GET(origin->url()).ciphers("TLS_CHACHA20_POLY1305_SHA256").exec();
+    EXPECT_EQ(one->get_tls().cipher, "TLS_CHACHA20_POLY1305_SHA256") << one->get_error().message;
+    one->GET(origin->url())
+        .ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+        .tls(tls_version::tls12, tls_version::tls12)
+        .exec();
+    EXPECT_EQ(one->get_tls().cipher, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");
+    EXPECT_EQ(one->GET(origin->url()).ciphers("RC4-MD5").exec().get_code(), code::options_set);
+}
+
+TEST_F(tls, limits_of_time_fire_over_http2_and_leave_the_connection_to_others) {
+    engine.certificates("cainfo=" + ca());
+    const auto good = request();
+    ASSERT_EQ(good->GET(origin->url()).exec().get_response().http_version(), 20);
+    for (const char *path : {"/silent", "/half"}) {
+        for (const bool whole : {true, false}) {
+            const auto one = request();
+            one->GET(origin->url(path));
+            whole ? one->timeout(120ms) : one->idle_timeout(120ms);
+            const auto begun = std::chrono::steady_clock::now();
+            EXPECT_EQ(one->exec().get_code(), code::timed_out) << path;
+            EXPECT_GE(std::chrono::steady_clock::now() - begun, 120ms) << path;
+            EXPECT_EQ(one->get_error().kind, error_kind::timeout);
+            EXPECT_EQ(one->status(), path == std::string("/half") ? 200 : 0);
+        }
+    }
+    EXPECT_EQ(good->GET(origin->url()).exec().get_code(), 200);
+    EXPECT_EQ(engine.stats().connects, 1U) << "only streams were reset";
+}
+
+TEST_F(tls, aborts_end_streams_of_http2_at_each_stage) {
+    engine.certificates("cainfo=" + ca());
+    std::atomic<int> heads = 0;
+    for (const char *path : {"/silent", "/half"}) {
+        const auto one = request();
+        one->GET(origin->url(path)).on_head([&](const response &) { ++heads; }).start();
+        ASSERT_TRUE(support::eventually([&] {
+            return path == std::string("/half") ? heads == 1 : engine.stats().connects == 1;
+        }));
+        EXPECT_EQ(one->abort().join().get_code(), code::aborted);
+    }
+    EXPECT_EQ(request()->GET(origin->url()).exec().get_code(), 200);
+}
+
 TEST_F(tls, carries_a_burst_over_few_connections) {
     engine.certificates("cainfo=" + ca());
     std::vector<std::future<response>> all;
@@ -236,12 +335,12 @@ TEST_F(tls, carries_a_burst_over_few_connections) {
 }
 
 TEST_F(tls, goes_through_the_tunnel_of_a_proxy) {
-    std::string asked;
+    support::note asked;
     const auto proxy = scripted::server::raw([&](auto &client) {
         const auto connect = client.read_head();
         if (connect) {
-            asked = connect->method + " " + connect->target + " " +
-                    connect->field("Proxy-Authorization");
+            asked.set(connect->method + " " + connect->target + " " +
+                      connect->field("Proxy-Authorization"));
             client.write("HTTP/1.1 200 Connection established\r\n\r\n");
             client.relay(origin->port());
         }
@@ -252,6 +351,6 @@ TEST_F(tls, goes_through_the_tunnel_of_a_proxy) {
         .proxy("http://joe:secret@127.0.0.1:" + std::to_string(proxy->port()))
         .exec();
     EXPECT_EQ(one->get_code(), 200) << one->get_error().message;
-    EXPECT_EQ(
-        asked, "CONNECT localhost:" + std::to_string(origin->port()) + " Basic am9lOnNlY3JldA==");
+    EXPECT_EQ(asked.get(),
+        "CONNECT localhost:" + std::to_string(origin->port()) + " Basic am9lOnNlY3JldA==");
 }

@@ -50,6 +50,7 @@ fn encoded_again(sender: Sender, header: Header, payload: &[u8]) -> Option<Vec<u
         Sender::ServerToZygote => match ToZygote::decode(header, payload).ok()? {
             ToZygote::Spawn { slot } => send::spawn(&mut out, slot),
             ToZygote::Kill { pid, signal } => send::kill(&mut out, pid, signal),
+            ToZygote::Trace { pid } => send::trace(&mut out, pid),
         },
         Sender::Caller => match FromCaller::decode(header, payload).ok()? {
             FromCaller::Open { token } => send::open(&mut out, token),
@@ -110,6 +111,7 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
         FromWorker::Spawned { slot, pid } => send::spawned(out, slot, pid),
         FromWorker::Exited { pid, status } => send::exited(out, pid, status),
         FromWorker::Failed { slot, errno } => send::failed(out, slot, errno),
+        FromWorker::Stack { pid, stack, why } => send::stack(out, pid, stack, why),
     }
 }
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,19 +60,29 @@ static bool is_conversation(int fd) {
            (type == SOCK_STREAM || type == SOCK_SEQPACKET);
 }
 
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un local;
+};
+
 void socket_name_peer(int fd, char *to, size_t len) {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-        struct sockaddr_un local;
-    } address;
-    memset(&address, 0, sizeof address);
+    union address address;
     socklen_t size = sizeof address;
-    char text[INET6_ADDRSTRLEN];
     if (getpeername(fd, &address.any, &size) != 0) {
         snprintf(to, len, "a socket that is not connected");
-    } else if (address.any.sa_family == AF_INET) {
+    } else {
+        socket_name_address(&address.any, size, to, len);
+    }
+}
+
+void socket_name_address(const struct sockaddr *given, socklen_t given_len, char *to, size_t len) {
+    union address address;
+    char text[INET6_ADDRSTRLEN];
+    memset(&address, 0, sizeof address);
+    memcpy(&address, given, given_len < sizeof address ? given_len : sizeof address - 1);
+    if (address.any.sa_family == AF_INET) {
         inet_ntop(AF_INET, &address.v4.sin_addr, text, sizeof text);
         snprintf(to, len, "a connection to %s:%u", text, ntohs(address.v4.sin_port));
     } else if (address.any.sa_family == AF_INET6) {
@@ -147,4 +158,31 @@ static void isolate(int fd) {
 
 void boot_descriptors_isolate(void) {
     each_descriptor(isolate);
+}
+
+/* Of a socket that is still connecting the peer is not known: it counts. */
+static bool is_to_somebody(int fd) {
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    int listens = 0;
+    socklen_t room = sizeof listens;
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &room);
+    if (!is_conversation(fd) || listens != 0) {
+        return false;
+    }
+    return getpeername(fd, (struct sockaddr *)&peer, &len) != 0 || peer.ss_family != AF_UNIX ||
+           len > offsetof(struct sockaddr_un, sun_path);
+}
+
+static void (*each_new)(int fd);
+
+static void visit_new(int fd) {
+    if (!before[fd] && is_to_somebody(fd)) {
+        each_new(fd);
+    }
+}
+
+void boot_descriptors_each_new(void (*each)(int fd)) {
+    each_new = each;
+    each_descriptor(visit_new);
 }

@@ -12,6 +12,7 @@ enum {
     FIRST_RETRY_MS = 2 * 1000,
     DOUBLINGS = 5,
     RETRY_DOUBLINGS = 8,
+    SILENCE_DOUBLINGS = 3,
     LINES = 64, /* more are news each time */
 };
 
@@ -22,9 +23,17 @@ static struct guard {
         _Atomic uint32_t failures, pauses;
         _Atomic uint64_t until;
     } servers[SERVERS];
+    struct silence {
+        _Atomic uint64_t server; /* 0: free */
+        _Atomic uint64_t until;  /* 0: it answers */
+        _Atomic uint32_t times;
+    } silences[SERVERS]; /* of more that are silent at once nothing is known */
 } * guard;
 
 void databases_guard_open(void) {
+    if (guard != NULL) {
+        return;
+    }
     void *page =
         mmap(NULL, sizeof *guard, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     guard = page == MAP_FAILED ? NULL : page;
@@ -58,6 +67,68 @@ void databases_guard_lasted(uint64_t server) {
 uint64_t databases_guard_until(uint64_t server, uint64_t now) {
     uint64_t until = guard != NULL ? atomic_load(&guard->servers[server % SERVERS].until) : 0;
     return until > now ? until : 0;
+}
+
+static struct silence *find_silence(uint64_t server) {
+    for (size_t i = 0; guard != NULL && i < SERVERS; i++) {
+        if (atomic_load(&guard->silences[i].server) == server) {
+            return &guard->silences[i];
+        }
+    }
+    return NULL;
+}
+
+/* A place of its own for this server: one that is free, or of a server that answers. NULL: all others are silent. */
+static struct silence *place_for_silence(uint64_t server) {
+    struct silence *silence = find_silence(server);
+    for (size_t i = 0; silence == NULL && guard != NULL && i < SERVERS; i++) {
+        struct silence *there = &guard->silences[i];
+        uint64_t other = atomic_load(&there->server);
+        if ((other == 0 || atomic_load(&there->until) == 0) &&
+            atomic_compare_exchange_strong(&there->server, &other, server)) {
+            atomic_store(&there->times, 0);
+            silence = there;
+        }
+    }
+    return silence;
+}
+
+uint64_t databases_guard_unanswered(uint64_t server, uint64_t now, uint64_t limit_ms) {
+    struct silence *silence = place_for_silence(server);
+    uint32_t times = silence != NULL ? atomic_fetch_add(&silence->times, 1) : 0;
+    uint64_t until = now + doubled(limit_ms, times, SILENCE_DOUBLINGS);
+    if (silence != NULL) {
+        atomic_store(&silence->until, until);
+    }
+    return until;
+}
+
+void databases_guard_suspected(uint64_t server) {
+    struct silence *silence = place_for_silence(server);
+    uint64_t answers = 0;
+    if (silence != NULL) {
+        atomic_compare_exchange_strong(&silence->until, &answers, 1);
+    }
+}
+
+void databases_guard_answered(uint64_t server) {
+    struct silence *silence = find_silence(server);
+    if (silence != NULL && atomic_load(&silence->until) != 0) {
+        atomic_store(&silence->times, 0);
+        atomic_store(&silence->until, 0);
+    }
+}
+
+uint64_t databases_guard_silent_until(uint64_t server, uint64_t now, uint64_t limit_ms) {
+    struct silence *silence = find_silence(server);
+    uint64_t until = silence != NULL ? atomic_load(&silence->until) : 0;
+    if (until == 0) {
+        return 0;
+    }
+    if (now >= until && atomic_compare_exchange_strong(&silence->until, &until, now + limit_ms)) {
+        return 0;
+    }
+    return until > now ? until : now + limit_ms;
 }
 
 uint64_t databases_guard_start_failed(uint64_t now) {

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In the zygote, before the first fork. */
+/* In the zygote, before the first fork; again, it does nothing. */
 void databases_guard_open(void);
 
 /* A connection to this server and port has ended its worker after so few good resets that keeping it is of no use. `now`: milliseconds of
@@ -20,6 +20,16 @@ void databases_guard_failed(uint64_t server, uint64_t now);
 void databases_guard_lasted(uint64_t server);
 /* When connections to this server may be kept (again), in the clock's milliseconds; 0: now. */
 uint64_t databases_guard_until(uint64_t server, uint64_t now);
+
+/* A server has not answered a worker that started, or one that used it. Returns when one worker is to ask again: after as
+ * long as it was waited for, then after twice that, up to eight times. */
+uint64_t databases_guard_unanswered(uint64_t server, uint64_t now, uint64_t limit_ms);
+void databases_guard_suspected(uint64_t server);
+/* It has, or hung up, or refused the connection: whoever waits for it does not wait long. */
+void databases_guard_answered(uint64_t server);
+/* Until when this worker must not connect to it; 0: it may, and if the server did not answer last it is the only one for so many
+ * milliseconds. */
+uint64_t databases_guard_silent_until(uint64_t server, uint64_t now, uint64_t limit_ms);
 
 /* Callbacks of hearth_on_worker_start() have failed. Returns when to try again, in the clock's milliseconds. */
 uint64_t databases_guard_start_failed(uint64_t now);

@@ -44,7 +44,7 @@ static const char *const model_names[] = {
 
 static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION) "." ZEND_TOSTR(
     PHP_MINOR_VERSION) " --model NAME [--script FILE] [--ini KEY=VALUE]... [--warm-up N "
-                       "[--rehearse]]\n"
+                       "[--rehearse]] [--confine]\n"
                        "\n"
                        "Started by `hearth serve`, which talks to it on descriptor 3.\n"
                        "\n"
@@ -60,6 +60,8 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "  --warm-up N         fork, snapshot: serves N requests first, for nobody\n"
                        "  --rehearse          those are served by a throwaway fork that tells what "
                        "it loaded\n"
+                       "  --confine           workers cannot look into each other, nor signal "
+                       "others\n"
                        "  --version           print PHP's version\n"
                        "  --info-json         print what this PHP is and has loaded\n"
                        "  --probe-snapshot    print how this machine can find written pages\n";
@@ -107,6 +109,10 @@ static enum action parse(int argc, char **argv, struct options *options) {
         }
         if (strcmp(name, "--help") == 0) {
             action = ACTION_HELP;
+            continue;
+        }
+        if (strcmp(name, "--confine") == 0) {
+            options->confine = true;
             continue;
         }
         if (strcmp(name, "--rehearse") == 0) {
@@ -196,7 +202,7 @@ static _Noreturn void serve(const struct options *options) {
         opcache_guard_install();
         end(worker_model_run(options));
     }
-    zygote_run(SERVER);
+    zygote_run(SERVER, options->confine);
     worker_begin();
     bool scripted = options->model == MODEL_WORKER || options->model == MODEL_PRESPAWN;
     end(scripted ? worker_model_run(options) : request_model_run(options->model == MODEL_SPAWN));

@@ -30,6 +30,7 @@ struct options {
     char **ini;         /* `key=value`, in order. Static. */
     size_t ini_count;
     unsigned warm_up; /* synthetic requests that the zygote serves once it has booted */
+    bool confine;     /* workers from each other: see confine.h */
     bool rehearse;    /* not the zygote itself, but a throwaway fork of it: see rehearsal.h */
 };
 

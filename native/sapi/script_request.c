@@ -86,7 +86,8 @@ static void import_superglobals(void) {
 }
 
 static void start_output(void) {
-    if (PG(expose_php)) {
+    /* what the engine has to say of the body may have been sent already */
+    if (PG(expose_php) && !SG(headers_sent)) {
         sapi_add_header(SAPI_PHP_VERSION_HEADER, sizeof(SAPI_PHP_VERSION_HEADER) - 1, 1);
     }
     if (PG(output_handler) != NULL && PG(output_handler)[0] != '\0') {
@@ -108,9 +109,17 @@ void script_request_begin(void) {
     module_fill_request_info();
     /* counts CPU time, so it need not be stopped while the worker waits */
     zend_set_timeout(EG(timeout_seconds), 0);
+    /* What the engine finds wrong with a body or a variable is reported as at the start of any request: no handler of the script's hears it,
+     * or one that throws would end the script for what a client has sent. php_request_startup(), main/main.c */
+    zval handler;
+    ZVAL_COPY_VALUE(&handler, &EG(user_error_handler));
+    ZVAL_UNDEF(&EG(user_error_handler));
+    PG(during_request_startup) = 1;
     open_context();
     start_output();
     import_superglobals();
+    PG(during_request_startup) = 0;
+    ZVAL_COPY_VALUE(&EG(user_error_handler), &handler);
     boot_state_begin_session();
     /* PHP_RSHUTDOWN_FUNCTION(basic), ext/standard/basic_functions.c: what the last file looked like is known for one request only */
     php_clear_stat_cache(false, NULL, 0);

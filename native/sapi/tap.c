@@ -66,10 +66,21 @@ static void tell_vector(int fd, const struct iovec *iov, size_t count, ssize_t l
 }
 
 int connect(int fd, const struct sockaddr *address, socklen_t len) {
-    if (tap != NULL && fd >= 0 && fd < TAP_DESCRIPTORS && pthread_self() == thread) {
-        tap->connecting(fd);
+    if (tap == NULL || fd < 0 || fd >= TAP_DESCRIPTORS || pthread_self() != thread) {
+        return (int)syscall(SYS_connect, fd, address, len);
     }
-    return (int)syscall(SYS_connect, fd, address, len);
+    if (!tap->connecting(fd, &address, &len)) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    int result = (int)syscall(SYS_connect, fd, address, len);
+    if (result < 0 && errno != EINPROGRESS && errno != EAGAIN && errno != EINTR &&
+        errno != EALREADY && errno != EISCONN && errno != ETIMEDOUT) {
+        int saved = errno;
+        tap->refused(fd);
+        errno = saved;
+    }
+    return result;
 }
 
 ssize_t send(int fd, const void *bytes, size_t len, int flags) {
@@ -161,6 +172,17 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     return got;
 }
 
+int tap_poll(struct pollfd *fds, nfds_t count, int timeout) {
+    return (int)syscall(SYS_poll, fds, count, timeout);
+}
+
+int poll(struct pollfd *fds, nfds_t count, int timeout) {
+    if (__builtin_expect(tap != NULL && tap->waiting != NULL, 0) && pthread_self() == thread) {
+        return tap->waiting(fds, count, timeout);
+    }
+    return tap_poll(fds, count, timeout);
+}
+
 /* What -D_FORTIFY_SOURCE makes of the above when it knows the buffer's size: glibc, debug/read_chk.c and its neighbours. */
 ssize_t __read_chk(int fd, void *bytes, size_t len, size_t room);
 ssize_t __recv_chk(int fd, void *bytes, size_t len, size_t room, int flags);
@@ -189,6 +211,15 @@ ssize_t __recvfrom_chk(int fd, void *bytes, size_t len, size_t room, int flags,
     return recvfrom(fd, bytes, len, flags, address, address_len);
 }
 
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
+
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room) {
+    if (room / sizeof *fds < count) {
+        abort();
+    }
+    return poll(fds, count, timeout);
+}
+
 int dup(int fd) {
     if (is_followed(fd)) {
         tap->shared(fd, "the request made a second descriptor of it");
@@ -211,6 +242,10 @@ void tap_open(struct tap *given) {
 
 bool tap_works(void) {
     return false;
+}
+
+int tap_poll(struct pollfd *fds, nfds_t count, int timeout) {
+    return poll(fds, count, timeout);
 }
 
 #endif

@@ -8,14 +8,21 @@
 #ifndef HEARTH_SAPI_TAP_H
 #define HEARTH_SAPI_TAP_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/socket.h>
 
 enum { TAP_DESCRIPTORS = 1024 }; /* those above are not followed */
 
 struct tap {
-    /* A socket is being connected. */
-    void (*connecting)(int fd);
+    /* A socket is being connected, and will be to what stands in *address afterwards, which is static if it is another. False: it must not be;
+     * to its client it looks like a server that did not answer. Borrowed: *address. */
+    bool (*connecting)(int fd, const struct sockaddr **address, socklen_t *len);
+    /* It was refused at once, or there is nobody to refuse it. */
+    void (*refused)(int fd);
+    /* In place of poll(2); NULL: nobody minds. Borrowed: fds. */
+    int (*waiting)(struct pollfd *fds, nfds_t count, int timeout);
     /* Only for descriptors that are followed. Borrowed: bytes. */
     void (*sent)(int fd, const void *bytes, size_t len);
     void (*received)(int fd, const void *bytes, size_t len);
@@ -30,5 +37,7 @@ struct tap {
 void tap_open(struct tap *tap);
 /* False in builds without it. */
 bool tap_works(void);
+/* poll(2) itself. Borrowed: fds. */
+int tap_poll(struct pollfd *fds, nfds_t count, int timeout);
 
 #endif

@@ -43,8 +43,9 @@ static bool announced; /* the first READY is out */
 static unsigned warm_ups_left;
 static uint8_t *warm_up_frames;
 static size_t warm_up_len;
-static bool rehearses; /* this is the throwaway fork that serves them */
-static bool served;    /* C, D, S: the request has been answered; its leavings are still here */
+static bool rehearses;     /* this is the throwaway fork that serves them */
+static bool waits_shortly; /* for databases that warm-ups connect to */
+static bool served;        /* C, D, S: the request has been answered; its leavings are still here */
 
 static zval start_callbacks; /* array of hearth_on_worker_start() */
 
@@ -66,11 +67,10 @@ static void clean_up(void) {
     script_request_open_idle();
 }
 
-/* D and S: what a callback throws is logged, and does not end the worker. Returns whether that was needed. */
+/* What a callback throws is logged, and does not end the worker. Returns whether that was needed. */
 static bool forgive(void) {
     zend_object *thrown = EG(exception);
-    if (!is_worker || !model_boots_ahead(options->model) || thrown == NULL ||
-        zend_is_unwind_exit(thrown)) {
+    if (thrown == NULL || zend_is_unwind_exit(thrown)) {
         return false;
     }
     zval unused;
@@ -120,6 +120,9 @@ static void settle_boot(void) {
 
 /* Whether the server may count on this process for the next request at once. */
 static uint8_t end_flags(void) {
+    if (options->model == MODEL_SNAPSHOT && databases_prove_late()) {
+        return FRAME_FLAG_BUSY; /* READY comes with the proof */
+    }
     return model_is_one_shot(options->model) ? 0 : FRAME_FLAG_READY;
 }
 
@@ -146,6 +149,7 @@ static bool serve_warm_up(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
 
 /* D and S, in the zygote: forks workers from here. Returns in one of them. */
 static void fork_workers(void) {
+    databases_leave();
     boot_descriptors_report();
     if (!process_has_one_thread()) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER,
@@ -164,10 +168,11 @@ static void fork_workers(void) {
         prefault_prepare();
     }
     databases_guard_open();
-    zygote_run(SERVER);
+    zygote_run(SERVER, options->confine);
     is_worker = true;
     worker_begin();
     boot_descriptors_isolate();
+    boot_descriptors_mark();
 }
 
 /* The script's first hearth_handle_request(). False: with an exception of the boot's own callbacks. */
@@ -188,6 +193,7 @@ static bool become_worker(void) {
     state = BOOTING;
     fork_workers();
     databases_open(options->model == MODEL_SNAPSHOT);
+    databases_start();
     bool worked = run_start_callbacks();
     if (EG(exception) != NULL) {
         return false;
@@ -225,7 +231,7 @@ static void end_life(void) {
         _exit(0);
     }
     databases_end_request();
-    if (response_was_busy()) {
+    if (response_was_busy() && !databases_announce_later()) {
         send_ready();
     }
     snapshot_model_restore();
@@ -278,7 +284,9 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
         if (snapshot_model_take()) {
             send_ready();
         }
-        databases_await();
+        if (databases_await()) {
+            send_ready();
+        }
         snapshot_model_wait();
         databases_wait();
     } else {
@@ -305,6 +313,18 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     return true;
 }
 
+/* D and S, before the first warm-up: a server that answers nothing must not keep the zygote from its boot. */
+static void wait_for_no_silent_server(void) {
+    if (!waits_shortly) {
+        waits_shortly = true;
+        databases_guard_open();
+        if (!rehearses) {
+            databases_open(false);
+        }
+        databases_start();
+    }
+}
+
 static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     if (state == SERVING) {
         zend_throw_error(
@@ -324,6 +344,7 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     }
     if (!is_worker) {
         if (options->rehearse && warm_ups_left > 0 && !rehearses) {
+            databases_guard_open(); /* what the rehearsal finds out, workers know */
             rehearses = rehearsal_begin();
             if (rehearses) {
                 databases_open(false);
@@ -332,6 +353,7 @@ static bool handle_request(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
             channel_replay(warm_up_frames, warm_up_len);
         }
         if (warm_ups_left > 0) {
+            wait_for_no_silent_server();
             return serve_warm_up(fci, fcc);
         }
         if (rehearses) {

@@ -17,7 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backtrace.h"
 #include "board.h"
+#include "confine.h"
 #include "log.h"
 #include "options.h"
 #include "sapi_module.h"
@@ -31,6 +33,7 @@ enum {
 static int server;
 static sigset_t first_mask;
 static int children_fd;
+static bool workers_are_confined;
 
 /* Living children. Grows, never shrinks: as many as the server ever had at once. */
 static pid_t *children;
@@ -153,7 +156,8 @@ static void become_worker(pid_t zygote, const int fds[DESCRIPTORS]) {
     close(children_fd);
     free(children);
     if (dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[2], STDERR_FILENO) < 0 ||
-        dup2(fds[0], server) < 0 || !board_open(fds[3])) {
+        dup2(fds[0], server) < 0 || !board_open(fds[3]) ||
+        (workers_are_confined && !confine_worker())) {
         _exit(EXIT_MALFORMED);
     }
     fcntl(server, F_SETFD, FD_CLOEXEC);
@@ -225,6 +229,22 @@ static bool receive(uint8_t *to, size_t len, int fds[DESCRIPTORS], size_t *fd_co
     return true;
 }
 
+/* Says where a worker's PHP code is. One that has ended is answered, too. */
+static void trace(uint32_t pid) {
+    static char stack[32 * 1024];
+    const char *why = "it has ended";
+    size_t len = 0;
+    if (pid <= INT32_MAX && is_child((pid_t)pid)) {
+        len = backtrace_of((pid_t)pid, stack, sizeof stack, &why);
+    }
+    struct frame_buffer frame = {0};
+    struct frame_text text = {stack, len};
+    struct frame_text reason = {why, strlen(why)};
+    frame_write_stack(&frame, pid, text, reason);
+    send_frame(&frame);
+    frame_buffer_free(&frame);
+}
+
 /* Reads and obeys one frame. True in a new worker. */
 static bool obey(void) {
     int fds[DESCRIPTORS];
@@ -260,6 +280,13 @@ static bool obey(void) {
     if (fd_count != 0) {
         malformed("descriptors without a spawn");
     }
+    if (header.type == FRAME_TRACE) {
+        if (frame_read_trace(payload, header.length, &pid) != FRAME_OK) {
+            malformed(frame_error_name(FRAME_BAD_PAYLOAD));
+        }
+        trace(pid);
+        return false;
+    }
     if (frame_read_kill(payload, header.length, &pid, &signal) != FRAME_OK) {
         malformed(frame_error_name(FRAME_BAD_PAYLOAD));
     }
@@ -274,8 +301,9 @@ void zygote_begin(int fd) {
     log_through(send_frame);
 }
 
-void zygote_run(int fd) {
+void zygote_run(int fd, bool confines) {
     server = fd;
+    workers_are_confined = confines;
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);

@@ -8,9 +8,11 @@
 #ifndef HEARTH_SAPI_ZYGOTE_H
 #define HEARTH_SAPI_ZYGOTE_H
 
+#include <stdbool.h>
+
 /* The server's socket; log lines go through it from now on. */
 void zygote_begin(int fd);
-/* Says HELLO, then serves the conversation on `fd`. Returns in a new worker only, whose conversation is on `fd` then; the zygote exits. */
-void zygote_run(int fd);
+/* Says HELLO, then serves the conversation on `fd`; workers are kept from each other where it `confines`. Returns in a new worker only, whose conversation is on `fd` then; the zygote exits. */
+void zygote_run(int fd, bool confines);
 
 #endif

@@ -13,7 +13,7 @@ struct growing {
 void growing_add(struct growing *growing, const void *bytes, size_t len);
 
 /* Takes one message's bytes from [*at, end) of a stream whose headers have `header` bytes. `measure` reads the payload's length from a header.
- * Returns true when a message is complete: its length and the first 40 bytes of its payload stand in `messages`. */
+ * Returns true when a message is complete: its length and the first SESSION_PREFIX bytes of its payload stand in `messages`. */
 bool messages_take(struct session_messages *messages, const uint8_t **at, const uint8_t *end,
     size_t header, uint32_t (*measure)(const uint8_t *header));
 /* Between two messages. */
@@ -30,17 +30,26 @@ struct dialect {
     void (*reset)(struct session *session, struct growing *to);
     /* NULL: none. */
     void (*question)(struct session *session, struct growing *to);
-    /* All answers are there: was the last the nonce, or the question's the right one? */
-    bool (*proven)(const struct session *session);
+    /* All answers are there. NULL: the last was the nonce, or the question's the right one. Otherwise what is wrong. */
+    const char *(*unproven)(struct session *session);
     size_t (*goodbye)(const struct session *session, uint8_t *to);
 };
 extern const struct dialect dialect_mysql, dialect_postgres, dialect_redis;
 
 /* Whether SQL of an initialisation may be said again before each request: it sets or reads, and changes no data. */
 bool statement_may_be_repeated(const uint8_t *text, size_t len);
+/* What SQL makes of the current database: nothing, `name` in any case, or what is not known here. */
+enum statement_moves { STATEMENT_STAYS, STATEMENT_MOVES_TO_NAME, STATEMENT_MOVES };
+enum statement_moves statement_moves(
+    const uint8_t *text, size_t len, const uint8_t *name, size_t name_len);
+/* Whether SQL, of which this is the beginning, is one that leaves the current database alone; whatever follows behind a `;` is not looked at. */
+bool statement_begins_at_home(const uint8_t *text, size_t len);
+/* Whether SQL has `XA PREPARE` anywhere, in a literal, too. */
+bool statement_prepares_xa(const uint8_t *text, size_t len);
 /* Is it `word`, whatever its case? `word` in capitals. */
 bool word_is(const uint8_t *text, size_t len, const char *word);
 
+static const char DOUBT_UNPROVEN[] = "the answer to its reset is not the right one";
 static const char DOUBT_GARBLED[] = "it said what its protocol does not know";
 static const char DOUBT_UNASKED[] = "the server spoke unasked";
 static const char DOUBT_HALF_SENT[] = "the client stopped in the midst of a command";

@@ -4,7 +4,9 @@
  * - Each command that has an answer waits in `pending` until its last packet has come; an answer's end is told by its packets, never by
  *   silence.
  * - Statement ids belong to the server (they are never said again): a session that holds a prepared statement is not learned.
+ * - A reset says the current database only where that may be of use; each proof shows which one it is, so a wrong guess is a doubt.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "sessions/internal.h"
@@ -47,6 +49,9 @@ enum {
     COM_STMT_FETCH = 0x1c,
     COM_RESET_CONNECTION = 0x1f,
 };
+
+/* The proofs of the first reset, counted down: what there is with nothing said, after all is said, and what later ones have to show. */
+enum { PROBE_EXPECTED = 1, PROBE_AFTER, PROBE_BEFORE };
 
 /* What the answer that is awaited first consists of from here on. */
 enum {
@@ -113,9 +118,31 @@ static void await(struct session *session, uint8_t command) {
     my->pending[(my->pending_first + my->pending_count++) % SESSION_PENDING] = command;
 }
 
+/* Whether the current database may be another one after it. Of several statements in one packet the first is looked at: answers tell of the
+ * others (STATUS_MORE_RESULTS). */
+static bool may_move(const struct session_messages *packet) {
+    switch (packet->prefix[0]) {
+    case COM_INIT_DB:
+        return true;
+    case COM_QUERY:
+    case COM_STMT_PREPARE:
+        return !statement_begins_at_home(packet->prefix + 1, packet->prefix_len - 1u);
+    default:
+        return false;
+    }
+}
+
 static void command(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
     uint8_t what = packet->prefix_len > 0 ? packet->prefix[0] : 0;
+    my->moved |= !session->judging && packet->prefix_len > 0 && may_move(packet);
+    if ((what == COM_QUERY || what == COM_STMT_PREPARE) &&
+        statement_prepares_xa(packet->prefix + 1, packet->prefix_len - 1u)) {
+        /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared one can use no table of InnoDB any more ("doesn't have this
+         * option"), and its locks stay for ever; when it ends, all is as documented */
+        session_spoil(session, "the request prepared a transaction (XA PREPARE)");
+        return;
+    }
     switch (what) {
     case COM_QUIT:
         session_spoil(session, "the client has said goodbye");
@@ -180,6 +207,7 @@ static void result_ends(struct session_mysql *my, uint16_t status) {
     my->status = status;
     if (status & STATUS_MORE_RESULTS) {
         my->state = FIRST;
+        my->moved = true; /* of whatever statement that is */
     } else {
         done(my);
     }
@@ -218,8 +246,6 @@ static void first_of_result(struct session *session, const struct session_messag
     }
     const uint8_t *at = packet->prefix;
     my->columns = (uint32_t)number(&at, packet->prefix + packet->prefix_len);
-    my->rows = 0;
-    my->row_is_nonce = false;
     my->state = my->columns > 0 ? DEFINITIONS : DEFINITIONS_END;
 }
 
@@ -230,6 +256,9 @@ static void first(struct session *session, const struct session_messages *packet
         session_spoil(session, DOUBT_GARBLED);
         return;
     }
+    session->served = true;
+    my->rows = 0;
+    my->row_is_nonce = false;
     uint8_t kind = packet->prefix[0];
     if (kind == 0xff) {
         failed(session);
@@ -281,9 +310,28 @@ static void first(struct session *session, const struct session_messages *packet
     }
 }
 
-static bool is_nonce(const struct session *session, const struct session_messages *packet) {
-    return packet->len == 1 + SESSION_NONCE && packet->prefix[0] == SESSION_NONCE &&
-           memcmp(packet->prefix + 1, session->nonce, SESSION_NONCE) == 0;
+/* A row that begins with the nonce; behind it stands what the session has for its current database. */
+static bool is_nonce(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    enum { SHOWN = 1 + SESSION_NONCE };
+    if (packet->len <= SHOWN || packet->prefix[0] != SESSION_NONCE ||
+        memcmp(packet->prefix + 1, session->nonce, SESSION_NONCE) != 0) {
+        return false;
+    }
+    const uint8_t *shown = packet->prefix + SHOWN;
+    uint32_t len = packet->len - SHOWN;
+    size_t seen = (size_t)packet->prefix_len - SHOWN;
+    bool same = len == my->shown_len && memcmp(shown, my->shown, seen) == 0;
+    if (my->probes > 0) {
+        /* of a name that is too long to be seen as a whole nothing is guessed */
+        my->says |= (my->probes == PROBE_AFTER && !same) || seen < len;
+        memcpy(my->shown, shown, seen);
+        my->shown_len = len;
+        my->probes--;
+    } else {
+        my->elsewhere = !same;
+    }
+    return true;
 }
 
 /* A digest that was asked for. */
@@ -312,7 +360,17 @@ static void row(struct session *session, const struct session_messages *packet) 
     }
 }
 
-static void definitions_end(struct session_mysql *my, const struct session_messages *packet) {
+static void definitions_end(struct session *session, const struct session_messages *packet) {
+    struct session_mysql *my = &session->mysql;
+    uint8_t kind = packet->prefix_len > 0 ? packet->prefix[0] : 0;
+    if (kind == 0xff) {
+        failed(session);
+        return;
+    }
+    if (kind != 0xfe) {
+        session_spoil(session, DOUBT_GARBLED);
+        return;
+    }
     bool executes = my->pending[my->pending_first] == COM_STMT_EXECUTE;
     my->status = eof_status(packet);
     if (executes && (my->status & STATUS_CURSOR)) {
@@ -347,7 +405,7 @@ static void answer(struct session *session, const struct session_messages *packe
         }
         break;
     case DEFINITIONS_END:
-        definitions_end(my, packet);
+        definitions_end(session, packet);
         break;
     case ROWS:
         row(session, packet);
@@ -463,6 +521,7 @@ static void add_command(
 /* One command of the initialisation. NULL: it is in `init`, or need not be. */
 static const char *learn_command(
     struct session_mysql *my, struct growing *init, const uint8_t *packet, size_t len) {
+    enum statement_moves moves;
     switch (len > 0 ? packet[0] : 0) {
     case COM_QUERY:
     case COM_STMT_PREPARE:
@@ -472,9 +531,19 @@ static const char *learn_command(
         if (packet[0] == COM_STMT_PREPARE && memchr(packet, '?', len) != NULL) {
             return "its initialisation uses a prepared statement with parameters";
         }
+        moves = statement_moves(packet + 1, len - 1, my->database, my->database_len);
+        if (moves == STATEMENT_MOVES_TO_NAME && !my->says) {
+            return NULL; /* there it is already: Laravel's `use` */
+        }
+        my->says |= moves != STATEMENT_STAYS;
         add_command(init, COM_QUERY, packet + 1, len - 1);
         return NULL;
     case COM_INIT_DB:
+        if (!my->says && len - 1 == my->database_len &&
+            memcmp(packet + 1, my->database, len - 1) == 0) {
+            return NULL;
+        }
+        my->says = true;
         if (len - 1 < sizeof my->database) {
             memcpy(my->database, packet + 1, len - 1);
             my->database_len = (uint32_t)(len - 1);
@@ -528,26 +597,44 @@ static const char *learn(struct session *session, struct growing *init) {
     }
     my->multi_learned = my->multi;
     my->printed = false; /* settings may differ from those learned before */
+    my->shown_len = 0;
     return NULL;
 }
 
+static void add_proof(const struct session *session, struct growing *to, const char *shows) {
+    static const char select[] = "SELECT '0123456789abcdef',";
+    uint8_t query[128];
+    size_t len = (size_t)snprintf((char *)query, sizeof query, "%s%s", select, shows);
+    memcpy(query + sizeof "SELECT '" - 1, session->nonce, SESSION_NONCE);
+    add_command(to, COM_QUERY, query, len);
+}
+
+/* COM_RESET_CONNECTION leaves the current database as it is, but makes @@collation_database the server's own until somebody says the database
+ * again (MariaDB 10.11; MySQL 8: THD::cleanup_connection() and THD::init(), sql/sql_class.cc). So it has to be said where both differ, which the
+ * first reset finds out: it asks before and after. */
 static void reset(struct session *session, struct growing *to) {
     static const uint8_t option[2][2] = {{1, 0}, {0, 0}}; /* off, on */
+    static const char all[] = "@@collation_database,DATABASE()";
     struct session_mysql *my = &session->mysql;
+    bool first = my->shown_len == 0;
+    my->probes = first ? PROBE_BEFORE : 0;
     add_command(to, COM_RESET_CONNECTION, NULL, 0);
     if (my->multi != my->multi_learned) {
         add_command(to, COM_SET_OPTION, option[my->multi_learned], sizeof option[0]);
     }
-    /* COM_RESET_CONNECTION leaves the current database as it is */
-    if (my->database_len > 0) {
+    if (first) {
+        add_proof(session, to, all);
+    }
+    if (my->database_len > 0 && (first || my->says || my->moved)) {
         add_command(to, COM_INIT_DB, my->database, my->database_len);
     }
     growing_add(to, session->init, session->init_len);
-    uint8_t query[] = "SELECT '0123456789abcdef'";
-    memcpy(query + 8, session->nonce, SESSION_NONCE);
-    add_command(to, COM_QUERY, query, sizeof query - 1);
+    if (first) {
+        add_proof(session, to, all);
+    }
+    add_proof(session, to, "DATABASE()");
     my->rows = 0;
-    my->row_is_nonce = false;
+    my->row_is_nonce = my->moved = my->elsewhere = false;
     my->statements = 0;
 }
 
@@ -557,7 +644,7 @@ static void question(struct session *session, struct growing *to) {
     static const char query[] =
         "SELECT LEFT(SHA2(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
         "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
-        "@@foreign_key_checks, @@lc_time_names, DATABASE()), 256), 32)";
+        "@@foreign_key_checks, @@lc_time_names, @@collation_database, DATABASE()), 256), 32)";
     struct session_mysql *my = &session->mysql;
     my->compares = my->printed;
     memcpy(my->first_print, my->print, SESSION_PRINT);
@@ -565,13 +652,18 @@ static void question(struct session *session, struct growing *to) {
     add_command(to, COM_QUERY, (const uint8_t *)query, sizeof query - 1);
 }
 
-static bool proven(const struct session *session) {
-    const struct session_mysql *my = &session->mysql;
+static const char *unproven(struct session *session) {
+    struct session_mysql *my = &session->mysql;
     if (session->asking) {
-        return my->printed && my->rows == 1 &&
-               (!my->compares || memcmp(my->print, my->first_print, SESSION_PRINT) == 0);
+        bool same = my->printed && my->rows == 1 &&
+                    (!my->compares || memcmp(my->print, my->first_print, SESSION_PRINT) == 0);
+        return same ? NULL : "its reset does not bring the server's settings back";
     }
-    return my->row_is_nonce && my->rows == 1 && (my->status & STATUS_IN_TRANSACTION) == 0;
+    bool proven = my->row_is_nonce && my->rows == 1 && (my->status & STATUS_IN_TRANSACTION) == 0;
+    my->moved = false; /* initialisations may have several results, too */
+    return !proven         ? DOUBT_UNPROVEN
+           : my->elsewhere ? "its reset does not bring its current database back"
+                           : NULL;
 }
 
 static size_t goodbye(const struct session *session, uint8_t *to) {
@@ -590,6 +682,6 @@ const struct dialect dialect_mysql = {
     .learn = learn,
     .reset = reset,
     .question = question,
-    .proven = proven,
+    .unproven = unproven,
     .goodbye = goodbye,
 };

@@ -3,6 +3,9 @@
  * Invariants
  * - Each Query, Sync and FunctionCall is answered by one ReadyForQuery; nothing is at rest before the last of them.
  * - What the initialisation said is repeated byte for byte, prepared statements included: DISCARD ALL has made their names free again.
+ * - Settings that the server tells of are after a reset what they were when it was learned. Behind a pooler, what a client said in its start-up
+ *   message may not be: the pooler says it as SETs, which DISCARD ALL takes back.
+ * - The process that proves is always the same: poolers that change it between transactions lose settings of the initialisation.
  */
 #include <string.h>
 
@@ -97,11 +100,38 @@ static void sent(struct session *session, const uint8_t *bytes, size_t len) {
 
 /* --- the server's side ------------------------------------------------------------------------------------------------------------------- */
 
+/* The number, and behind it the process that says it. */
 static bool is_nonce(const struct session *session, const struct session_messages *row) {
-    static const uint8_t one_of_sixteen[] = {0, 1, 0, 0, 0, SESSION_NONCE};
-    return row->len == sizeof one_of_sixteen + SESSION_NONCE &&
-           memcmp(row->prefix, one_of_sixteen, sizeof one_of_sixteen) == 0 &&
-           memcmp(row->prefix + sizeof one_of_sixteen, session->nonce, SESSION_NONCE) == 0;
+    static const uint8_t first[] = {0, 2, 0, 0, 0, SESSION_NONCE};
+    enum { SECOND = sizeof first + SESSION_NONCE };
+    return row->len > SECOND + LENGTH &&
+           row->len <= SECOND + LENGTH + sizeof session->postgres.server &&
+           row->len == row->prefix_len && memcmp(row->prefix, first, sizeof first) == 0 &&
+           memcmp(row->prefix + sizeof first, session->nonce, SESSION_NONCE) == 0 &&
+           big_endian(row->prefix + SECOND) == row->len - SECOND - LENGTH;
+}
+
+static void take_server(struct session_postgres *pg, const struct session_messages *row) {
+    enum { DIGITS = 2 + LENGTH + SESSION_NONCE + LENGTH };
+    memset(pg->server, 0, sizeof pg->server);
+    memcpy(pg->server, row->prefix + DIGITS, row->len - DIGITS);
+}
+
+/* ParameterStatus: a name and a value, each with its NUL. Of long values the beginning counts, and how long they are. */
+static void take_setting(struct session_postgres *pg, const struct session_messages *message) {
+    static const char *const names[SESSION_TOLD] = {"client_encoding", "DateStyle", "TimeZone",
+        "IntervalStyle", "application_name", "search_path", "session_authorization",
+        "standard_conforming_strings"};
+    const uint8_t *nul = memchr(message->prefix, 0, message->prefix_len);
+    for (size_t i = 0; nul != NULL && i < SESSION_TOLD; i++) {
+        if (strcmp((const char *)message->prefix, names[i]) == 0) {
+            uint64_t hash = 0xcbf29ce484222325 ^ message->len; /* FNV-1a */
+            for (const uint8_t *at = nul + 1; at < message->prefix + message->prefix_len; at++) {
+                hash = (hash ^ *at) * 0x100000001b3;
+            }
+            pg->told[i] = hash;
+        }
+    }
 }
 
 static void heard(struct session *session, const struct session_messages *message) {
@@ -116,7 +146,16 @@ static void heard(struct session *session, const struct session_messages *messag
             session_spoil(session, DOUBT_GARBLED);
         } else if (type == 'D') {
             pg->row_is_nonce = pg->pending == 1 && is_nonce(session, message);
+            if (pg->row_is_nonce) {
+                take_server(pg, message);
+            }
         }
+    }
+    if (pg->ready && pg->pending > 0 && !is_in(type, "NSA")) {
+        session->served = true;
+    }
+    if (type == 'S') {
+        take_setting(pg, message);
     }
     if (type != 'Z') {
         /* notices, settings and notifications may come at any time; all else belongs to a command */
@@ -217,6 +256,8 @@ static const char *learn(struct session *session, struct growing *init) {
     if (pg->transaction != 'I') {
         return "it is in a transaction";
     }
+    memcpy(pg->told_learned, pg->told, sizeof pg->told);
+    memset(pg->server_learned, 0, sizeof pg->server_learned);
     return NULL;
 }
 
@@ -237,14 +278,27 @@ static void reset(struct session *session, struct growing *to) {
     }
     add_query(to, "DISCARD ALL"); /* alone: it cannot stand in a list of statements */
     growing_add(to, session->init, session->init_len);
-    char query[] = "SELECT '0123456789abcdef'";
+    char query[] = "SELECT '0123456789abcdef', pg_catalog.pg_backend_pid()";
     memcpy(query + 8, session->nonce, SESSION_NONCE);
     add_query(to, query);
     pg->row_is_nonce = false;
 }
 
-static bool proven(const struct session *session) {
-    return session->postgres.row_is_nonce && session->postgres.transaction == 'I';
+/* NULL: it has. */
+static const char *unproven(struct session *session) {
+    struct session_postgres *pg = &session->postgres;
+    if (!pg->row_is_nonce || pg->transaction != 'I') {
+        return DOUBT_UNPROVEN;
+    }
+    if (memcmp(pg->told, pg->told_learned, sizeof pg->told) != 0) {
+        return "its reset does not bring back what the client said when it began: say it with SET";
+    }
+    if (pg->server_learned[0] == 0) {
+        memcpy(pg->server_learned, pg->server, sizeof pg->server);
+    }
+    return memcmp(pg->server, pg->server_learned, sizeof pg->server) == 0
+               ? NULL
+               : "a pooler in transaction mode has changed the server behind it";
 }
 
 static size_t goodbye(const struct session *session, uint8_t *to) {
@@ -262,6 +316,6 @@ const struct dialect dialect_postgres = {
     .busy = busy,
     .learn = learn,
     .reset = reset,
-    .proven = proven,
+    .unproven = unproven,
     .goodbye = goodbye,
 };

@@ -190,6 +190,7 @@ static void received(struct session *session, const uint8_t *bytes, size_t len) 
             judge(session);
         }
         begin_next(&redis->received);
+        session->served = true;
         redis->answers += redis->received.top != '>';
     }
 }
@@ -316,11 +317,12 @@ static void reset(struct session *session, struct growing *to) {
     redis->commands = redis->answers = redis->reset_at = 0;
 }
 
-static bool proven(const struct session *session) {
+static const char *unproven(struct session *session) {
     const struct session_values *value = &session->redis.received;
-    return value->top == '$' && value->text_total == SESSION_NONCE &&
-           value->text_len == SESSION_NONCE &&
-           memcmp(value->text, session->nonce, SESSION_NONCE) == 0;
+    bool proven = value->top == '$' && value->text_total == SESSION_NONCE &&
+                  value->text_len == SESSION_NONCE &&
+                  memcmp(value->text, session->nonce, SESSION_NONCE) == 0;
+    return proven ? NULL : DOUBT_UNPROVEN;
 }
 
 static size_t goodbye(const struct session *session, uint8_t *to) {
@@ -335,6 +337,6 @@ const struct dialect dialect_redis = {
     .busy = busy,
     .learn = learn,
     .reset = reset,
-    .proven = proven,
+    .unproven = unproven,
     .goodbye = goodbye,
 };

@@ -12,7 +12,7 @@ enum {
     MYSQL_VERSION = 10,
     POSTGRES_HEAD = 8,
 };
-#define POSTGRES_VERSION 196608U /* 3.0 */
+#define POSTGRES_MAJOR 3U /* in the upper half; libpq of PostgreSQL 18 may begin with 3.2 */
 #define POSTGRES_TLS 80877103U
 #define POSTGRES_GSS 80877104U
 
@@ -40,13 +40,16 @@ bool messages_take(struct session_messages *messages, const uint8_t **at, const 
     if (!messages->inside) {
         messages->inside = true;
         messages->len = messages->left = measure(messages->header);
+        /* the one before may have had a password in it */
+        memset(messages->prefix, 0, messages->prefix_len);
         messages->prefix_len = 0;
     }
     size_t have = (size_t)(end - *at);
     uint32_t take = have < messages->left ? (uint32_t)have : messages->left;
-    for (uint32_t i = 0; i < take && messages->prefix_len < sizeof messages->prefix; i++) {
-        messages->prefix[messages->prefix_len++] = (*at)[i];
-    }
+    size_t room = sizeof messages->prefix - messages->prefix_len;
+    size_t looked = take < room ? take : room;
+    memcpy(messages->prefix + messages->prefix_len, *at, looked);
+    messages->prefix_len += (uint8_t)looked;
     *at += take;
     messages->left -= take;
     if (messages->left > 0) {
@@ -113,7 +116,7 @@ static enum session_protocol recognise_client(const uint8_t *head, size_t len) {
         return SESSION_UNKNOWN;
     }
     uint32_t code = big_endian(head + 4);
-    return code == POSTGRES_VERSION || code == POSTGRES_TLS || code == POSTGRES_GSS
+    return code >> 16 == POSTGRES_MAJOR || code == POSTGRES_TLS || code == POSTGRES_GSS
                ? SESSION_POSTGRES
                : SESSION_FOREIGN;
 }
@@ -198,6 +201,10 @@ enum session_protocol session_protocol(const struct session *session) {
 
 bool session_is_used(const struct session *session) {
     return session->used;
+}
+
+bool session_is_served(const struct session *session) {
+    return session->served;
 }
 
 const char *session_doubt(const struct session *session) {
@@ -290,10 +297,9 @@ enum session_verdict session_judge(struct session *session, const void *bytes, s
     if (dialect->busy(session) != NULL) {
         return SESSION_WAIT;
     }
-    if (!dialect->proven(session)) {
-        session_spoil(session, session->asking
-                                   ? "its reset does not bring the server's settings back"
-                                   : "the answer to its reset is not the right one");
+    const char *why = dialect->unproven(session);
+    if (why != NULL) {
+        session_spoil(session, why);
         return SESSION_WRONG;
     }
     session->judging = session->asking = false;

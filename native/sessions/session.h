@@ -25,9 +25,11 @@ enum {
     SESSION_RECORD = 8192,              /* bytes of an initialisation; a longer one is not kept */
     SESSION_RESET = 2 * SESSION_RECORD, /* bytes that a reset may have */
     SESSION_GOODBYE = 8,
+    SESSION_PREFIX = 128,   /* bytes of a message that are looked at */
     SESSION_DATABASE = 256, /* bytes of MySQL's current database */
     SESSION_PENDING = 256,  /* commands under way at once; more is a doubt */
     SESSION_PRINT = 32,     /* characters of a digest of MySQL's settings */
+    SESSION_TOLD = 8,       /* settings that PostgreSQL tells its clients of, and clients set */
 };
 
 enum session_protocol {
@@ -54,7 +56,7 @@ struct session_messages {
     uint8_t header[5], header_len;
     bool inside; /* the header is complete, the payload is not */
     uint32_t len, left;
-    uint8_t prefix[40], prefix_len; /* of the payload */
+    uint8_t prefix[SESSION_PREFIX], prefix_len; /* of the payload */
 };
 
 struct session_mysql {
@@ -71,6 +73,13 @@ struct session_mysql {
     bool printed, compares;
     uint32_t database_len;
     uint8_t database[SESSION_DATABASE];
+    /* What the proof of a reset must show behind the nonce; none before the first reset, which finds it out. */
+    uint8_t shown[SESSION_PREFIX];
+    uint32_t shown_len;
+    uint8_t probes; /* proofs of the first reset that are still to come */
+    bool says;      /* each reset says the current database */
+    bool moved;     /* the client may have changed the current database */
+    bool elsewhere; /* a reset has shown something else */
 };
 
 struct session_postgres {
@@ -81,6 +90,8 @@ struct session_postgres {
     bool unsynced, row_is_nonce;
     uint8_t transaction; /* of the last ReadyForQuery: I, T or E */
     uint32_t pending;    /* ReadyForQuery still to come */
+    uint64_t told[SESSION_TOLD], told_learned[SESSION_TOLD]; /* digests of their values */
+    uint8_t server[12], server_learned[12]; /* which of the server's processes has proved it */
 };
 
 struct session_values {
@@ -106,7 +117,7 @@ struct session_redis {
 /* To be treated as opaque. No pointers but to static text: it may be copied. */
 struct session {
     uint8_t protocol; /* enum session_protocol */
-    bool used, recording, overflow, judging, asking, learned, greeted_first;
+    bool used, served, recording, overflow, judging, asking, learned, greeted_first;
     const char *doubt;
     uint8_t head[8], head_len;
     uint8_t nonce[SESSION_NONCE];
@@ -132,6 +143,8 @@ void session_spoil(struct session *session, const char *why);
 enum session_protocol session_protocol(const struct session *session);
 /* Whether the client has said anything since the session was learned or reset. */
 bool session_is_used(const struct session *session);
+/* Whether the server has answered a command. A login is none: proxies let clients in before they have a server. */
+bool session_is_served(const struct session *session);
 /* NULL: everything that was asked is answered, to the last byte. Otherwise what is not. Static. */
 const char *session_doubt(const struct session *session);
 

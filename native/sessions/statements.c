@@ -1,4 +1,4 @@
-/* Which SQL an initialisation may contain. When in doubt: not.
+/* Which SQL an initialisation may contain (when in doubt: not), and which changes the current database of MySQL (when in doubt: it does).
  *
  * Invariants
  * - Literals are not understood: a word or parenthesis inside one is taken for the statement's. That refuses too much, never too little,
@@ -48,6 +48,9 @@ static const char *const forbidden[] = {"GLOBAL", "PERSIST", "PERSIST_ONLY", "PA
 static const char *const functions[] = {"VERSION", "DATABASE", "SCHEMA", "CURRENT_SCHEMA",
     "CURRENT_SCHEMAS", "CURRENT_DATABASE", "CURRENT_SETTING", "SET_CONFIG", "PG_BACKEND_PID",
     "CONNECTION_ID", "USER", "SESSION_USER", "CURRENT_USER", "NOW", "CONCAT", "REPLACE"};
+/* What requests say most; not SET, which MariaDB lets stand before any other (`SET STATEMENT ... FOR`). */
+static const char *const at_home[] = {"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH",
+    "SHOW", "START", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static bool one_may_be_repeated(const uint8_t *text, size_t len) {
@@ -98,4 +101,70 @@ bool statement_may_be_repeated(const uint8_t *text, size_t len) {
         }
     }
     return true;
+}
+
+static bool is_space(uint8_t c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+/* The first word of text; *at comes to stand behind it. */
+static size_t first_word(const uint8_t *text, size_t len, size_t *at) {
+    while (*at < len && is_space(text[*at])) {
+        ++*at;
+    }
+    size_t start = *at;
+    while (*at < len && is_word(text[*at])) {
+        ++*at;
+    }
+    return start;
+}
+
+/* Is it `name`, maybe between backquotes, maybe with a `;` at its end? */
+static bool names(const uint8_t *text, size_t len, const uint8_t *name, size_t name_len) {
+    while (len > 0 && is_space(*text)) {
+        text++, len--;
+    }
+    while (len > 0 && (is_space(text[len - 1]) || text[len - 1] == ';')) {
+        len--;
+    }
+    if (len > 2 && text[0] == '`' && text[len - 1] == '`') {
+        text++, len -= 2;
+    }
+    return len > 0 && len == name_len && memcmp(text, name, len) == 0;
+}
+
+enum statement_moves statement_moves(
+    const uint8_t *text, size_t len, const uint8_t *name, size_t name_len) {
+    for (size_t at = 0, behind = 0; at < len; at = behind) {
+        size_t word = first_word(text, len, &at);
+        if (word_is(text + word, at - word, "USE")) {
+            bool alone = behind == 0 && names(text + at, len - at, name, name_len);
+            return alone ? STATEMENT_MOVES_TO_NAME : STATEMENT_MOVES;
+        }
+        const uint8_t *next = memchr(text + at, ';', len - at);
+        behind = next != NULL ? (size_t)(next - text) + 1 : len;
+    }
+    return STATEMENT_STAYS;
+}
+
+bool statement_begins_at_home(const uint8_t *text, size_t len) {
+    size_t end = 0;
+    size_t word = first_word(text, len, &end);
+    return is_one_of(text + word, end - word, at_home, COUNT(at_home));
+}
+
+bool statement_prepares_xa(const uint8_t *text, size_t len) {
+    for (size_t at = 0; at + 1 < len; at++) {
+        bool begins = capital(text[at]) == 'X' && capital(text[at + 1]) == 'A' &&
+                      (at == 0 || !is_word(text[at - 1]));
+        if (!begins) {
+            continue;
+        }
+        size_t end = at + 2;
+        size_t word = first_word(text, len, &end);
+        if (word > at + 2 && word_is(text + word, end - word, "PREPARE")) {
+            return true;
+        }
+    }
+    return false;
 }

@@ -20,6 +20,7 @@ enum {
     SIGNALS = 64,
     SIGNAL_SET = 8,    /* bytes, as the kernel counts them */
     THREAD_WAITS = 50, /* of 100 µs: a thread that is just exiting (curl's resolver) may finish */
+    CHILD_WAITS = 200, /* of 100 µs: a child that is just exiting or starting a program */
     TASK_LINKS = 2,    /* of /proc/self/task, besides one for each thread */
     TIMERS_TRIED = 64, /* more POSIX timers in one request: retire */
     PENDING_MAX = 65536, /* more signals are not taken out of a queue */
@@ -109,8 +110,8 @@ void attributes_take(void) {
     read_identity(then);
 }
 
-/* A child that lives on in this very memory would go on writing to it. (/proc/PID/task/PID/children, kcmp(2)) */
-static void find_sharing_child(void) {
+/* Whether a child lives in this very memory. (/proc/PID/task/PID/children, kcmp(2)) */
+static bool has_sharing_child(void) {
     struct engine *e = engine;
     struct text path = {0};
     text_add(&path, "/proc/self/task/");
@@ -118,7 +119,7 @@ static void find_sharing_child(void) {
     text_add(&path, "/children");
     long fd = raw(SYS_open, path.data, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0) {
-        return;
+        return false;
     }
     long n = raw(SYS_read, fd, e->buffer, sizeof e->buffer - 1);
     raw(SYS_close, fd);
@@ -128,10 +129,23 @@ static void find_sharing_child(void) {
             child = child * 10 + (e->buffer[i] - '0');
         } else if (child != 0) {
             if (raw(SYS_kcmp, e->pid, child, SAME_MEMORY, 0, 0) == 0) {
-                retire("the request left a process that shares its memory");
+                return true;
             }
             child = 0;
         }
+    }
+    return false;
+}
+
+/* A child that lives on in this very memory would go on writing to it. One of vfork() is waited for: its parent runs on a moment before
+   the kernel has taken the memory from the child. (kernel/exit.c, exit_mm; fs/exec.c, exec_mmap) */
+static void find_sharing_child(void) {
+    for (int waits = 0; has_sharing_child(); waits++) {
+        if (waits == CHILD_WAITS) {
+            retire("the request left a process that shares its memory");
+        }
+        struct timespec pause = {0, 100000};
+        raw(SYS_nanosleep, &pause, NULL);
     }
 }
 

@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include "snapshot/text.h"
 #include "snapshot/tracker.h"
 
 enum {
@@ -102,62 +103,37 @@ static void describe(struct descriptor *descriptor) {
     descriptor->offset = seeks ? raw(SYS_lseek, fd, 0, SEEK_CUR) : -1;
 }
 
-/* A number in decimal behind *at, which moves past it. */
-static uint64_t number_at(const char **at) {
-    uint64_t number = 0;
-    for (; **at >= '0' && **at <= '9'; ++*at) {
-        number = number * 10 + (uint64_t)(**at - '0');
-    }
-    return number;
-}
-
-/* A line of /proc/locks: `1: POSIX  ADVISORY  WRITE 4711 08:01:1234 0 EOF`. */
-static void note_lock(const char *line) {
+/* Whether somebody holds a lock by this open file: this process a record lock, or the open file itself one of flock() or of F_OFD_SETLK. Its
+ * fdinfo has a line for each (proc_pid_fdinfo(5)); /proc/locks names no process for those of open files. */
+static bool holds_lock(int fd) {
     struct engine *e = engine;
-    const char *at = line;
-    for (int field = 0; field < 4; field++) {
-        while (*at != ' ' && *at != 0) {
-            at++;
-        }
-        while (*at == ' ') {
-            at++;
-        }
+    struct text path = {0};
+    text_add(&path, "/proc/self/fdinfo/");
+    text_add_number(&path, (uint64_t)fd);
+    long info = raw(SYS_open, path.data, O_RDONLY | O_CLOEXEC, 0);
+    if (info < 0) {
+        return false;
     }
-    if (number_at(&at) != (uint64_t)e->pid || *at != ' ') {
-        return;
-    }
-    for (int colons = 0; colons < 2 && *at != 0; at++) {
-        colons += *at == ':';
-    }
-    uint64_t inode = number_at(&at);
-    for (uint32_t i = 0; i < e->descriptor_count; i++) {
-        if (e->descriptors[i].inode == inode) {
-            e->descriptors[i].locked = true;
-        }
-    }
+    long len = raw(SYS_read, info, e->buffer, sizeof e->buffer - 1);
+    raw(SYS_close, info);
+    e->buffer[len > 0 ? len : 0] = 0;
+    return strstr(e->buffer, "\nlock:") != NULL;
 }
 
-/* Locks that the boot holds are none of a request's. */
+/* Locks that the boot holds are none of a request's. Record locks belong to the file, by whatever descriptor: so all of it are left alone. */
 static void find_locks(void) {
     struct engine *e = engine;
-    long fd = raw(SYS_open, "/proc/locks", O_RDONLY | O_CLOEXEC, 0);
-    uint64_t have = 0;
-    long n;
-    while (fd >= 0 && (n = raw(SYS_read, fd, e->buffer + have, sizeof e->buffer - 1 - have)) > 0) {
-        have += (uint64_t)n;
-        uint64_t start = 0;
-        for (uint64_t i = 0; i < have; i++) {
-            if (e->buffer[i] == '\n') {
-                e->buffer[i] = 0;
-                note_lock(e->buffer + start);
-                start = i + 1;
+    for (uint32_t i = 0; i < e->descriptor_count; i++) {
+        struct descriptor *of = &e->descriptors[i];
+        if (of->mode != S_IFREG || !holds_lock(of->fd)) {
+            continue;
+        }
+        for (uint32_t j = 0; j < e->descriptor_count; j++) {
+            struct descriptor *same = &e->descriptors[j];
+            if (same->device == of->device && same->inode == of->inode) {
+                same->locked = true;
             }
         }
-        memmove(e->buffer, e->buffer + start, have - start);
-        have -= start;
-    }
-    if (fd >= 0) {
-        raw(SYS_close, fd);
     }
 }
 
@@ -298,6 +274,13 @@ void descriptors_put_back(bool thorough) {
         if (locks && descriptor->mode == S_IFREG && !descriptor->locked) {
             unlock(descriptor);
         }
+    }
+}
+
+void snapshot_leave_to_parent(void) {
+    struct engine *e = engine;
+    if (e != NULL && e->taken && e->fds.first > 0) {
+        raw(SYS_close_range, e->fds.first, e->fds.last, 0);
     }
 }
 

@@ -83,6 +83,10 @@ bool snapshot_wants_check(void);
 /* From now on the process may only end, not be restored: the request did what cannot be undone. Static: why. */
 void snapshot_retire_later(const char *why);
 
+/* In a child that a request has forked: closes the engine's descriptors. Duplicates of the boot's are among them, and would hold connections
+ * and locks of the parent for as long as the child lives. Only system calls. */
+void snapshot_leave_to_parent(void);
+
 struct snapshot_statistics {
     uint64_t restores;
     uint64_t gated;          /* no fault: nothing scanned */

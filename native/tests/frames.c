@@ -191,6 +191,9 @@ static enum frame_error decode(const struct vector *v, enum frame_from from,
     case FRAME_KILL:
         error = frame_read_kill(payload, header->length, &numbers[0], &numbers[1]);
         break;
+    case FRAME_TRACE:
+        error = frame_read_trace(payload, header->length, &numbers[0]);
+        break;
     case FRAME_REQUEST_BODY:
         if (!fuzzing && !same(field(v, "bytes"), (const char *)payload, header->length)) {
             fail(v, "bytes");
@@ -229,6 +232,7 @@ static void check_reading(const struct vector *v, enum frame_from from) {
                       : header.type == FRAME_REQUEST_BODY ? "BODY"
                       : header.type == FRAME_ABORT        ? "ABORT"
                       : header.type == FRAME_SPAWN        ? "SPAWN"
+                      : header.type == FRAME_TRACE        ? "TRACE"
                                                           : "KILL";
     if (strcmp(type, got) != 0) {
         fail(v, "type");
@@ -238,6 +242,9 @@ static void check_reading(const struct vector *v, enum frame_from from) {
     }
     if (header.type == FRAME_SPAWN && numbers[0] != number(v, "slot")) {
         fail(v, "slot");
+    }
+    if (header.type == FRAME_TRACE && numbers[0] != number(v, "pid")) {
+        fail(v, "pid");
     }
     if (header.type == FRAME_KILL &&
         (numbers[0] != number(v, "pid") || numbers[1] != number(v, "signal"))) {
@@ -278,6 +285,15 @@ static void check_writing(const struct vector *v) {
         char *php = text(v, "php", &len);
         frame_write_hello(&out, (uint32_t)number(v, "pid"), php, len);
         free(php);
+    } else if (strcmp(type, "STACK") == 0) {
+        struct frame_text stack, why;
+        char *stack_text = text(v, "message", &stack.len);
+        char *why_text = text(v, "reason", &why.len);
+        stack.at = stack_text;
+        why.at = why_text;
+        frame_write_stack(&out, (uint32_t)number(v, "pid"), stack, why);
+        free(stack_text);
+        free(why_text);
     } else if (strcmp(type, "READY") == 0) {
         frame_write_empty(&out, FRAME_READY);
     } else if (strcmp(type, "INFORM") == 0) {

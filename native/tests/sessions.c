@@ -100,6 +100,17 @@ static void pg_done(struct bytes *to, const char *tag, char status) {
     pg(to, 'Z', &status, 1);
 }
 
+/* The number, and the process that says it. */
+static void pg_proof(struct bytes *to, const char *number, const char *process) {
+    uint8_t row[64] = {0, 2, 0, 0, 0, (uint8_t)strlen(number)};
+    size_t len = 6 + strlen(number);
+    memcpy(row + 6, number, strlen(number));
+    row[len + 3] = (uint8_t)strlen(process);
+    memcpy(row + len + 4, process, strlen(process));
+    pg(to, 'T', "\0\2", 2);
+    pg(to, 'D', row, len + 4 + strlen(process));
+}
+
 static void pg_row(struct bytes *to, const char *text) {
     uint8_t row[64] = {0, 1, 0, 0, 0, (uint8_t)strlen(text)};
     memcpy(row + 6, text, strlen(text));
@@ -181,11 +192,53 @@ static void my_request(struct bytes *asked, struct bytes *answered) {
     my(answered, 1, "\xff\x28\4#42000no", 11);
 }
 
-static void my_answer(struct bytes *to, const char *number) {
-    for (int i = 0; i < 4; i++) {
-        my_ok(to, 2); /* reset, database, names, sql_mode */
+/* What was written last, which is what the answers are for. */
+static uint8_t reset[SESSION_RESET];
+static size_t reset_len;
+
+/* A proof: the number, and behind it what the session has. */
+static void my_proof(struct bytes *to, const char *number, const char *shown) {
+    uint8_t row[512];
+    uint8_t number_len = (uint8_t)strlen(number), shown_len = (uint8_t)strlen(shown);
+    row[0] = number_len;
+    memcpy(row + 1, number, number_len);
+    row[1 + number_len] = shown_len;
+    memcpy(row + 2 + number_len, shown, shown_len);
+    my(to, 1, "\2", 1);
+    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    my(to, 3, "\3def\0\0\0\1b\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    my_eof(to, 4, 2);
+    my(to, 5, row, 2u + number_len + shown_len);
+    my_eof(to, 6, 2);
+}
+
+/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. */
+struct shown {
+    const char *before, *after, *name;
+};
+static const struct shown home = {"latin1_swedish_ci shop", "latin1_swedish_ci shop", "shop"};
+
+/* Answers each command that was written last. */
+static void my_answer_showing(struct bytes *to, const char *number, struct shown shown) {
+    static const char proof[] = "\3SELECT '0011";
+    bool first = true;
+    for (size_t at = 0; at < reset_len;) {
+        size_t len = reset[at] + ((size_t)reset[at + 1] << 8);
+        const uint8_t *command = reset + at + 4;
+        if (len < sizeof proof || memcmp(command, proof, sizeof proof - 1) != 0) {
+            my_ok(to, 2);
+        } else if (memmem(command, len, "@@collation_database,", 21) == NULL) {
+            my_proof(to, number, shown.name);
+        } else {
+            my_proof(to, number, first ? shown.before : shown.after);
+            first = false;
+        }
+        at += 4 + len;
     }
-    my_rows(to, number, 1, 2);
+}
+
+static void my_answer(struct bytes *to, const char *number) {
+    my_answer_showing(to, number, home);
 }
 
 static void pg_login(struct session *session) {
@@ -245,7 +298,7 @@ static void pg_answer(struct bytes *to, const char *number) {
     pg(to, '2', "", 0);
     pg_done(to, "SET", 'I');
     pg_done(to, "DEALLOCATE", 'I');
-    pg_row(to, number);
+    pg_proof(to, number, "4711");
     pg_done(to, "SELECT 1", 'I');
 }
 
@@ -281,7 +334,7 @@ static void redis_answer(struct bytes *to, const char *number) {
 
 static const struct server servers[] = {
     {"MySQL", my_login, my_initialise, my_request, my_answer,
-        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff'"},
+        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',DATABASE()"},
     {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
         "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'"},
     {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
@@ -293,7 +346,6 @@ enum { SERVERS = sizeof servers / sizeof *servers };
 
 static struct session session, twin;
 static struct bytes asked, answered;
-static uint8_t reset[SESSION_RESET];
 
 static void learned(const struct server *server) {
     session_begin(&session, true);
@@ -310,7 +362,8 @@ static void requested(const struct server *server) {
 }
 
 static size_t write_reset(void) {
-    return session_write_reset(&session, nonce, reset);
+    reset_len = session_write_reset(&session, nonce, reset);
+    return reset_len;
 }
 
 static bool contains_in_order(const uint8_t *bytes, size_t len, const char *parts) {
@@ -584,6 +637,43 @@ static void encryption_is_seen_wherever_it_begins(void) {
     check(session_protocol(&session) == SESSION_FOREIGN, "SMTP");
 }
 
+/* postgresql.org/docs/18/protocol-overview.html#PROTOCOL-VERSIONS: a server answers a minor version that it does not know with its newest. */
+static void each_minor_version_of_postgresql_is_followed(void) {
+    for (char minor = 0; minor <= 3; minor++) {
+        const char start[] = "\0\3\0\0user\0me\0";
+        uint8_t begin[sizeof start];
+        memcpy(begin, start, sizeof start);
+        begin[3] = (uint8_t)minor;
+        uint8_t key[4 + 32] = {0, 0, 0, 1}; /* 3.2 has longer keys */
+        session_begin(&session, true);
+        asked.len = answered.len = 0;
+        pg(&asked, 0, begin, sizeof begin);
+        pg(&answered, 'v', "\0\3\0\2\0\0\0\0", 8);
+        pg(&answered, 'R', "\0\0\0\0", 4);
+        pg(&answered, 'K', key, minor < 2 ? 8 : sizeof key);
+        pg(&answered, 'Z', "I", 1);
+        say(&session, &asked, &answered);
+        check(session_protocol(&session) == SESSION_POSTGRES, "recognised");
+        pg_initialise(&session);
+        check_text(session_learn(&session), NULL);
+        size_t len = write_reset();
+        check(contains_in_order(reset, len, "DISCARD ALL|search_path|SELECT"), "its reset");
+        answered.len = 0;
+        pg_done(&answered, "DISCARD ALL", 'I');
+        pg(&answered, '1', "", 0);
+        pg(&answered, 'Z', "I", 1);
+        pg(&answered, '2', "", 0);
+        pg_done(&answered, "SET", 'I');
+        pg_done(&answered, "DEALLOCATE", 'I');
+        pg_proof(&answered, (const char *)nonce, "7");
+        pg_done(&answered, "SELECT 1", 'I');
+        check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "clean");
+    }
+    session_begin(&session, true);
+    session_sent(&session, "\0\0\0\x0c\0\2\0\0", 8);
+    check(session_protocol(&session) == SESSION_FOREIGN, "another major version");
+}
+
 static void passwords_are_not_kept(void) {
     learned(&servers[1]);
     check(memmem(&session, sizeof session, "sehr geheim", 11) == NULL, "PostgreSQL's");
@@ -681,6 +771,156 @@ static void options_that_a_reset_leaves_are_put_back(void) {
     check(memmem(reset, len, "\3\0\0\0\x1b\0\0", 7) != NULL, "statements by the many, again");
 }
 
+static bool says_database(void) {
+    return memmem(reset, reset_len, "\5\0\0\0\2shop", 9) != NULL;
+}
+
+/* Writes a reset, whose proofs show this. NULL, or the doubt. */
+static const char *my_judged(struct shown shown) {
+    check(write_reset() > 0, "a reset is written");
+    answered.len = 0;
+    my_answer_showing(&answered, (const char *)nonce, shown);
+    return session_judge(&session, answered.at, answered.len) == SESSION_CLEAN
+               ? NULL
+               : session_doubt(&session);
+}
+
+static void my_asked(uint8_t what, const char *text, uint16_t status) {
+    asked.len = answered.len = 0;
+    my_command(&asked, what, text);
+    if (what == 0x16) {
+        my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
+    } else {
+        my_ok(&answered, status);
+    }
+    if (status & 8) {
+        my_ok(&answered, 2);
+    }
+    say(&session, &asked, &answered);
+}
+
+static void the_current_database_is_said_where_a_request_may_have_left_it(void) {
+    static const struct {
+        uint8_t command;
+        const char *text;
+        uint16_t status;
+        bool says;
+    } requests[] = {
+        {3, "select 1", 2, false},
+        {3, " \n\tInsert into t values (1)", 2, false},
+        {0x16, "update t set a = ?", 2, false},
+        {3, "commit", 2, false},
+        {0x0e, "", 2, false},
+        {2, "other", 2, true},
+        {3, "use other", 2, true},
+        {3, " USE`other`", 2, true},
+        {0x16, "use other", 2, true},
+        {3, "/*! use other */", 2, true},
+        {3, "prepare s from 'use other'", 2, true},
+        {3, "set statement max_statement_time=1 for use other", 2, true},
+        {3, "selects", 2, true},
+        {3, "select 1; use other", 2 | 8, true},
+    };
+    learned(&servers[0]);
+    check_text(my_judged(home), NULL);
+    check(says_database(), "the first says it to find out what it does");
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        my_asked(requests[i].command, requests[i].text, requests[i].status);
+        check_text(my_judged(home), NULL);
+        check(says_database() == requests[i].says, requests[i].text);
+    }
+    my_asked(3, "select moves()", 2);
+    check_text(my_judged((struct shown){.name = "other"}),
+        "its reset does not bring its current database back");
+}
+
+static void a_prepared_transaction_ends_its_session(void) {
+    static const struct {
+        const char *text;
+        bool ends;
+    } requests[] = {
+        {"xa prepare 'a'", true},
+        {"XA\n\tPrepare 'a'", true},
+        {"select 1;xa  prepare 'a'", true},
+        {"execute immediate 'xa prepare 1'", true},
+        {"xa start 'prepare'", false},
+        {"xaprepare 'a'", false},
+        {"select ixa prepare", false},
+        {"xa", false},
+    };
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        learned(&servers[0]);
+        check_text(my_judged(home), NULL);
+        my_asked(3, requests[i].text, 2);
+        check_text(session_doubt(&session),
+            requests[i].ends ? "the request prepared a transaction (XA PREPARE)" : NULL);
+    }
+}
+
+static void a_database_with_a_collation_of_its_own_is_said_each_time(void) {
+    learned(&servers[0]);
+    struct shown own = {home.before, "utf8mb4_bin shop", "shop"};
+    check_text(my_judged(own), NULL);
+    my_asked(3, "select 1", 2);
+    check_text(my_judged(own), NULL);
+    check(says_database(), "COM_RESET_CONNECTION takes its collation for the server's");
+    static char name[200];
+    memset(name, 'n', sizeof name - 1);
+    struct shown longest = {name, name, name};
+    learned(&servers[0]);
+    check_text(my_judged(longest), NULL);
+    my_asked(3, "select 1", 2);
+    check_text(my_judged(longest), NULL);
+    check(says_database(), "of a name that is not seen to its end nothing is guessed");
+    longest.name++;
+    check_text(my_judged(longest), "its reset does not bring its current database back");
+}
+
+/* A database that nobody has said cannot be taken back. */
+static void a_request_that_enters_a_database_from_none_is_found_out(void) {
+    session_begin(&session, true);
+    my_login_with(&session, 0x0200 | 0x8000);
+    check_text(session_learn(&session), NULL);
+    struct shown none = {"latin1_swedish_ci", "latin1_swedish_ci", ""};
+    check_text(my_judged(none), NULL);
+    my_asked(3, "select 1", 2);
+    check_text(my_judged(none), NULL);
+    my_asked(3, "use shop", 2);
+    check_text(my_judged(home), "its reset does not bring its current database back");
+    check(!says_database(), "there is nothing to say");
+}
+
+static void an_initialisation_that_names_its_database_again_is_not_said(void) {
+    static const struct {
+        uint8_t command;
+        const char *text;
+        bool again;
+    } initialisations[] = {
+        {3, "use `shop`;", false},
+        {3, "USE shop", false},
+        {2, "shop", false},
+        {3, "use Shop", true},
+        {3, "use other", true},
+        {2, "other", true},
+        {3, "use shop; set names utf8", true},
+        {3, "set names utf8; use shop", true},
+    };
+    for (size_t i = 0; i < sizeof initialisations / sizeof *initialisations; i++) {
+        const char *text = initialisations[i].text;
+        session_begin(&session, true);
+        my_login(&session);
+        my_asked(initialisations[i].command, text, 2);
+        check_text(session_learn(&session), NULL);
+        for (int turn = 0; turn < 3; turn++) {
+            check_text(my_judged(home), NULL);
+            const uint8_t *said = memmem(reset, reset_len, text, strlen(text));
+            bool is_said = said != NULL && (turn > 0 || initialisations[i].again);
+            check(is_said == initialisations[i].again, text);
+            my_asked(3, "select 1", 2);
+        }
+    }
+}
+
 static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
     static const char before[] = "0123456789abcdef0123456789abcdef";
     static const char other[] = "0123456789abcdef0123456789abcdee";
@@ -720,6 +960,56 @@ static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
     check(session_write_question(&session, reset) == 0, "PostgreSQL says all of it again");
 }
 
+/* The answer to the reset of a session of PostgreSQL that was learned. */
+static const char *pg_judged(const char *setting, const char *process) {
+    check(write_reset() > 0, "a reset is written");
+    answered.len = 0;
+    pg(&answered, 'S', setting, strlen(setting) + 1 + strlen(setting + strlen(setting) + 1) + 1);
+    pg_done(&answered, "DISCARD ALL", 'I');
+    pg(&answered, '1', "", 0);
+    pg(&answered, 'Z', "I", 1);
+    pg(&answered, '2', "", 0);
+    pg_done(&answered, "SET", 'I');
+    pg_done(&answered, "DEALLOCATE", 'I');
+    pg_proof(&answered, (const char *)nonce, process);
+    pg_done(&answered, "SELECT 1", 'I');
+    return session_judge(&session, answered.at, answered.len) == SESSION_CLEAN
+               ? NULL
+               : session_doubt(&session);
+}
+
+/* PgBouncer says a client's start-up message as SETs, and in transaction mode changes the server. */
+static void poolers_that_lose_settings_are_found(void) {
+    learned(&servers[1]);
+    check_text(pg_judged("TimeZone\0UTC", "4711"), NULL);
+    check_text(pg_judged("TimeZone\0UTC", "4711"), NULL);
+    check_text(pg_judged("TimeZone\0Asia/Tokyo", "4711"),
+        "its reset does not bring back what the client said when it began: say it with SET");
+    learned(&servers[1]);
+    check_text(pg_judged("in_hot_standby\0on", "4711"), NULL);
+    check_text(pg_judged("TimeZone\0UTC", "4712"),
+        "a pooler in transaction mode has changed the server behind it");
+    learned(&servers[1]);
+    check_text(pg_judged("TimeZone\0UTC", "a process that is none"),
+        "the answer to its reset is not the right one");
+}
+
+/* A proxy lets clients in before it has a server. */
+static void a_login_is_no_answer_to_a_command(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        bool says_login_as_a_command = servers[i].login == redis_login;
+        session_begin(&session, true);
+        servers[i].login(&session);
+        check(session_is_served(&session) == says_login_as_a_command, servers[i].name);
+        asked.len = answered.len = 0;
+        servers[i].request(&asked, &answered);
+        session_sent(&session, asked.at, asked.len);
+        check(session_is_served(&session) == says_login_as_a_command, servers[i].name);
+        session_received(&session, answered.at, answered.len);
+        check(session_is_served(&session), servers[i].name);
+    }
+}
+
 static void run(const char *name, void (*test)(void)) {
     test_name = name;
     checked++;
@@ -738,11 +1028,19 @@ int main(void) {
     RUN(noise_is_no_database);
     RUN(what_cannot_be_kept_says_why);
     RUN(encryption_is_seen_wherever_it_begins);
+    RUN(each_minor_version_of_postgresql_is_followed);
     RUN(passwords_are_not_kept);
     RUN(each_way_to_log_in_by_sha2_is_followed_and_forgotten);
     RUN(a_goodbye_is_said_between_commands_only);
     RUN(options_that_a_reset_leaves_are_put_back);
+    RUN(the_current_database_is_said_where_a_request_may_have_left_it);
+    RUN(a_prepared_transaction_ends_its_session);
+    RUN(a_database_with_a_collation_of_its_own_is_said_each_time);
+    RUN(a_request_that_enters_a_database_from_none_is_found_out);
+    RUN(an_initialisation_that_names_its_database_again_is_not_said);
     RUN(a_reset_that_loses_settings_is_found_before_it_matters);
+    RUN(poolers_that_lose_settings_are_found);
+    RUN(a_login_is_no_answer_to_a_command);
     printf("sessions: %d tests, %d failed\n", checked, failures);
     return failures > 0;
 }

@@ -194,6 +194,24 @@ static void take_locks(unsigned n) {
     }
 }
 
+/* One of each kind: of the process, of an open file by fcntl(), of an open file by flock(). The inspector compares what fdinfo says of them. */
+static void lock_at_boot(void) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 20, .l_len = 1};
+    int other = memfd_create("other", 0);
+    if (fcntl(boot.regular, F_SETLK, &lock) != 0 || fcntl(boot.append, F_OFD_SETLK, &lock) != 0 ||
+        flock(other, LOCK_EX) != 0) {
+        give_up("locks");
+    }
+}
+static void lock_others(unsigned n) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int own = memfd_create("own", 0);
+    if (n % 2 == 0) {
+        flock(own, LOCK_EX);
+    } else {
+        fcntl(own, F_SETLK, &lock);
+    }
+}
 /* --- the engine's own --- */
 
 static bool is_scenery(int fd) {
@@ -334,6 +352,10 @@ static const struct test_case cases[] = {
         .flags = RAW},
     {.name = "close-on-exec is changed", .request = change_cloexec},
     {.name = "boot files are locked", .request = take_locks, .outcome = EITHER},
+    {.name = "a request locks files of its own, and the boot holds locks",
+        .request = lock_others,
+        .boot = lock_at_boot,
+        .flags = ALONE},
     {.name = "the engine's descriptors are closed", .request = close_engine, .outcome = RETIRES},
     {.name = "the engine's descriptors are closed by raw system calls",
         .request = close_engine_raw,

@@ -33,6 +33,29 @@ static void fork_waited(unsigned n) {
     }
     waitpid(pid, NULL, 0);
 }
+/* The engine's own numbers are the highest. */
+static int highest_of_boot;
+static int highest(void) {
+    int found = -1;
+    for (int fd = 0; fd < 2048; fd++) {
+        found = fcntl(fd, F_GETFD) >= 0 ? fd : found;
+    }
+    return found;
+}
+static void find_highest(void) {
+    highest_of_boot = highest();
+}
+static void fork_and_leave(unsigned n) {
+    (void)n;
+    check(highest() > highest_of_boot, "the engine has descriptors");
+    pid_t pid = fork();
+    if (pid == 0) {
+        snapshot_leave_to_parent();
+        _exit(highest() != highest_of_boot);
+    }
+    int status = 1;
+    check(waitpid(pid, &status, 0) == pid && status == 0, "the child has none of the engine's");
+}
 static void fork_and_write(unsigned n) {
     pid_t pid = fork(); /* every page is now shared: writing faults anew */
     if (pid == 0) {
@@ -198,7 +221,7 @@ static void boot_ignores_children(void) {
 }
 static int linger(void *argument) {
     (void)argument;
-    struct timespec time = {.tv_nsec = 50000000};
+    struct timespec time = {.tv_nsec = 300000000};
     raw(SYS_nanosleep, (long)&time, 0, 0, 0, 0, 0);
     cold_write(0);
     raw(SYS_exit, 0, 0, 0, 0, 0, 0);
@@ -325,6 +348,10 @@ static void new_session(unsigned n) {
 
 static const struct test_case cases[] = {
     {.name = "a child writes", .request = fork_waited, .flags = HEAVY},
+    {.name = "a child leaves the engine's descriptors to its parent",
+        .request = fork_and_leave,
+        .boot = find_highest,
+        .flags = HEAVY | ALONE},
     {.name = "a child lives while the parent writes", .request = fork_and_write, .flags = HEAVY},
     {.name = "children are not waited for", .request = fork_not_waited, .flags = HEAVY},
     {.name = "a child runs on",

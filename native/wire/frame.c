@@ -81,7 +81,7 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
         }
         return -1;
     case FRAME_FROM_SERVER_TO_ZYGOTE:
-        return type == FRAME_SPAWN || type == FRAME_KILL ? 0 : -1;
+        return type == FRAME_SPAWN || type == FRAME_KILL || type == FRAME_TRACE ? 0 : -1;
     case FRAME_FROM_ZYGOTE:
         switch (type) {
         case FRAME_HELLO:
@@ -89,6 +89,7 @@ static int allowed_flags(enum frame_from from, uint8_t type) {
         case FRAME_EXITED:
         case FRAME_FAILED:
         case FRAME_LOG:
+        case FRAME_STACK:
             return 0;
         }
         return -1;
@@ -186,6 +187,14 @@ enum frame_error frame_read_kill(
     }
     *pid = get_u32(payload);
     *signal = get_u32(payload + 4);
+    return FRAME_OK;
+}
+
+enum frame_error frame_read_trace(const uint8_t *payload, size_t len, uint32_t *pid) {
+    if (len != 4) {
+        return FRAME_BAD_PAYLOAD;
+    }
+    *pid = get_u32(payload);
     return FRAME_OK;
 }
 
@@ -302,6 +311,14 @@ void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, 
     uint8_t *p = begin(buffer, type, 0, 8);
     put_u32(p, first);
     put_u32(p + 4, second);
+}
+
+void frame_write_stack(
+    struct frame_buffer *buffer, uint32_t pid, struct frame_text stack, struct frame_text why) {
+    uint8_t *p = begin(buffer, FRAME_STACK, 0, (uint32_t)(12 + stack.len + why.len));
+    put_u32(p, pid);
+    p = put_text(p + 4, stack.at, stack.len);
+    put_text(p, why.at, why.len);
 }
 
 /* True when a response head may hold these bytes. */

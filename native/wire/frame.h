@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 2,
+    FRAME_VERSION = 3,
     FRAME_HEADER = 8,
     FRAME_MAX_PAYLOAD = 1048576,
     FRAME_MAX_BODY = 65536,
@@ -34,9 +34,11 @@ enum frame_type {
     FRAME_PUBLISH = 0x17,
     FRAME_SPAWN = 0x21,
     FRAME_KILL = 0x22,
+    FRAME_TRACE = 0x23,
     FRAME_SPAWNED = 0x31,
     FRAME_EXITED = 0x32,
     FRAME_FAILED = 0x33,
+    FRAME_STACK = 0x34,
     FRAME_OPEN = 0x41,
     FRAME_CALL = 0x42,
     FRAME_WANT = 0x51,
@@ -112,6 +114,8 @@ enum frame_error frame_read_spawn(const uint8_t *payload, size_t len, uint32_t *
 enum frame_error frame_read_kill(
     const uint8_t *payload, size_t len, uint32_t *pid, uint32_t *signal);
 
+enum frame_error frame_read_trace(const uint8_t *payload, size_t len, uint32_t *pid);
+
 /* Bytes to be sent. All zero is an empty one. Owned: data. */
 struct frame_buffer {
     uint8_t *data;
@@ -145,6 +149,10 @@ bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
     size_t count);
 /* SPAWNED, EXITED and FAILED. */
 void frame_write_two(struct frame_buffer *buffer, uint8_t type, uint32_t first, uint32_t second);
+
+/* Both texts are far below a frame's limit. */
+void frame_write_stack(
+    struct frame_buffer *buffer, uint32_t pid, struct frame_text stack, struct frame_text why);
 
 /* HEAD or INFORM: begin, any number of pairs, end. `end` says whether it keeps the limits; if not, nothing has been appended. */
 struct frame_head {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -26,7 +27,10 @@ namespace hearth {
 inline namespace v1 {
 
 class http;
-class smtp;
+namespace detail {
+template <typename Derived, typename Library>
+class life;
+} // namespace detail
 
 // What stands between a program's requests and the engine: adds a signature, writes a log, renews a token.
 //
@@ -68,6 +72,28 @@ public:
     ~engine() { hearth_engine_free(raw_); }
 
     hearth_engine *get() const noexcept { return raw_; }
+
+    bool executor(std::function<bool(std::function<void()>)> execute) {
+        using held = std::function<bool(std::function<void()>)>;
+        if (!execute) {
+            return hearth_engine_set_executor(raw_, nullptr, nullptr, nullptr) == HEARTH_OK;
+        }
+        auto owned = std::make_unique<held>(std::move(execute));
+        const auto status = hearth_engine_set_executor(
+            raw_,
+            [](void *user, hearth_run run, void *work) noexcept {
+                try {
+                    return (*static_cast<held *>(user))([run, work] { run(work); }) ? 0 : 1;
+                } catch (...) {
+                    return 1; // it has not taken it
+                }
+            },
+            [](void *user) { delete static_cast<held *>(user); }, owned.get());
+        if (status == HEARTH_OK) {
+            static_cast<void>(owned.release()); // the library lets it go
+        }
+        return status == HEARTH_OK;
+    }
 
     bool threaded() const noexcept { return threaded_.load(std::memory_order_relaxed); }
     void threaded(bool on) noexcept { threaded_.store(on, std::memory_order_relaxed); }
@@ -118,6 +144,9 @@ struct statistics {
     std::uint64_t bytes_sent = 0;     // of bodies
     std::uint64_t bytes_received = 0; // of bodies, as they came
     std::uint64_t panics = 0; // faults of the library's own; 0 unless there is a bug to report
+    std::uint64_t mail_connections = 0; // now: open, to mail servers
+    std::uint64_t mail_connects = 0;
+    std::uint64_t mail_reused = 0; // messages over a connection that had been there
 };
 
 class async : public detail::typed_options<async> {
@@ -167,6 +196,9 @@ public:
         out.bytes_sent = raw.bytes_sent;
         out.bytes_received = raw.bytes_received;
         out.panics = raw.panics;
+        out.mail_connections = raw.mail_connections;
+        out.mail_connects = raw.mail_connects;
+        out.mail_reused = raw.mail_reused;
         return out;
     }
 
@@ -186,6 +218,14 @@ public:
     async &threaded_callback(bool on) {
         engine_->threaded(on);
         return *this;
+    }
+
+    // Where callbacks run instead of a thread of the engine's: a thread pool, the loop of a GUI. `execute` takes a job and has it run once,
+    // on any thread, now or later; false: it takes none any more, and the engine's own thread makes the callbacks from then on. One job is
+    // under way at once. False: the engine has begun already. An empty function: the engine's thread.
+    // A thread that runs jobs must not wait for this engine (join, exec, stop) unless others run them, too.
+    bool executor(std::function<bool(std::function<void()>)> execute) {
+        return engine_->executor(std::move(execute));
     }
 
     // At once to one host over HTTP/1.1, over HTTP/2, and to all hosts; they count from start() on.
@@ -236,8 +276,8 @@ public:
     hearth_engine *native_handle() const noexcept { return engine_->get(); }
 
 private:
-    friend class http;
-    friend class smtp;
+    template <typename Derived, typename Library>
+    friend class detail::life;
 
     bool noted(hearth_status status) {
         if (status == HEARTH_OK) {

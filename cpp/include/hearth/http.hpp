@@ -7,26 +7,19 @@
 // - Calls may come from several threads. References that accessors hand out hold until it is built or started anew.
 #pragma once
 
-#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
-#include <type_traits>
 #include <utility>
-
-#if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
-#include <coroutine>
-#define HEARTH_HAS_COROUTINES
+#if __has_include(<span>)
+#include <span>
 #endif
 
 #include <hearth.h>
@@ -34,6 +27,7 @@
 #include "async.hpp"
 #include "cancel.hpp"
 #include "cookies.hpp"
+#include "detail/life.hpp"
 #include "detail/waiting.hpp"
 #include "error.hpp"
 #include "json.hpp"
@@ -46,21 +40,35 @@
 namespace hearth {
 inline namespace v1 {
 
-class http : public std::enable_shared_from_this<http>, public detail::typed_options<http> {
-    struct only_create {};
+namespace detail {
 
+// What of hearth.h an http is made of.
+struct http_library {
+    using handle = hearth_request;
+
+    static constexpr const char *name = "request";
+    static constexpr long invalid = code::start_failed; // of a start that is refused as such
+
+    static constexpr auto make = hearth_request_new;
+    static constexpr auto free = hearth_request_free;
+    static constexpr auto reset = hearth_request_reset;
+    static constexpr auto set_options = hearth_request_set_options;
+    static constexpr auto set_authentication = hearth_request_set_authentication;
+    static constexpr auto set_certificates = hearth_request_set_certificates;
+    static constexpr auto set_number = hearth_request_set_number;
+    static constexpr auto set_text = hearth_request_set_text;
+    static constexpr auto start = hearth_request_start;
+    static constexpr auto abort = hearth_request_abort;
+};
+
+} // namespace detail
+
+class http : public detail::life<http, detail::http_library> {
 public:
-    using callback = std::function<void(const http &)>;
-
-    // A new request on that engine.
-    static std::shared_ptr<http> create(async &engine) {
-        return std::make_shared<http>(only_create(), engine.engine_);
-    }
-
-    http(only_create, std::shared_ptr<detail::engine> engine) : engine_(std::move(engine)) {}
+    http(only_create tag, std::shared_ptr<detail::engine> engine) : life(tag, std::move(engine)) {}
     http(const http &) = delete;
     http &operator=(const http &) = delete;
-    ~http() { hearth_request_free(request_); }
+    ~http() = default;
 
     // ---- what to ask for. Each begins anew, with the engine's defaults of this moment; cookies of its own stay ----
 
@@ -109,7 +117,7 @@ public:
         return edit([&] {
             for (const auto &[name, value] : pairs) {
                 judge(hearth_request_add_query(
-                          request_, name.data(), name.size(), value.data(), value.size()),
+                          handle_, name.data(), name.size(), value.data(), value.size()),
                     code::url_set);
             }
         });
@@ -120,7 +128,7 @@ public:
         return edit([&] {
             for (const auto &[name, value] : fields) {
                 judge(hearth_request_add_header(
-                          request_, name.data(), name.size(), value.data(), value.size()),
+                          handle_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
         });
@@ -128,8 +136,8 @@ public:
     // Takes fields away, also those that are set by themselves: User-Agent, Accept, Accept-Encoding.
     http &remove_header(std::string_view name) {
         return edit([&] {
-            judge(hearth_request_remove_header(request_, name.data(), name.size()),
-                code::headers_set);
+            judge(
+                hearth_request_remove_header(handle_, name.data(), name.size()), code::headers_set);
         });
     }
     // Fields behind a body of unknown length.
@@ -137,7 +145,7 @@ public:
         return edit([&] {
             for (const auto &[name, value] : fields) {
                 judge(hearth_request_add_trailer(
-                          request_, name.data(), name.size(), value.data(), value.size()),
+                          handle_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
         });
@@ -150,6 +158,23 @@ public:
             give(std::move(body));
         });
     }
+    // The same without a copy, for bodies that others have, too. `owner` keeps the memory as it is, and is let go, on any thread, when neither
+    // this object (until its next verb) nor a connection reads it any more. Without an owner the memory must outlive this object and its engine.
+    http &set_body_view(std::string_view content_type, std::string_view body,
+        std::shared_ptr<const void> owner = nullptr) {
+        return edit([&] {
+            type(content_type);
+            lend(body, std::move(owner));
+        });
+    }
+#ifdef __cpp_lib_span
+    http &set_body_view(std::string_view content_type, std::span<const std::byte> body,
+        std::shared_ptr<const void> owner = nullptr) {
+        return set_body_view(content_type,
+            std::string_view(reinterpret_cast<const char *>(body.data()), body.size()),
+            std::move(owner));
+    }
+#endif
     // application/x-www-form-urlencoded
     http &set_parameters(const key_values &pairs) {
         return set_body("application/x-www-form-urlencoded", form_encoded(pairs));
@@ -189,7 +214,7 @@ public:
     http &set_body_file(std::string_view content_type, std::string_view path) {
         return edit([&] {
             type(content_type);
-            judge(hearth_request_set_body_file(request_, path.data(), path.size()), code::body_set);
+            judge(hearth_request_set_body_file(handle_, path.data(), path.size()), code::body_set);
         });
     }
     // Whatever `source` says; of unknown length it goes in chunks. Without `rewind` it can be had once.
@@ -203,51 +228,9 @@ public:
 
     // ---- how ----
 
-    // `key=value,key="a value"`; wrong: code::options_format and so on, and get_error() names what.
-    http &options(std::string_view text) {
-        return edit([&] {
-            judge(hearth_request_set_options(request_, text.data(), text.size()),
-                code::options_format);
-        });
-    }
-    http &authentication(std::string_view text) {
-        return edit([&] {
-            judge(hearth_request_set_authentication(request_, text.data(), text.size()),
-                code::authentication_format);
-        });
-    }
-    http &certificates(std::string_view text) {
-        return edit([&] {
-            judge(hearth_request_set_certificates(request_, text.data(), text.size()),
-                code::certificates_format);
-        });
-    }
-    // Any option that the C header knows.
-    http &set_number(hearth_option option, std::int64_t value) {
-        return edit(
-            [&] { judge(hearth_request_set_number(request_, option, value), code::options_set); });
-    }
-    http &set_text(hearth_option option, std::string_view value) {
-        return edit([&] {
-            judge(hearth_request_set_text(request_, option, value.data(), value.size()),
-                code::options_set);
-        });
-    }
-
-    // True, as it is by itself: callbacks on the engine's thread for them. False: on its I/O thread, where they must be short.
-    http &threaded_callback(bool on) {
-        return edit([&] { threaded_ = on; });
-    }
     // Of the collected body, decompressed. Over it: code::write_error. It is 2,000,000 by itself; 0: without limit.
     http &maximal_response_size(std::size_t bytes) {
         return set_number(HEARTH_MAX_RESPONSE_SIZE, static_cast<std::int64_t>(bytes));
-    }
-    // curlev's two numbers: this many more tries, the same delay before each; retry() has the rest.
-    http &maximum_retries(unsigned retries, unsigned delay_ms = 100) {
-        return set_number(HEARTH_MAX_RETRIES, retries)
-            .set_number(HEARTH_RETRY_DELAY, delay_ms)
-            .set_number(HEARTH_RETRY_MAX_DELAY, delay_ms)
-            .set_number(HEARTH_RETRY_JITTER, 0);
     }
     // Bytes `first` to `last`, both included; without `last` to the end.
     http &range(std::uint64_t first, std::optional<std::uint64_t> last = std::nullopt) {
@@ -262,7 +245,7 @@ public:
     // Cookies from and to this jar.
     http &cookies(const cookie_jar &jar) {
         return edit([&] {
-            judge(hearth_request_set_jar(request_, jar.native_handle()), code::options_set);
+            judge(hearth_request_set_jar(handle_, jar.native_handle()), code::options_set);
         });
     }
     // It ends when that source says so.
@@ -292,13 +275,21 @@ public:
     http &on_progress(Callback take) {
         return edit([&] { extra().moved = detail::flowing<const progress &>(std::move(take)); });
     }
+    // What goes over the wire: `hearth::debug` and std::string_view. Without `secrets` the values of Authorization, Cookie, Set-Cookie and the
+    // like are shown as ***; URLs and bodies are shown as they are.
+    http &on_debug(std::function<void(debug, std::string_view)> take, bool secrets = false) {
+        return edit([&] {
+            extra().wire = std::move(take);
+            extra().secrets = secrets;
+        });
+    }
     // Server-sent events, of answers that are such a stream. Without a limit for the whole: set one of options()'s if need be.
     http &on_event(std::function<void(const server_event &)> take) {
         edit([&] {
             extra().event = std::move(take);
-            judge(hearth_request_remove_header(request_, "Accept", HEARTH_TEXT), code::headers_set);
+            judge(hearth_request_remove_header(handle_, "Accept", HEARTH_TEXT), code::headers_set);
             judge(hearth_request_add_header(
-                      request_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT),
+                      handle_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT),
                 code::headers_set);
         });
         return timeout(std::chrono::milliseconds(0));
@@ -310,148 +301,18 @@ public:
 
     // ---- off ----
 
-    // Under way at once; `done` is told when it has ended, and then join() is released.
-    http &start(callback done = nullptr) {
-        begin(std::move(done), false);
-        return *this;
-    }
-    // Waits until it is not under way. From inside a callback that it would wait for, it returns at once.
-    http &join() {
-        auto &place = detail::places::of(this);
-        std::unique_lock lock(place.mutex);
-        while (state_ != state::idle && !hopeless()) {
-            if (generation_ != detail::places::generation()) {
-                lock.unlock();
-                lost_by_fork();
-                return *this;
-            }
-            ++place.waiting;
-            place.changed.wait(lock);
-            --place.waiting;
-        }
-        return *this;
-    }
-    // The same, so long at most. True: it is not under way.
-    bool join_for(std::chrono::milliseconds limit) {
-        auto &place = detail::places::of(this);
-        std::unique_lock lock(place.mutex);
-        const auto deadline = std::chrono::steady_clock::now() + limit;
-        while (state_ != state::idle && !hopeless()) {
-            ++place.waiting;
-            const auto status = place.changed.wait_until(lock, deadline);
-            --place.waiting;
-            if (status == std::cv_status::timeout) {
-                break;
-            }
-        }
-        return state_ == state::idle;
-    }
-    // start() and join()
-    http &exec() { return start().join(); }
-
-    // start(), with what comes of it as a future. Under way already: the future has code::restart_failed.
-    std::future<response> launch() {
-        auto promise = std::make_shared<std::promise<response>>();
-        auto future = promise->get_future();
-        if (!begin([promise](const http &done) { promise->set_value(done.answer_); }, true)) {
-            promise->set_value(under_way());
-        }
-        return future;
-    }
-
-    // exec(), with what came of it. Throws request_error where there is no answer, whatever the status of one.
-    response fetch() {
-        std::error_code why;
-        auto result = fetch(why);
-        if (why) {
-            throw request_error(result.get_error());
-        }
-        return result;
-    }
-    // The same without throwing.
-    response fetch(std::error_code &why) {
-        auto result = begin(nullptr, true) && !join().is_running() ? get_response() : under_way();
-        why = make_error_code(result.get_error().kind);
-        return result;
-    }
-
-    // Ends it as soon as may be, with code::aborted. Not under way: nothing happens.
-    http &abort() {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (state_ != state::idle) {
-            aborted_ = true;
-            if (request_ != nullptr) {
-                hearth_request_abort(request_);
-            }
-        }
-        return *this;
-    }
     // After flow::pause, or a source that had nothing.
     http &resume() {
+        look_for_fork();
         const std::lock_guard lock(detail::places::of(this).mutex);
-        if (state_ == state::running && request_ != nullptr) {
-            hearth_request_resume(request_);
+        if (state_ == state::running && handle_ != nullptr) {
+            hearth_request_resume(handle_);
         }
         return *this;
     }
-
-#ifdef HEARTH_HAS_COROUTINES
-    // co_await http::create(engine)->GET(url): a response. Goes on where a callback would be called.
-    class awaitable {
-    public:
-        explicit awaitable(std::shared_ptr<http> request) : request_(std::move(request)) {}
-        awaitable(const awaitable &) = delete;
-        awaitable &operator=(const awaitable &) = delete;
-        ~awaitable() = default;
-
-        bool await_ready() const noexcept { return false; }
-        bool await_suspend(std::coroutine_handle<> waiting) {
-            const auto begun = request_->begin(
-                [this, waiting](const http &done) {
-                    result_ = done.answer_;
-                    if (met_.exchange(true)) {
-                        waiting.resume();
-                    }
-                },
-                false);
-            if (!begun) {
-                result_ = request_->under_way();
-                return false;
-            }
-            return !met_.exchange(true);
-        }
-        response await_resume() noexcept { return std::move(result_); }
-
-    private:
-        std::shared_ptr<http> request_;
-        response result_;
-        // Who comes second, of the end of await_suspend and the completion, goes on.
-        std::atomic<bool> met_ = false;
-    };
-    awaitable operator co_await() {
-        return awaitable(shared_from_this());
-    }
-#endif
 
     // ---- what came of it ----
 
-    // The HTTP status, or why there is none (namespace code); code::running while it is under way. In its callback it is not.
-    // Alone of what follows it may be asked while another thread begins the next request.
-    long get_code() const noexcept {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        return settled() ? answer_.get_code() : code::running;
-    }
-    bool is_running() const noexcept {
-        return !settled();
-    }
-
-    // All of it, as a value that outlives this object's next request.
-    const response &get_response() const noexcept {
-        return answer_;
-    }
-    error get_error() const {
-        return answer_.get_error();
-    }
     int status() const noexcept {
         return answer_.status();
     }
@@ -460,6 +321,9 @@ public:
     }
     std::string_view body_view() const noexcept {
         return answer_.body_view();
+    }
+    tls_session get_tls() const {
+        return answer_.get_tls();
     }
     headers get_headers() const {
         return answer_.get_headers();
@@ -476,10 +340,6 @@ public:
     std::string get_url() const {
         return answer_.get_url();
     }
-    timings get_timings() const {
-        return answer_.get_timings();
-    }
-
     // Fills `document` from the body. False: it is no JSON.
     template <typename Json>
     bool get_json(Json &document) const {
@@ -487,71 +347,7 @@ public:
     }
 
 private:
-    enum class state : std::uint8_t {
-        idle,
-        starting, // before its try is with the engine
-        running,
-        delivering, // its callback is running, or interceptors
-    };
-
-    // ---- whose turn it is ----
-
-    bool mine() const noexcept {
-        return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
-    }
-    bool settled() const noexcept {
-        const auto now = state_.load(std::memory_order_acquire);
-        return now == state::idle || (now == state::delivering && mine());
-    }
-    // May be built: nobody else has it in hand. In `starting` these are interceptors.
-    bool editable() const noexcept {
-        return settled() || (state_ == state::starting && mine());
-    }
-
-    // Waiting here would wait for this very thread.
-    bool hopeless() const noexcept {
-        const auto &here = detail::whereabouts::here();
-        return mine() || (here.engine == engine_.get() && (here.loop || runs_threaded_));
-    }
-
-    // Does `change` where the object may be changed; the rest is ignored.
-    template <typename Change>
-    http &edit(Change change) {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (editable() && !broken_ && ready()) {
-            change();
-        }
-        return *this;
-    }
-
-    bool ready() {
-        if (request_ == nullptr && hearth_request_new(engine_->get(), &request_) != HEARTH_OK) {
-            fail(error_kind::system, code::start_failed, hearth_last_error());
-        }
-        return request_ != nullptr;
-    }
-
-    // The first thing that is wrong is what the start will say.
-    void fail(error_kind kind, long number, std::string message) {
-        if (!broken_) {
-            broken_ = true;
-            answer_ = response(error{kind, number, std::move(message)});
-        }
-    }
-    void judge(hearth_status status, long number) {
-        if (status == HEARTH_OK) {
-            return;
-        }
-        const bool format = number == code::options_format ||
-                            number == code::authentication_format ||
-                            number == code::certificates_format;
-        if (status == HEARTH_UNSUPPORTED) {
-            // A word that is known and cannot be done: not the text's format is wrong, but its value.
-            fail(error_kind::unsupported, format ? number - 1 : number, hearth_last_error());
-        } else {
-            fail(error_kind::bad_request, number, hearth_last_error());
-        }
-    }
+    friend life;
 
     detail::extras &extra() {
         if (!extras_) {
@@ -566,33 +362,23 @@ private:
 
     void target(std::string_view method, std::string_view url);
 
-    struct span {
-        std::size_t begin;
-        std::size_t end; // behind the @
-    };
-    // Where `user:password@` stands in a URL.
-    static std::optional<span> user_of(std::string_view url) noexcept;
-    void credentials(std::string_view user_and_password);
-
     void type(std::string_view content_type);
 
     // The library uses the text where it is.
     void give(std::string body);
 
+    // The same, where it is somebody else's.
+    void lend(std::string_view body, std::shared_ptr<const void> owner);
+
     void set_source(std::uint64_t length, body_source source, body_rewind rewind);
 
-    response under_way() const;
+    // ---- what detail::life asks for ----
 
-    // ---- starting ----
-
-    // False: it is under way already, and `done` is not told of anything.
-    bool begin(callback done, bool quick);
-
-    // One try. False: it was not started, and answer_ says why.
-    bool attempt();
-
-    bool refused();
-    void refuse(error why);
+    void gathered();
+    bool has_callbacks() const noexcept;
+    std::optional<error> prepare();
+    response outcome(const hearth_response *lent);
+    bool again();
 
     // Callbacks of the transfer, told to the library only where there are any.
     void prepare(detail::extras &more);
@@ -600,24 +386,7 @@ private:
     // Its source at the beginning, for the same request once more.
     bool rewound(detail::extras &more);
 
-    // ---- completing ----
-
-    static error thrown_error(const std::exception_ptr &thrown);
-
-    static void completed(void *user, hearth_request *, const hearth_response *lent);
-
-    void complete(const hearth_response *lent) noexcept;
-
-    response outcome(const hearth_response *lent);
-
     bool wants_another_try();
-    bool attempt_again();
-
-    // Tells who is to be told, then lets go. State is `delivering`, by this thread.
-    void deliver() noexcept;
-
-    // Under way in the parent, when this child was forked: here it never ends.
-    void lost_by_fork();
 
     // ---- what the library calls on the way ----
 
@@ -635,33 +404,20 @@ private:
     static hearth_flow moved_on(void *user, hearth_request *, std::uint64_t sent,
         std::uint64_t to_send, std::uint64_t received, std::uint64_t to_receive);
 
+    static void wire_seen(
+        void *user, hearth_request *, hearth_debug what, const char *data, std::size_t size);
+
     static hearth_flow read_source(
         void *user, hearth_request *, char *buffer, std::size_t room, std::size_t *written);
     static int rewind_source(void *user, hearth_request *);
 
-    std::shared_ptr<detail::engine> engine_;
-    hearth_request *request_ = nullptr;
-    std::shared_ptr<http> self_; // while it is under way
-    callback callback_;
-    response answer_;
+    std::uint8_t tries_ = 0; // first: it stands where the base class has room
     std::unique_ptr<detail::extras> extras_;
-    std::shared_ptr<const detail::interceptors> interceptors_;
-    std::atomic<std::thread::id> owner_ = std::thread::id(); // of `starting` and `delivering`
-    std::atomic<unsigned> epoch_ = 0;                        // starts
-    unsigned generation_ = 0;
-    unsigned tries_ = 0;
-    std::atomic<state> state_ = state::idle;
-    std::atomic<bool> aborted_ = false;
-    bool broken_ = false; // something is wrong with what was built; answer_ says what
-    bool threaded_ = true;
-    bool runs_threaded_ = false;
+    // The engine's, from a start to its completion.
+    std::unique_ptr<std::shared_ptr<const detail::interceptors>> interceptors_;
 };
 
 } // namespace v1
 } // namespace hearth
 
 #include "detail/http_life.hpp"
-
-#ifdef HEARTH_HAS_COROUTINES
-#undef HEARTH_HAS_COROUTINES
-#endif

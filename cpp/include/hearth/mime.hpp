@@ -5,6 +5,7 @@
 //   a content type with CR, LF or NUL is refused.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>

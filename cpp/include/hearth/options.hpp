@@ -57,6 +57,19 @@ public:
         return number(HEARTH_MAX_REDIRECTS, most);
     }
     Derived &accept_compression(bool on) { return number(HEARTH_ACCEPT_COMPRESSION, on); }
+    // What of gzip, deflate, br, zstd and identity is asked for; by itself all but the last.
+    Derived &accept_encoding(std::initializer_list<std::string_view> names) {
+        std::string joined;
+        for (const auto one : names) {
+            joined.append(joined.empty() ? "" : ", ").append(one);
+        }
+        return text(HEARTH_ACCEPT_ENCODING, joined);
+    }
+    // Bytes of bodies per second; 0: without limit.
+    Derived &limit_rate(std::uint64_t receive, std::uint64_t send) {
+        number(HEARTH_MAX_RECEIVE_RATE, receive);
+        return number(HEARTH_MAX_SEND_RATE, send);
+    }
     Derived &version(http_version which) {
         return number(HEARTH_HTTP_VERSION, static_cast<int>(which));
     }
@@ -101,14 +114,18 @@ public:
         number(HEARTH_TLS_MIN, static_cast<int>(least));
         return number(HEARTH_TLS_MAX, static_cast<int>(most));
     }
+    // Cipher suites that may be spoken, joined by ':', as IANA or OpenSSL names them.
+    Derived &ciphers(std::string_view names) { return text(HEARTH_CIPHERS, names); }
     // "sha256//BASE64;sha256//…" of the public keys that are believed.
     Derived &pinned_key(std::string_view pins) { return text(HEARTH_PINNED_KEY, pins); }
     // The authorities that are believed: a PEM file, or the PEM itself.
     Derived &ca_file(std::string_view path) { return text(HEARTH_CAINFO, path); }
     Derived &ca_pem(std::string_view pem) { return text(HEARTH_CAPEM, pem); }
-    // Our certificate with its chain, and its key; PEM.
-    Derived &client_certificate(std::string_view certificate, std::string_view key) {
+    // Our certificate with its chain, and its key; PEM. The password of a key that is encrypted.
+    Derived &client_certificate(
+        std::string_view certificate, std::string_view key, std::string_view password = {}) {
         text(HEARTH_SSLCERT, certificate);
+        text(HEARTH_KEYPASSWD, password);
         return text(HEARTH_SSLKEY, key);
     }
 

@@ -45,6 +45,26 @@ struct recipient {
     bool accepted() const noexcept { return code >= 200 && code < 300; }
 };
 
+// A certificate that the other end has shown. Texts are empty where it cannot be read.
+struct certificate {
+    std::string subject; // "C=DE, CN=a.example.org"
+    std::string issuer;
+    std::string serial; // in hexadecimal digits
+    std::string names;  // "DNS:a.example.org, IP:192.0.2.1"
+    std::chrono::system_clock::time_point not_before;
+    std::chrono::system_clock::time_point not_after;
+    std::string pem;
+};
+
+// What TLS has come to with the origin that answered.
+struct tls_session {
+    int version = 0;                       // 12, 13; 0: there was none
+    std::string cipher;                    // "TLS_AES_256_GCM_SHA384"
+    std::vector<certificate> certificates; // its own first, then those that lead to an authority
+
+    explicit operator bool() const noexcept { return version != 0; }
+};
+
 namespace detail {
 
 inline error_kind kind_of(hearth_error error) noexcept {
@@ -158,21 +178,23 @@ public:
 
     // A failure of the program's side of it; with what had come, if anything had.
     explicit response(error why, const hearth_response *lent = nullptr)
-        : answer_(lent), code_(why.code), own_(std::make_shared<const error>(std::move(why))) {}
+        : answer_(lent), code_(why.code), rest_(new rest{std::string(), std::move(why)}) {}
 
-    response(const response &other)
-        : answer_(other.answer_), code_(other.code_), own_(other.own_) {}
+    response(const response &other) : answer_(other.answer_), code_(other.code_) {
+        if (const auto *why = other.own()) {
+            rest_ = new rest{std::string(), *why};
+        }
+    }
     response(response &&other) noexcept
         : answer_(std::move(other.answer_)), code_(std::exchange(other.code_, code::success)),
-          own_(std::move(other.own_)), body_(other.body_.exchange(nullptr)) {}
+          rest_(other.rest_.exchange(nullptr)) {}
     response &operator=(response other) noexcept {
         std::swap(answer_, other.answer_);
         std::swap(code_, other.code_);
-        std::swap(own_, other.own_);
-        other.body_.store(body_.exchange(other.body_.load()));
+        other.rest_.store(rest_.exchange(other.rest_.load()));
         return *this;
     }
-    ~response() { delete body_.load(); }
+    ~response() { delete rest_.load(); }
 
     // The HTTP status, or why there is none, as curlev has it; namespace code names them.
     long get_code() const noexcept { return code_; }
@@ -185,8 +207,8 @@ public:
 
     // Why there is no answer; its kind is `none` when there is one, whatever its status.
     error get_error() const {
-        if (own_) {
-            return *own_;
+        if (const auto *mine = own()) {
+            return *mine;
         }
         error why;
         if (answer_) {
@@ -201,20 +223,20 @@ public:
 
     // The body, decompressed; empty when there is an error or it went to a callback or a file. Lives as long as this object.
     const std::string &get_body() const {
-        if (const auto *there = body_.load(std::memory_order_acquire)) {
-            return *there;
+        if (const auto *there = rest_.load(std::memory_order_acquire)) {
+            return there->body;
         }
-        auto mine = std::make_unique<std::string>(body_view());
-        std::string *other = nullptr;
-        if (body_.compare_exchange_strong(other, mine.get(), std::memory_order_acq_rel)) {
-            return *mine.release();
+        auto mine = std::make_unique<rest>(rest{std::string(body_view()), std::nullopt});
+        rest *other = nullptr;
+        if (rest_.compare_exchange_strong(other, mine.get(), std::memory_order_acq_rel)) {
+            return mine.release()->body;
         }
-        return *other;
+        return other->body;
     }
 
     // The same without a copy.
     std::string_view body_view() const noexcept {
-        if (!answer_ || own_ || hearth_response_error(answer_.get()) != HEARTH_ERROR_NONE) {
+        if (!answer_ || own() || hearth_response_error(answer_.get()) != HEARTH_ERROR_NONE) {
             return {};
         }
         return detail::view(hearth_response_body(answer_.get()));
@@ -262,6 +284,32 @@ public:
         return out;
     }
 
+    // With its certificates, read when they are asked for here.
+    tls_session get_tls() const {
+        hearth_tls raw = {};
+        raw.size = sizeof raw;
+        tls_session out;
+        if (!answer_ || hearth_response_tls(answer_.get(), &raw) != HEARTH_OK) {
+            return out;
+        }
+        out.version = raw.version;
+        out.cipher = detail::view(raw.cipher);
+        for (std::size_t at = 0; at < raw.certificates; ++at) {
+            hearth_certificate one = {};
+            one.size = sizeof one;
+            if (hearth_response_certificate_at(answer_.get(), at, &one) != HEARTH_OK) {
+                break;
+            }
+            const auto time = [](std::int64_t seconds) {
+                return std::chrono::system_clock::time_point(std::chrono::seconds(seconds));
+            };
+            const auto text = [](hearth_bytes bytes) { return std::string(detail::view(bytes)); };
+            out.certificates.push_back({text(one.subject), text(one.issuer), text(one.serial),
+                text(one.names), time(one.not_before), time(one.not_after), text(one.pem)});
+        }
+        return out;
+    }
+
     // Of a mail: the words that decided, "550 5.1.1 no such user", their enhanced code, the message's id, and each recipient's answer.
     std::string get_reply() const { return text(hearth_response_reply); }
     std::string get_enhanced() const { return text(hearth_response_enhanced); }
@@ -292,14 +340,24 @@ public:
     }
 
 private:
+    // What is made when it is needed.
+    struct rest {
+        std::string body;         // a copy of the library's; none where there is an error
+        std::optional<error> own; // the program's side of it
+    };
+
+    const error *own() const noexcept {
+        const auto *there = rest_.load(std::memory_order_acquire);
+        return there != nullptr && there->own ? &*there->own : nullptr;
+    }
+
     std::string text(hearth_bytes (*what)(const hearth_response *)) const {
         return answer_ ? std::string(detail::view(what(answer_.get()))) : std::string();
     }
 
     detail::answer answer_;
     long code_ = code::success;
-    std::shared_ptr<const error> own_;
-    mutable std::atomic<std::string *> body_ = nullptr;
+    mutable std::atomic<rest *> rest_ = nullptr;
 };
 
 } // namespace v1

@@ -8,33 +8,20 @@
 // - Who stands in Bcc is in the envelope and nowhere in the message.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <exception>
-#include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
-
-#if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
-#include <coroutine>
-#define HEARTH_HAS_COROUTINES
-#endif
 
 #include <hearth.h>
 
 #include "async.hpp"
 #include "cancel.hpp"
+#include "detail/life.hpp"
 #include "detail/waiting.hpp"
 #include "error.hpp"
 #include "mime.hpp"
@@ -48,12 +35,32 @@ inline namespace v1 {
 // Whether TLS is begun within a connection of smtp:// (RFC 3207).
 enum class starttls : int { never = 0, if_offered = 1, required = 2 };
 
-class smtp : public std::enable_shared_from_this<smtp>, public detail::typed_options<smtp> {
-    struct only_create {};
+namespace detail {
 
+// What of hearth.h an smtp is made of.
+struct smtp_library {
+    using handle = hearth_mail;
+
+    static constexpr const char *name = "mail";
+    static constexpr long invalid =
+        code::body_set; // of a start that is refused as such: the message cannot be written
+
+    static constexpr auto make = hearth_mail_new;
+    static constexpr auto free = hearth_mail_free;
+    static constexpr auto reset = hearth_mail_reset;
+    static constexpr auto set_options = hearth_mail_set_options;
+    static constexpr auto set_authentication = hearth_mail_set_authentication;
+    static constexpr auto set_certificates = hearth_mail_set_certificates;
+    static constexpr auto set_number = hearth_mail_set_number;
+    static constexpr auto set_text = hearth_mail_set_text;
+    static constexpr auto start = hearth_mail_start;
+    static constexpr auto abort = hearth_mail_abort;
+};
+
+} // namespace detail
+
+class smtp : public detail::life<smtp, detail::smtp_library> {
 public:
-    using callback = std::function<void(const smtp &)>;
-
     // `Mary Smith <mary@x.test>`, `"Smith, Mary" <mary@x.test>` or `mary@x.test`. UTF-8.
     struct address {
         enum class mode { to, cc, bcc };
@@ -79,15 +86,10 @@ public:
     };
     using recipients = std::vector<address>;
 
-    // A new mail on that engine.
-    static std::shared_ptr<smtp> create(async &engine) {
-        return std::make_shared<smtp>(only_create(), engine.engine_);
-    }
-
-    smtp(only_create, std::shared_ptr<detail::engine> engine) : engine_(std::move(engine)) {}
+    smtp(only_create tag, std::shared_ptr<detail::engine> engine) : life(tag, std::move(engine)) {}
     smtp(const smtp &) = delete;
     smtp &operator=(const smtp &) = delete;
-    ~smtp() { hearth_mail_free(mail_); }
+    ~smtp() = default;
 
     // ---- what to send. SEND begins anew, with the engine's defaults of this moment ----
 
@@ -99,7 +101,7 @@ public:
     // Who is told that it could not be delivered, where that is not the author; empty: nobody.
     smtp &sender(std::string_view spec) {
         return edit([&] {
-            judge(hearth_mail_set_sender(mail_, spec.data(), spec.size()), code::recipients_set);
+            judge(hearth_mail_set_sender(handle_, spec.data(), spec.size()), code::recipients_set);
         });
     }
     smtp &to(const address &one) { return add(HEARTH_MAIL_TO, one); }
@@ -118,14 +120,14 @@ public:
     }
     smtp &subject(std::string_view text) {
         return edit([&] {
-            judge(hearth_mail_set_subject(mail_, text.data(), text.size()), code::headers_set);
+            judge(hearth_mail_set_subject(handle_, text.data(), text.size()), code::headers_set);
         });
     }
     smtp &add_headers(const key_values &fields) {
         return edit([&] {
             for (const auto &[name, value] : fields) {
                 judge(hearth_mail_add_header(
-                          mail_, name.data(), name.size(), value.data(), value.size()),
+                          handle_, name.data(), name.size(), value.data(), value.size()),
                     code::headers_set);
             }
         });
@@ -168,39 +170,11 @@ public:
     // The whole message, fields included. Line ends become CR LF, Bcc is taken out, Date and Message-ID are put in where they are missing.
     smtp &set_body(const recipients &all, std::string_view raw) {
         return add_recipients(all).edit(
-            [&] { judge(hearth_mail_set_raw(mail_, raw.data(), raw.size()), code::body_set); });
+            [&] { judge(hearth_mail_set_raw(handle_, raw.data(), raw.size()), code::body_set); });
     }
 
     // ---- how ----
 
-    // `key=value,key="a value"`, as http has it.
-    smtp &options(std::string_view text) {
-        return edit([&] {
-            judge(hearth_mail_set_options(mail_, text.data(), text.size()), code::options_format);
-        });
-    }
-    smtp &authentication(std::string_view text) {
-        return edit([&] {
-            judge(hearth_mail_set_authentication(mail_, text.data(), text.size()),
-                code::authentication_format);
-        });
-    }
-    smtp &certificates(std::string_view text) {
-        return edit([&] {
-            judge(hearth_mail_set_certificates(mail_, text.data(), text.size()),
-                code::certificates_format);
-        });
-    }
-    smtp &set_number(hearth_option option, std::int64_t value) {
-        return edit(
-            [&] { judge(hearth_mail_set_number(mail_, option, value), code::options_set); });
-    }
-    smtp &set_text(hearth_option option, std::string_view value) {
-        return edit([&] {
-            judge(
-                hearth_mail_set_text(mail_, option, value.data(), value.size()), code::options_set);
-        });
-    }
     // TLS on smtp://. Required: nothing is sent without.
     smtp &tls_within(starttls how) { return set_number(HEARTH_STARTTLS, static_cast<int>(how)); }
     // Passwords and tokens may be shown without TLS.
@@ -209,221 +183,23 @@ public:
     smtp &allow_fails(bool on = true) { return set_number(HEARTH_RCPT_ALLOW_FAILS, on); }
     // Those that may be used: "PLAIN LOGIN".
     smtp &mechanisms(std::string_view names) { return set_text(HEARTH_AUTH_MECHANISMS, names); }
-    // As http has them.
-    smtp &threaded_callback(bool on) {
-        return edit([&] { threaded_ = on; });
-    }
-    smtp &maximum_retries(unsigned retries, unsigned delay_ms = 100) {
-        return set_number(HEARTH_MAX_RETRIES, retries)
-            .set_number(HEARTH_RETRY_DELAY, delay_ms)
-            .set_number(HEARTH_RETRY_MAX_DELAY, delay_ms)
-            .set_number(HEARTH_RETRY_JITTER, 0);
-    }
     smtp &cancel_with(const cancel_token &token) {
         return edit([&] { cancel_ = token.state_; });
     }
 
-    // ---- off ----
-
-    // Under way at once; `done` is told when it has ended, and then join() is released.
-    smtp &start(callback done = nullptr) {
-        begin(std::move(done));
-        return *this;
-    }
-    // Waits until it is not under way. From inside a callback that it would wait for, it returns at once.
-    smtp &join() {
-        auto &place = detail::places::of(this);
-        std::unique_lock lock(place.mutex);
-        while (state_ != state::idle && !hopeless()) {
-            if (generation_ != detail::places::generation()) {
-                lock.unlock();
-                lost_by_fork();
-                return *this;
-            }
-            ++place.waiting;
-            place.changed.wait(lock);
-            --place.waiting;
-        }
-        return *this;
-    }
-    // The same, so long at most. True: it is not under way.
-    bool join_for(std::chrono::milliseconds limit) {
-        auto &place = detail::places::of(this);
-        std::unique_lock lock(place.mutex);
-        const auto deadline = std::chrono::steady_clock::now() + limit;
-        while (state_ != state::idle && !hopeless()) {
-            ++place.waiting;
-            const auto status = place.changed.wait_until(lock, deadline);
-            --place.waiting;
-            if (status == std::cv_status::timeout) {
-                break;
-            }
-        }
-        return state_ == state::idle;
-    }
-    // start() and join()
-    smtp &exec() { return start().join(); }
-    // start(), with what comes of it as a future. Under way already: the future has code::restart_failed.
-    std::future<response> launch() {
-        auto promise = std::make_shared<std::promise<response>>();
-        auto future = promise->get_future();
-        if (!begin([promise](const smtp &done) { promise->set_value(done.answer_); })) {
-            promise->set_value(under_way());
-        }
-        return future;
-    }
-    // exec(), with what came of it. Throws request_error where it was not sent.
-    response fetch() {
-        std::error_code why;
-        auto result = fetch(why);
-        if (why) {
-            throw request_error(result.get_error());
-        }
-        return result;
-    }
-    // The same without throwing.
-    response fetch(std::error_code &why) {
-        auto result = begin(nullptr) && !join().is_running() ? get_response() : under_way();
-        why = make_error_code(result.get_error().kind);
-        return result;
-    }
-    // Ends it as soon as may be, with code::aborted. Once the whole message has gone out its kind is error_kind::outcome_unknown.
-    smtp &abort() {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (state_ != state::idle) {
-            aborted_ = true;
-            if (mail_ != nullptr) {
-                hearth_mail_abort(mail_);
-            }
-        }
-        return *this;
-    }
-
-#ifdef HEARTH_HAS_COROUTINES
-    // co_await mail->SEND(…): a response. Goes on where a callback would be called.
-    class awaitable {
-    public:
-        explicit awaitable(std::shared_ptr<smtp> mail) : mail_(std::move(mail)) {}
-        awaitable(const awaitable &) = delete;
-        awaitable &operator=(const awaitable &) = delete;
-        ~awaitable() = default;
-
-        bool await_ready() const noexcept { return false; }
-        bool await_suspend(std::coroutine_handle<> waiting) {
-            const auto begun = mail_->begin([this, waiting](const smtp &done) {
-                result_ = done.answer_;
-                if (met_.exchange(true)) {
-                    waiting.resume();
-                }
-            });
-            if (!begun) {
-                result_ = mail_->under_way();
-                return false;
-            }
-            return !met_.exchange(true);
-        }
-        response await_resume() noexcept { return std::move(result_); }
-
-    private:
-        std::shared_ptr<smtp> mail_;
-        response result_;
-        // Who comes second, of the end of await_suspend and the completion, goes on.
-        std::atomic<bool> met_ = false;
-    };
-    awaitable operator co_await() {
-        return awaitable(shared_from_this());
-    }
-#endif
-
     // ---- what came of it ----
 
-    // 250, or why it was not sent (namespace code); code::running while it is under way. In its callback it is not.
-    long get_code() const noexcept {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        return settled() ? answer_.get_code() : code::running;
-    }
-    bool is_running() const noexcept {
-        return !settled();
-    }
-    const response &get_response() const noexcept {
-        return answer_;
-    }
-    error get_error() const {
-        return answer_.get_error();
-    }
     // "550 5.1.1 no such user"
-    std::string get_reply() const {
-        return answer_.get_reply();
-    }
-    std::string get_message_id() const {
-        return answer_.get_message_id();
-    }
-    std::vector<recipient> get_recipients() const {
-        return answer_.get_recipients();
-    }
-    timings get_timings() const {
-        return answer_.get_timings();
-    }
+    std::string get_reply() const { return answer_.get_reply(); }
+    std::string get_message_id() const { return answer_.get_message_id(); }
+    std::vector<recipient> get_recipients() const { return answer_.get_recipients(); }
 
 private:
-    enum class state : std::uint8_t {
-        idle,
-        starting, // before it is with the engine
-        running,
-        delivering, // its callback is running
-    };
-
-    bool mine() const noexcept {
-        return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
-    }
-    bool settled() const noexcept {
-        const auto now = state_.load(std::memory_order_acquire);
-        return now == state::idle || (now == state::delivering && mine());
-    }
-    // Waiting here would wait for this very thread.
-    bool hopeless() const noexcept {
-        const auto &here = detail::whereabouts::here();
-        return mine() || (here.engine == engine_.get() && (here.loop || runs_threaded_));
-    }
-
-    template <typename Change>
-    smtp &edit(Change change) {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (settled() && !broken_ && ready()) {
-            change();
-        }
-        return *this;
-    }
-    bool ready() {
-        if (mail_ == nullptr && hearth_mail_new(engine_->get(), &mail_) != HEARTH_OK) {
-            fail(error_kind::system, code::start_failed, hearth_last_error());
-        }
-        return mail_ != nullptr;
-    }
-    // The first thing that is wrong is what the start will say.
-    void fail(error_kind kind, long number, std::string message) {
-        if (!broken_) {
-            broken_ = true;
-            answer_ = response(error{kind, number, std::move(message)});
-        }
-    }
-    void judge(hearth_status status, long number) {
-        if (status == HEARTH_OK) {
-            return;
-        }
-        const bool format = number == code::options_format ||
-                            number == code::authentication_format ||
-                            number == code::certificates_format;
-        if (status == HEARTH_UNSUPPORTED) {
-            fail(error_kind::unsupported, format ? number - 1 : number, hearth_last_error());
-        } else {
-            fail(error_kind::bad_request, number, hearth_last_error());
-        }
-    }
+    friend life;
 
     smtp &add(int kind, const address &one) {
         return edit([&] {
-            judge(hearth_mail_add_recipient(mail_, kind, one.text.data(), one.text.size()),
+            judge(hearth_mail_add_recipient(handle_, kind, one.text.data(), one.text.size()),
                 code::recipients_set);
         });
     }
@@ -443,7 +219,7 @@ private:
             given.data_size = data.size();
             given.path = path.data();
             given.path_size = path.size();
-            judge(hearth_mail_add_part(mail_, &given), code::mime_set);
+            judge(hearth_mail_add_part(handle_, &given), code::mime_set);
         });
     }
     void add_part(const mime::parameter &one, bool &read) {
@@ -480,208 +256,37 @@ private:
 
     void begin_anew(std::string_view url, const address &from) {
         std::shared_ptr<detail::cancellation> gone;
+        look_for_fork();
         const std::lock_guard lock(detail::places::of(this).mutex);
         if (!settled()) {
             return;
         }
         gone = std::move(cancel_);
-        broken_ = false;
-        threaded_ = engine_->threaded();
-        answer_ = response();
-        if (mail_ != nullptr) {
-            judge(hearth_mail_reset(mail_), code::url_set);
-        } else if (!ready()) {
+        if (!renew()) {
             return;
         }
-        std::string bare(url);
-        const auto begin = url.find("://");
-        const auto authority = begin == std::string_view::npos ? begin : begin + 3;
-        if (authority != std::string_view::npos) {
-            const auto end = url.find('/', authority);
-            const auto at = url.substr(0, end).rfind('@');
-            if (at != std::string_view::npos && at >= authority) {
-                credentials_of(url.substr(authority, at - authority));
-                bare = std::string(url.substr(0, authority)).append(url.substr(at + 1));
-            }
-        }
-        judge(hearth_mail_set_target(mail_, bare.data(), bare.size()), code::url_set);
-        judge(
-            hearth_mail_set_from(mail_, from.text.data(), from.text.size()), code::recipients_set);
-    }
-    void credentials_of(std::string_view user_and_password) {
-        const auto colon = user_and_password.find(':');
-        const auto user = percent_decoded(user_and_password.substr(0, colon));
-        const auto secret = colon == std::string_view::npos
-                                ? std::string()
-                                : percent_decoded(user_and_password.substr(colon + 1));
-        judge(hearth_mail_set_text(mail_, HEARTH_AUTH_MODE, "basic", HEARTH_TEXT),
-            code::authentication_set);
-        judge(hearth_mail_set_text(mail_, HEARTH_AUTH_USER, user.data(), user.size()),
-            code::authentication_set);
-        judge(hearth_mail_set_text(mail_, HEARTH_AUTH_SECRET, secret.data(), secret.size()),
-            code::authentication_set);
+        aim(url, [&](std::string_view bare) {
+            judge(hearth_mail_set_target(handle_, bare.data(), bare.size()), code::url_set);
+        });
+        judge(hearth_mail_set_from(handle_, from.text.data(), from.text.size()),
+            code::recipients_set);
     }
 
-    response under_way() const {
-        return response(
-            error{error_kind::bad_request, code::restart_failed, "the mail is under way already"});
-    }
+    // ---- what detail::life asks for ----
 
-    // False: it is under way already, and `done` is not told of anything.
-    bool begin(callback done) {
-        const auto self =
-            shared_from_this(); // a completion on another thread must not be the end of it
-        callback gone;
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            if (!settled()) {
-                return false;
-            }
-            ++epoch_;
-            generation_ = detail::places::generation();
-            state_ = state::starting;
-            owner_ = std::this_thread::get_id();
-            aborted_ = false;
-            gone = std::exchange(callback_, std::move(done));
-            runs_threaded_ = threaded_ && callback_;
-            self_ = self;
-        }
-        if (!attempt()) {
-            deliver();
-        }
-        return true;
-    }
-
-    // False: it was not started, and answer_ says why.
-    bool attempt() {
+    void gathered() noexcept {}
+    bool has_callbacks() const noexcept { return false; }
+    std::optional<error> prepare() {
         if (cancel_ && !broken_ && !cancel_->add(detail::cancellation::entry(weak_from_this()))) {
-            refuse({error_kind::aborted, code::aborted, "it was cancelled before it began"});
-            return false;
+            return error{error_kind::aborted, code::aborted, "it was cancelled before it began"};
         }
-        if (broken_ || !ready()) {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            state_ = state::delivering;
-            return false;
-        }
-        hearth_mail_set_number(mail_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            answer_ = response();
-            owner_ = std::thread::id();
-            state_ = state::running;
-        }
-        const auto epoch = epoch_.load();
-        const auto status = hearth_mail_start(mail_, &smtp::completed, this);
-        if (status != HEARTH_OK) {
-            const auto kind = status == HEARTH_STATE     ? error_kind::not_running
-                              : status == HEARTH_INVALID ? error_kind::bad_request
-                                                         : error_kind::system;
-            const auto number = status == HEARTH_INVALID ? code::body_set : code::start_failed;
-            refuse({kind, number, hearth_last_error()});
-            return false;
-        }
-        // An abort that came before the library knew of the mail.
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (epoch_ == epoch && aborted_ && state_ == state::running) {
-            hearth_mail_abort(mail_);
-        }
-        return true;
+        return std::nullopt;
     }
+    response outcome(const hearth_response *lent) { return response(lent); }
+    bool again() noexcept { return false; }
 
-    void refuse(error why) {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        owner_ = std::this_thread::get_id();
-        answer_ = response(std::move(why));
-        state_ = state::delivering;
-    }
-
-    static void completed(void *user, hearth_mail *, const hearth_response *lent) {
-        static_cast<smtp *>(user)->complete(lent);
-    }
-
-    void complete(const hearth_response *lent) noexcept {
-        static_cast<void>(state_.load(std::memory_order_acquire)); // what attempt() wrote
-        const detail::inside_callback inside(engine_.get(), !runs_threaded_);
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            answer_ = response(lent);
-            owner_ = std::this_thread::get_id();
-            state_ = state::delivering;
-        }
-        deliver();
-    }
-
-    // Tells who is to be told, then lets go. State is `delivering`, by this thread.
-    void deliver() noexcept {
-        callback done;
-        std::shared_ptr<smtp> self;
-        const auto epoch = epoch_.load();
-        {
-            const std::lock_guard lock(detail::places::of(this).mutex);
-            done = std::exchange(callback_, nullptr);
-            self = std::move(self_);
-        }
-        std::optional<error> thrown;
-        if (done) {
-            try {
-                done(*this);
-            } catch (const std::exception &what) {
-                thrown = error{error_kind::callback, code::user_callback, what.what()};
-            } catch (...) {
-                thrown = error{error_kind::callback, code::user_callback,
-                    "a callback threw what is no std::exception"};
-            }
-            done = nullptr;
-        }
-        auto &place = detail::places::of(this);
-        const std::lock_guard lock(place.mutex);
-        if (epoch_ != epoch) {
-            return; // begun anew by its callback
-        }
-        if (thrown) {
-            answer_ = response(std::move(*thrown));
-        }
-        owner_ = std::thread::id();
-        state_ = state::idle;
-        if (place.waiting > 0) {
-            place.changed.notify_all();
-        }
-    }
-
-    // Under way in the parent, when this child was forked: here it never ends.
-    void lost_by_fork() {
-        std::shared_ptr<smtp> self;
-        callback gone;
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        self = std::move(self_);
-        gone = std::move(callback_);
-        ++epoch_;
-        answer_ = response(error{error_kind::not_running, code::start_failed,
-            "it was under way when the process forked, and is the parent's"});
-        hearth_mail_free(std::exchange(mail_, nullptr));
-        owner_ = std::thread::id();
-        state_ = state::idle;
-    }
-
-    std::shared_ptr<detail::engine> engine_;
-    hearth_mail *mail_ = nullptr;
-    std::shared_ptr<smtp> self_; // while it is under way
-    callback callback_;
-    response answer_;
     std::shared_ptr<detail::cancellation> cancel_;
-    std::atomic<std::thread::id> owner_ = std::thread::id(); // of `starting` and `delivering`
-    std::atomic<unsigned> epoch_ = 0;                        // starts
-    unsigned generation_ = 0;
-    std::atomic<state> state_ = state::idle;
-    std::atomic<bool> aborted_ = false;
-    bool broken_ = false; // something is wrong with what was built; answer_ says what
-    bool threaded_ = true;
-    bool runs_threaded_ = false;
 };
 
 } // namespace v1
 } // namespace hearth
-
-#ifdef HEARTH_HAS_COROUTINES
-#undef HEARTH_HAS_COROUTINES
-#endif

@@ -37,6 +37,15 @@ struct progress {
     std::optional<std::uint64_t> to_receive;
 };
 
+// What goes over the wire; http::on_debug().
+enum class debug : int {
+    text = HEARTH_DEBUG_TEXT, // a line of the library's: the connection, TLS, what went wrong
+    header_in = HEARTH_DEBUG_HEADER_IN,   // a head as it came
+    header_out = HEARTH_DEBUG_HEADER_OUT, // a head as it goes out, at each try
+    data_in = HEARTH_DEBUG_DATA_IN,       // a piece of the answer's body, still compressed
+    data_out = HEARTH_DEBUG_DATA_OUT,     // a piece of the request's body
+};
+
 // Fills up to `room` bytes and says how many. 0: that was the end. Nothing: not now, it is asked again after http::resume().
 // What it throws ends the request with code::user_callback.
 using body_source = std::function<std::optional<std::size_t>(char *buffer, std::size_t room)>;
@@ -110,6 +119,8 @@ struct extras {
     std::function<flow(const response &)> interim;
     std::function<flow(std::string_view)> body;
     std::function<flow(const progress &)> moved;
+    std::function<void(debug, std::string_view)> wire;
+    bool secrets = false; // shown to it
     std::function<void(const server_event &)> event;
     event_parser events;
     std::unique_ptr<file_sink> sink;
@@ -125,7 +136,7 @@ struct extras {
     bool source_used = false;
 
     bool has_callbacks() const noexcept {
-        return head || interim || body || moved || event || source || sink;
+        return head || interim || body || moved || wire || event || source || sink;
     }
 };
 

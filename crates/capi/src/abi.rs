@@ -196,3 +196,18 @@ pub extern "C" fn hearth_version_number() -> u32 {
 pub extern "C" fn hearth_last_error() -> *const c_char {
     LAST.with(|last| last.as_ptr().cast_const().cast())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_status_and_does_not_cross() {
+        let panics = || -> Result<(), Refused> { panic!("a fault") };
+        assert_eq!(status(panics), Status::Panic as c_int);
+        // SAFETY: it ends with NUL, and no other call of this thread comes between.
+        let why = unsafe { std::ffi::CStr::from_ptr(hearth_last_error()) };
+        assert_eq!(why.to_bytes(), b"the library has a fault");
+        assert_eq!(value(7, || -> c_int { panic!("a fault") }), 7);
+    }
+}

@@ -9,6 +9,7 @@
 )]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
@@ -55,6 +56,12 @@ pub(crate) type SourceCall =
 pub(crate) type RewindCall = unsafe extern "C" fn(*mut c_void, *mut Request) -> c_int;
 pub(crate) type ProgressCall =
     unsafe extern "C" fn(*mut c_void, *mut Request, u64, u64, u64, u64) -> c_int;
+pub(crate) type DebugCall =
+    unsafe extern "C" fn(*mut c_void, *mut Request, c_int, *const c_char, usize);
+pub(crate) type RunCall = unsafe extern "C" fn(*mut c_void);
+pub(crate) type ExecuteCall =
+    unsafe extern "C" fn(*mut c_void, Option<RunCall>, *mut c_void) -> c_int;
+pub(crate) type LetGoCall = unsafe extern "C" fn(*mut c_void);
 pub(crate) type ReleaseCall = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 
 /// `hearth_on_done`
@@ -75,6 +82,26 @@ pub(crate) struct Body(pub(crate) BodyCall, pub(crate) User);
 /// `hearth_on_progress`
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress(pub(crate) ProgressCall, pub(crate) User);
+
+/// `hearth_on_debug`
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Debug {
+    pub(crate) call: DebugCall,
+    /// Secrets are shown.
+    pub(crate) secrets: bool,
+    pub(crate) user: User,
+}
+
+/// What a debug callback sees: the numbers of libcurl's `curl_infotype` and of `hearth_debug`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(i32)]
+pub(crate) enum Seen {
+    Text = 0,
+    HeadIn = 1,
+    HeadOut = 2,
+    DataIn = 3,
+    DataOut = 4,
+}
 
 /// `hearth_source` with its `hearth_rewind`
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +153,64 @@ impl Progress {
         // SAFETY: hearth.h: the function may be called until the completion.
         unsafe { (self.0)(self.1.0, handle(request), far.sent, to_send, far.received, to_receive) }
             .into()
+    }
+}
+
+impl Debug {
+    pub(crate) fn call(self, request: Option<&Arc<Request>>, seen: Seen, bytes: &[u8]) {
+        let (data, size) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: hearth.h: the function may be called until the completion; the bytes are lent until it returns.
+        unsafe { (self.call)(self.user.0, handle(request), seen as c_int, data, size) }
+    }
+}
+
+/// The program's own place for callbacks.
+#[derive(Clone, Debug)]
+pub(crate) struct Executor(Arc<Executes>);
+
+#[derive(Debug)]
+struct Executes {
+    execute: ExecuteCall,
+    release: Option<LetGoCall>,
+    user: User,
+}
+
+impl Executor {
+    pub(crate) fn new(execute: ExecuteCall, release: Option<LetGoCall>, user: User) -> Self {
+        Self(Arc::new(Executes { execute, release, user }))
+    }
+
+    /// Has the job done there, sooner or later. False: it never will be.
+    pub(crate) fn execute<J: Job>(&self, job: Arc<J>) -> bool {
+        let work = Arc::into_raw(job).cast_mut().cast();
+        // SAFETY: hearth.h: the function may be called from any thread until it is released.
+        let taken = unsafe { (self.0.execute)(self.0.user.0, Some(run::<J>), work) == 0 };
+        if !taken {
+            // SAFETY: it is the count from above: who refuses does not run it.
+            drop(unsafe { Arc::from_raw(work.cast::<J>()) });
+        }
+        taken
+    }
+}
+
+/// What an executor does.
+pub(crate) trait Job: Send + Sync {
+    fn run(self: Arc<Self>);
+}
+
+extern "C" fn run<J: Job>(work: *mut c_void) {
+    // SAFETY: `Executor::execute` has made it of an `Arc`, and hearth.h says that what was taken is run once.
+    let job = unsafe { Arc::from_raw(work.cast_const().cast::<J>()) };
+    // Nothing unwinds into foreign frames.
+    let _panic = catch_unwind(AssertUnwindSafe(|| job.run()));
+}
+
+impl Drop for Executes {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: hearth.h: called once, when nothing is executed any more.
+            unsafe { release(self.user.0) }
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! - A piece that is handed on is taken before the next one is read.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_compression::tokio::bufread::{
@@ -21,9 +21,10 @@ use http_body_util::BodyExt;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio_util::io::StreamReader;
 
-use crate::calls::Flow;
+use crate::calls::{Flow, Seen};
 use crate::error::{Failure, Kind};
 use crate::flight::Flight;
+use crate::gate::Gate;
 use crate::io::Io;
 use crate::progress::Track;
 use crate::response::Response;
@@ -55,7 +56,8 @@ pub(crate) async fn take(
     track.to_receive(length.filter(|_| encodings.is_empty()));
     if let Some(head) = extras.and_then(|extras| extras.head) {
         let (response, caller) = (Arc::new(so_far().clone()), Arc::clone(flight));
-        let threaded = flight.spec.settings.threaded_callback;
+        let threaded = flight.spec.threaded;
+        let _held = track.hold();
         let said =
             io.life.ask(threaded, move || head.call(caller.request.as_ref(), &response)).await;
         heed(said, flight, track).await?;
@@ -71,6 +73,12 @@ pub(crate) async fn take(
     {
         return Err(too_large(limit));
     }
+    let rate = flight.spec.settings.receive_rate;
+    let wanted = Arc::new(AtomicBool::new(true));
+    let body = match Gate::new(rate, Seen::DataIn, flight, track, &wanted) {
+        Some(gate) => gate.through(body),
+        None => body,
+    };
     let mut taken = Taken { io, flight, track, sink, limit, first: None, more: BytesMut::new() };
     let trailers = if encodings.is_empty() {
         plain(&mut taken, body).await?
@@ -107,10 +115,9 @@ async fn heed(said: Option<Flow>, flight: &Arc<Flight>, track: &Track) -> Result
     match said {
         Some(Flow::Abort) => Err(aborted(flight)),
         Some(Flow::Pause) => {
-            if let Some(pauses) = &flight.pauses {
-                track.hold(true);
+            if let Some(pauses) = flight.pauses() {
+                let _held = track.hold();
                 pauses.down.wait().await;
-                track.hold(false);
             }
             Ok(())
         }
@@ -138,7 +145,9 @@ impl Taken<'_> {
         self.track.received(piece.len());
         if let Some(sink) = self.sink {
             let caller = Arc::clone(self.flight);
-            let threaded = self.flight.spec.settings.threaded_callback;
+            let threaded = self.flight.spec.threaded;
+            // A callback that takes its time is not the origin's fault.
+            let _held = self.track.hold();
             let said = self
                 .io
                 .life

@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::calls::Executor;
 use crate::cookies::Jar;
 use crate::error::Refused;
 use crate::flight::Flight;
 use crate::life::Life;
 use crate::settings::Settings;
-use crate::stats::Numbers;
+use crate::stats::{HttpNumbers, Numbers};
 use crate::sys::{OurProcess, Shared};
 
 /// An engine.
@@ -34,6 +35,7 @@ struct Place {
     ours: Arc<OurProcess>,
     settings: Shared<Settings>,
     jar: Arc<Jar>,
+    executor: Shared<Option<Executor>>,
     life: Mutex<Option<Arc<Life>>>,
     /// It was stopped, and not begun again.
     stopped: AtomicBool,
@@ -41,13 +43,18 @@ struct Place {
 }
 
 impl Place {
-    fn new(settings: Arc<Settings>, jar: Arc<Jar>) -> Result<Box<Self>, Refused> {
+    fn new(
+        settings: Arc<Settings>,
+        jar: Arc<Jar>,
+        executor: Arc<Option<Executor>>,
+    ) -> Result<Box<Self>, Refused> {
         let ours =
             OurProcess::new().ok_or_else(|| Refused::system("no memory that a fork wipes"))?;
         Ok(Box::new(Self {
             ours: Arc::new(ours),
             settings: Shared::new(settings),
             jar,
+            executor: Shared::new(executor),
             life: Mutex::new(None),
             stopped: AtomicBool::new(false),
             numbers: Arc::default(),
@@ -57,7 +64,7 @@ impl Place {
 
 impl Engine {
     pub(crate) fn new() -> Result<Self, Refused> {
-        let place = Place::new(Arc::default(), Arc::default())?;
+        let place = Place::new(Arc::default(), Arc::default(), Arc::default())?;
         Ok(Self { place: AtomicPtr::new(Box::into_raw(place)), freed: AtomicBool::new(false) })
     }
 
@@ -69,7 +76,11 @@ impl Engine {
         if place.ours.is_this() {
             return Ok(place);
         }
-        let new = Place::new(place.settings.get_in_child(), place.jar.in_child())?;
+        let new = Place::new(
+            place.settings.get_in_child(),
+            Arc::clone(&place.jar),
+            place.executor.get_in_child(),
+        )?;
         let new = Box::into_raw(new);
         match self.place.compare_exchange(found, new, SeqCst, SeqCst) {
             // SAFETY: as above.
@@ -96,6 +107,27 @@ impl Engine {
         self.place()?.settings.change(set)
     }
 
+    /// Says where callbacks run from the next start on; `make` is called once nothing is in the way.
+    pub(crate) fn set_executor(
+        &self,
+        make: impl FnOnce() -> Option<Executor>,
+    ) -> Result<(), Refused> {
+        let place = self.place()?;
+        let life = place.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if life.is_some() {
+            return Err(Refused::state("the engine has begun"));
+        }
+        // What it is let go with is the program's, which may call us.
+        let before = place.executor.get();
+        let changed = place.executor.change(|executor| {
+            *executor = make();
+            Ok(())
+        });
+        drop(life);
+        drop(before);
+        changed
+    }
+
     /// The cookies of `cookies=2`.
     pub(crate) fn jar(&self) -> Result<Arc<Jar>, Refused> {
         Ok(Arc::clone(&self.place()?.jar))
@@ -105,10 +137,15 @@ impl Engine {
         Ok(Arc::clone(&self.place()?.numbers))
     }
 
-    /// The numbers of its origins, while it lives.
-    pub(crate) fn origins(&self) -> Result<Vec<egress::OriginReport>, Refused> {
-        let life = self.place()?.life.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(life.map(|life| life.egress.report()).unwrap_or_default())
+    /// Its connections, those of lives that have ended included.
+    pub(crate) fn connections(&self) -> Result<HttpNumbers, Refused> {
+        let place = self.place()?;
+        let life = place.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = *place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(match &*life {
+            Some(life) => ended.and(&life.egress.report()),
+            None => ended,
+        })
     }
 
     /// The calling thread is one of its life's, which may not wait for itself.
@@ -140,6 +177,7 @@ impl Engine {
             &place.settings.get(),
             Arc::clone(&place.jar),
             Arc::clone(&place.numbers),
+            Option::clone(&place.executor.get()),
         )?;
         *life = Some(Arc::clone(&begun));
         Ok(begun)
@@ -166,6 +204,9 @@ impl Engine {
         let mut current = place.life.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &life)) {
             *current = None;
+            // In the same moment: whoever asks for the numbers meets them once.
+            let mut ended = place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            *ended = HttpNumbers { connections: 0, ..ended.and(&life.egress.report()) };
         }
         Ok(forced)
     }

@@ -31,15 +31,21 @@ pub(crate) struct Flight {
     pub(crate) spec: Arc<Spec>,
     pub(crate) request: Option<Arc<Request>>,
     done: Option<Done>,
-    kept: Option<Kept>,
-    pub(crate) own_jar: Option<Arc<Jar>>,
     pub(crate) began: Instant,
-    pub(crate) deadline: Option<Instant>,
     /// Set by the engine that takes it.
     pub(crate) life: Option<Arc<Life>>,
     fate: AtomicU8,
     waker: AtomicWaker,
-    pub(crate) pauses: Option<Box<Pauses>>,
+    /// Tens of thousands may wait, and most have none of it.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few starts have.
+#[derive(Debug, Default)]
+struct Rare {
+    kept: Option<Kept>,
+    own_jar: Option<Arc<Jar>>,
+    pauses: Option<Pauses>,
 }
 
 /// Both ways may be paused.
@@ -86,22 +92,32 @@ impl Flight {
         kept: Option<Kept>,
         own_jar: Option<Arc<Jar>>,
     ) -> Self {
-        let began = Instant::now();
-        let deadline = spec.settings.timeout.map(|timeout| began + timeout);
-        let pauses = spec.extras.as_ref().map(|_| Box::default());
+        let pauses = spec.extras.as_ref().map(|_| Pauses::default());
+        let any = kept.is_some() || own_jar.is_some() || pauses.is_some();
         Self {
             spec,
             request,
             done,
-            kept,
-            own_jar,
-            began,
-            deadline,
+            began: Instant::now(),
             life: None,
             fate: AtomicU8::new(GOING),
             waker: AtomicWaker::new(),
-            pauses,
+            rare: any.then(|| Box::new(Rare { kept, own_jar, pauses })),
         }
+    }
+
+    /// When its time is over.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.spec.settings.timeout.map(|timeout| self.began + timeout)
+    }
+
+    /// The cookies of its object.
+    pub(crate) fn own_jar(&self) -> Option<Arc<Jar>> {
+        self.rare.as_ref()?.own_jar.clone()
+    }
+
+    pub(crate) fn pauses(&self) -> Option<&Pauses> {
+        self.rare.as_ref()?.pauses.as_ref()
     }
 
     /// It was started in this process.
@@ -125,7 +141,7 @@ impl Flight {
     }
 
     pub(crate) fn resume(&self) {
-        if let Some(pauses) = &self.pauses {
+        if let Some(pauses) = self.pauses() {
             pauses.resume();
         }
     }
@@ -144,7 +160,7 @@ impl Flight {
 
     /// It is past its time.
     pub(crate) fn late(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
+        self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
     /// What is said then.
@@ -163,13 +179,13 @@ impl Flight {
     }
 
     /// Tells that it has ended: the last thing that happens to it. On the thread of callbacks.
-    pub(crate) fn complete(&self, mut response: Response) {
-        response.timings.total = self.began.elapsed();
-        if matches!(response.url, Place::Nowhere) {
-            response.url = Place::Asked(Arc::clone(&self.spec));
+    pub(crate) fn complete(&self, mut response: Arc<Response>) {
+        let last = Arc::get_mut(&mut response).expect("nobody has seen it");
+        last.timings.total = self.began.elapsed();
+        if matches!(last.url, Place::Nowhere) {
+            last.url = Place::Asked(Arc::clone(&self.spec));
         }
-        let response = Arc::new(response);
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = self.rare.as_ref().and_then(|rare| rare.kept.as_ref()) {
             let _first = kept.set(Arc::clone(&response));
         }
         if let Some(request) = &self.request {

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use egress::{HttpVersions, Key, Network, Scheme};
-use futures_util::FutureExt;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -59,6 +59,7 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
         idle: engine.idle,
         dns: engine.dns,
         deny,
+        peers: true,
         ..egress::Options::default()
     }
 }
@@ -89,6 +90,7 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
     });
     runtime.block_on(serve(&io));
     runtime.shutdown_timeout(BLOCKED);
+    life.flush();
     life.over_by_itself();
 }
 
@@ -139,6 +141,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
+    // A task and no part of this one: its turn comes behind all that are ready now, so what they complete goes with it.
+    let life = Arc::clone(&io.life);
+    let mut courier = JoinSet::new();
+    courier.spawn(async move {
+        loop {
+            life.gathered().await;
+            life.flush();
+        }
+    });
     loop {
         let (stage, over) = io.life.taken(&mut starts);
         for flight in starts.drain(..) {
@@ -234,7 +245,7 @@ impl Io {
             self.tasks.spawn(worker.work(flight));
             return;
         }
-        let deadline = flight.deadline;
+        let deadline = flight.deadline();
         queue.waiting.push_back(flight);
         drop(queue);
         self.life.numbers.queued.fetch_add(1, Relaxed);
@@ -317,7 +328,7 @@ impl Io {
                         ended.push((Arc::clone(flight), failure));
                         return false;
                     }
-                    if let Some(deadline) = flight.deadline {
+                    if let Some(deadline) = flight.deadline() {
                         next = Some(next.map_or(deadline, |next| next.min(deadline)));
                     }
                     true
@@ -389,30 +400,30 @@ impl Worker {
         rings: &mut Option<Instant>,
     ) -> Response {
         let so_far = Mutex::new(Response::default());
-        let run = async {
+        let mut run = pin!(async {
             match &self.host.post {
                 None => run::run(&self.io, &self.host, flight, &so_far).await,
                 Some(post) => {
                     Box::pin(post::run(&self.io, &self.host, post, flight, &so_far)).await
                 }
             }
-        };
-        let mut run = pin!(AssertUnwindSafe(run).catch_unwind());
+        });
         let failure = std::future::poll_fn(|cx| {
             if let Some(failure) = flight.ended(Some(cx)) {
                 return Poll::Ready(Some(failure));
             }
-            match run.as_mut().poll(cx) {
-                Poll::Ready(Ok(Ok(()))) => return Poll::Ready(None),
-                Poll::Ready(Ok(Err(failure))) => return Poll::Ready(Some(failure)),
-                Poll::Ready(Err(_panic)) => {
+            // Not CatchUnwind, into which the future would be moved, kilobytes for each request.
+            match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
+                Ok(Poll::Ready(Ok(()))) => return Poll::Ready(None),
+                Ok(Poll::Ready(Err(failure))) => return Poll::Ready(Some(failure)),
+                Err(_panic) => {
                     self.io.life.numbers.panics.fetch_add(1, Relaxed);
                     let failure = Failure::new(Kind::Internal, "The library has a fault");
                     return Poll::Ready(Some(failure));
                 }
-                Poll::Pending => {}
+                Ok(Poll::Pending) => {}
             }
-            let Some(deadline) = flight.deadline else { return Poll::Pending };
+            let Some(deadline) = flight.deadline() else { return Poll::Pending };
             if rings.is_none_or(|rings| rings > deadline) {
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);

@@ -24,16 +24,23 @@ mod run;
 mod post;
 
 mod cookies;
+mod debug;
 mod digest;
 mod download;
+mod gate;
+mod peer;
 mod prepare;
 mod progress;
 mod redirect;
 mod retry;
 mod target;
+mod unlock;
 mod upload;
 
 mod calls;
 mod error;
 mod stats;
 mod sys;
+
+#[cfg(test)]
+mod faults;

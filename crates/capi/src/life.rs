@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::calls::{Executor, Job};
 use crate::cookies::Jar;
 use crate::error::{Kind, Refused};
 use crate::flight::Flight;
@@ -64,13 +65,32 @@ pub(crate) enum Stage {
     Killed,
 }
 
+/// So many completions are gathered before the callback thread is told of them, unless all that was ready on the I/O thread has had its
+/// turn: waking a thread costs as much as a small request.
+const GATHERED: usize = 32;
+
 /// The callback thread and what it is to do.
 #[derive(Default)]
 struct Calls {
-    wanted: Mutex<VecDeque<Call>>,
+    /// Completions that it is still to be told of.
+    gathered: Mutex<Vec<Call>>,
+    /// There are some.
+    some: Notify,
+    wanted: Mutex<Wanted>,
     came: Condvar,
     running: AtomicBool,
+    /// The program's own place for them, instead of the thread.
+    executor: Option<Executor>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Wanted {
+    calls: VecDeque<Call>,
+    /// The thread waits for some.
+    sleeps: bool,
+    /// The executor has been asked, and will look here until there is nothing left.
+    posted: bool,
 }
 
 impl std::fmt::Debug for Calls {
@@ -80,7 +100,7 @@ impl std::fmt::Debug for Calls {
 }
 
 enum Call {
-    Complete(Arc<Flight>, Box<Response>),
+    Complete(Arc<Flight>, Arc<Response>),
     Ask(Box<dyn FnOnce() + Send>),
     End,
 }
@@ -94,6 +114,7 @@ impl Life {
         settings: &Arc<Settings>,
         jar: Arc<Jar>,
         numbers: Arc<Numbers>,
+        executor: Option<Executor>,
     ) -> Result<Arc<Self>, Refused> {
         let life = Arc::new(Self {
             number: NUMBER.fetch_add(1, Relaxed),
@@ -106,7 +127,7 @@ impl Life {
             aborted: AtomicBool::new(false),
             over: Condvar::new(),
             left: AtomicBool::new(false),
-            calls: Calls::default(),
+            calls: Calls { executor, ..Calls::default() },
             io: Mutex::new(None),
             egress: egress::Engine::new(io::options(settings)),
         });
@@ -151,7 +172,8 @@ impl Life {
 
     /// Takes a start: from here on it completes.
     pub(crate) fn take(self: &Arc<Self>, flight: Arc<Flight>) -> Result<Arc<Flight>, Refused> {
-        if flight.spec.settings.threaded_callback && !self.calls.running.load(SeqCst) {
+        let own_thread = flight.spec.threaded && self.calls.executor.is_none();
+        if own_thread && !self.calls.running.load(SeqCst) {
             self.begin_calls()?;
         }
         let mut queue = self.queue();
@@ -196,14 +218,41 @@ impl Life {
         };
         // Behind what is still to be asked of its callbacks: none of them comes after its completion.
         let called = flight.has_callback() || flight.spec.extras.is_some();
-        if flight.spec.settings.threaded_callback && called {
-            self.call(Call::Complete(flight, Box::new(response)));
+        let response = Arc::new(response);
+        if flight.spec.threaded && called {
+            let mut gathered = self.calls.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+            gathered.push(Call::Complete(flight, response));
+            let count = gathered.len();
+            drop(gathered);
+            match count {
+                1 => self.calls.some.notify_one(),
+                GATHERED.. => self.flush(),
+                _ => {}
+            }
         } else {
             self.completed(&flight, response);
         }
     }
 
-    fn completed(&self, flight: &Flight, response: Response) {
+    /// Waits until completions were gathered.
+    pub(crate) async fn gathered(&self) {
+        self.calls.some.notified().await;
+    }
+
+    /// The callback thread is told of what was gathered.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        let mut gathered = self.calls.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        if gathered.is_empty() {
+            return;
+        }
+        // An executor may call at once, and that may complete others: not with the lock. Nobody but the I/O thread gathers.
+        let room = Vec::with_capacity(gathered.capacity());
+        let taken = std::mem::replace(&mut *gathered, room);
+        drop(gathered);
+        self.call(|calls| calls.extend(taken));
+    }
+
+    fn completed(&self, flight: &Flight, response: Arc<Response>) {
         self.numbers.active.fetch_sub(1, Relaxed);
         flight.complete(response);
         if self.active.fetch_sub(1, SeqCst) == 1 && self.queue().stage != Stage::Open {
@@ -214,7 +263,7 @@ impl Life {
 
     /// Calls the caller where its callbacks run, and waits for what it says.
     pub(crate) async fn ask<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         threaded: bool,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
@@ -222,27 +271,73 @@ impl Life {
             return Some(call());
         }
         let (tell, told) = oneshot::channel();
-        self.call(Call::Ask(Box::new(move || drop(tell.send(call())))));
+        let ask = Call::Ask(Box::new(move || drop(tell.send(call()))));
+        self.call(|calls| calls.push_back(ask));
         told.await.ok()
     }
 
     /// Calls the caller where its callbacks run, and does not wait.
-    pub(crate) fn tell(&self, threaded: bool, call: impl FnOnce() + Send + 'static) {
+    pub(crate) fn tell(self: &Arc<Self>, threaded: bool, call: impl FnOnce() + Send + 'static) {
         if threaded {
-            self.call(Call::Ask(Box::new(call)));
+            self.call(|calls| calls.push_back(Call::Ask(Box::new(call))));
         } else {
             call();
         }
     }
 
-    fn call(&self, call: Call) {
+    fn call(self: &Arc<Self>, put: impl FnOnce(&mut VecDeque<Call>)) {
         let mut wanted = self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let sleeps = wanted.is_empty();
-        wanted.push_back(call);
+        put(&mut wanted.calls);
+        let sleeps = std::mem::take(&mut wanted.sleeps);
+        let posts = self.calls.executor.is_some()
+            && !self.calls.running.load(SeqCst)
+            && !std::mem::replace(&mut wanted.posted, true);
         drop(wanted);
-        if sleeps {
+        if posts {
+            self.post();
+        } else if sleeps {
             self.calls.came.notify_one();
         }
+    }
+
+    /// Asks the executor. One that refuses is not asked again: the thread does it from then on.
+    fn post(self: &Arc<Self>) {
+        let Some(executor) = &self.calls.executor else { return };
+        if executor.execute(Arc::clone(self)) {
+            return;
+        }
+        if self.begin_calls().is_err() {
+            // There is no thread to be had: late is worse than here.
+            self.make_some_calls();
+        }
+    }
+
+    /// Makes the calls there are, on a thread of the program's. For those that come meanwhile it asks once more: others want their turn, too.
+    fn make_some_calls(self: &Arc<Self>) {
+        let wanted = || self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = std::mem::take(&mut wanted().calls);
+        sys::lent_to(self.number, || {
+            for call in here {
+                self.make(call);
+            }
+        });
+        let mut wanted = wanted();
+        if wanted.calls.is_empty() {
+            wanted.posted = false;
+            return;
+        }
+        drop(wanted);
+        self.post();
+    }
+
+    /// True: it was the last.
+    fn make(&self, call: Call) -> bool {
+        match call {
+            Call::Complete(flight, response) => self.completed(&flight, response),
+            Call::Ask(ask) => ask(),
+            Call::End => return true,
+        }
+        false
     }
 
     fn begin_calls(self: &Arc<Self>) -> Result<(), Refused> {
@@ -268,23 +363,23 @@ impl Life {
         loop {
             {
                 let mut wanted = self.calls.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-                while wanted.is_empty() {
+                while wanted.calls.is_empty() {
+                    wanted.sleeps = true;
                     wanted = self.calls.came.wait(wanted).unwrap_or_else(PoisonError::into_inner);
                 }
-                std::mem::swap(&mut *wanted, &mut here);
+                wanted.sleeps = false;
+                std::mem::swap(&mut wanted.calls, &mut here);
             }
             for call in here.drain(..) {
-                match call {
-                    Call::Complete(flight, response) => self.completed(&flight, *response),
-                    Call::Ask(ask) => ask(),
-                    Call::End => return,
+                if self.make(call) {
+                    return;
                 }
             }
         }
     }
 
     /// Ends it: true if something had to be aborted. Not on a thread of its own.
-    pub(crate) fn end(&self, patience: Duration) -> bool {
+    pub(crate) fn end(self: &Arc<Self>, patience: Duration) -> bool {
         let mut queue = self.queue();
         queue.stage = queue.stage.max(Stage::Ending);
         self.wake.notify_one();
@@ -312,10 +407,10 @@ impl Life {
     }
 
     /// The I/O thread is at its end, and nothing is left.
-    fn end_calls(&self, join: bool) {
+    fn end_calls(self: &Arc<Self>, join: bool) {
         let thread = self.calls.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            self.call(Call::End);
+            self.call(|calls| calls.push_back(Call::End));
             if join {
                 drop(thread.join());
             }
@@ -323,9 +418,15 @@ impl Life {
     }
 
     /// Nobody waits for its end: what `end` would do is done here.
-    pub(crate) fn over_by_itself(&self) {
+    pub(crate) fn over_by_itself(self: &Arc<Self>) {
         if self.left.load(SeqCst) {
             self.end_calls(false);
         }
+    }
+}
+
+impl Job for Life {
+    fn run(self: Arc<Self>) {
+        self.make_some_calls();
     }
 }

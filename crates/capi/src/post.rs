@@ -23,6 +23,7 @@ use crate::request::Letter;
 use crate::response::{Place, Receipt, Response, Timings};
 use crate::retry;
 use crate::settings::{AuthMode, Settings, StartTls};
+use crate::stats::Open;
 use crate::target::Target;
 
 /// What beyond a [`Key`] makes a connection to a mail server what it is.
@@ -40,7 +41,21 @@ pub(crate) struct PostKey {
 #[derive(Debug)]
 pub(crate) struct Post {
     how: PostKey,
-    idle: Mutex<Vec<(Instant, Session<Dialed>)>>,
+    idle: Mutex<Vec<Kept>>,
+}
+
+/// A connection that waits for its next message.
+#[derive(Debug)]
+struct Kept {
+    until: Instant,
+    line: Line,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Line {
+    session: Session<Dialed>,
+    open: Open,
 }
 
 /// How often kept connections are looked at.
@@ -84,17 +99,17 @@ impl Post {
     }
 
     /// A connection that is there, the last used first. Those that have ended are let go.
-    fn take(&self) -> Option<Session<Dialed>> {
+    fn take(&self) -> Option<Line> {
         loop {
-            let (_, mut session) = lock(&self.idle).pop()?;
-            if session.is_quiet() {
-                return Some(session);
+            let Kept { mut line, .. } = lock(&self.idle).pop()?;
+            if line.session.is_quiet() {
+                return Some(line);
             }
         }
     }
 
-    fn keep(&self, io: &Arc<Io>, idle: Duration, session: Session<Dialed>) {
-        lock(&self.idle).push((Instant::now() + idle, session));
+    fn keep(&self, io: &Arc<Io>, idle: Duration, line: Line) {
+        lock(&self.idle).push(Kept { until: Instant::now() + idle, line });
         if !io.sweeping.swap(true, SeqCst) {
             let this = Arc::clone(io);
             io.tasks.spawn(async move { sweep(&this).await });
@@ -106,12 +121,13 @@ impl Post {
         let (gone, left) = {
             let mut idle = lock(&self.idle);
             let (left, gone): (Vec<_>, Vec<_>) =
-                idle.drain(..).partition(|(until, _)| *until > now);
+                idle.drain(..).partition(|kept: &Kept| kept.until > now);
             *idle = left.into_iter().filter_map(quiet).collect();
             (gone, !idle.is_empty())
         };
-        for (_, session) in gone {
+        for Kept { line: Line { session, open }, .. } in gone {
             session.quit().await;
+            drop(open);
         }
         left
     }
@@ -119,15 +135,15 @@ impl Post {
     /// Says goodbye on all of them.
     pub(crate) async fn close(&self) {
         let all = std::mem::take(&mut *lock(&self.idle));
-        for (_, session) in all {
+        for Kept { line: Line { session, open }, .. } in all {
             session.quit().await;
+            drop(open);
         }
     }
 }
 
-fn quiet(kept: (Instant, Session<Dialed>)) -> Option<(Instant, Session<Dialed>)> {
-    let (until, mut session) = kept;
-    session.is_quiet().then_some((until, session))
+fn quiet(mut kept: Kept) -> Option<Kept> {
+    kept.line.session.is_quiet().then_some(kept)
 }
 
 /// Looks after kept connections, as long as there are any.
@@ -249,12 +265,13 @@ impl Way<'_> {
             }
             let kept = self.post.take();
             let reused = kept.is_some();
-            let mut session = match kept {
-                Some(mut session) => {
-                    session.set_times(self.times());
-                    session
-                }
-                None => self.connect().await?,
+            let Line { mut session, open } = if let Some(mut line) = kept {
+                line.session.set_times(self.times());
+                self.io.life.numbers.mail.reused.fetch_add(1, Relaxed);
+                line
+            } else {
+                let session = self.connect().await?;
+                Line { session, open: Open::new(&self.io.life.numbers) }
             };
             {
                 let mut so_far = lock(self.so_far);
@@ -263,7 +280,7 @@ impl Way<'_> {
             }
             let result = session.send(&envelope, message.reader(), &witness, reused).await;
             if session.is_settled() && !self.io.closing.is_cancelled() {
-                self.post.keep(self.io, self.settings.engine.idle, session);
+                self.post.keep(self.io, self.settings.engine.idle, Line { session, open });
             }
             match result {
                 Ok(reply) => {

@@ -3,14 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use egress::{Certificate, Key, ProxyKind, ProxyTls, Scheme, Trust};
-use rustls_pki_types::PrivateKeyDer;
 
 use crate::error::{Failure, Kind};
 use crate::settings::{Settings, TlsFiles};
 use crate::target::Target;
+use crate::unlock;
 
 /// The largest file.
 const LARGEST: u64 = 16 << 20;
@@ -83,6 +81,7 @@ impl Settings {
         if tls {
             key.tls_min = self.tls_min;
             key.tls_max = self.tls_max;
+            key.ciphers.clone_from(&self.ciphers);
             key.pins = Arc::clone(&self.pins);
             if let Some(prepared) = prepared {
                 key.trust.clone_from(&prepared.tls.trust);
@@ -163,37 +162,13 @@ fn read(files: &TlsFiles) -> Result<Read, Failure> {
                 Some(key) => (file(key, CERTIFICATE)?, key, files.key_der),
                 None => (chain.clone(), path, files.certificate_der),
             };
-            let chain = if files.certificate_der { pem("CERTIFICATE", &chain) } else { chain };
-            let key = if key_der {
-                let label = match PrivateKeyDer::try_from(key.as_slice()) {
-                    Ok(PrivateKeyDer::Pkcs1(_)) => "RSA PRIVATE KEY",
-                    Ok(PrivateKeyDer::Sec1(_)) => "EC PRIVATE KEY",
-                    Ok(PrivateKeyDer::Pkcs8(_)) => "PRIVATE KEY",
-                    _ => {
-                        return Err(unusable(
-                            CERTIFICATE,
-                            format!("{} is no key in DER", key_path.display()),
-                        ));
-                    }
-                };
-                pem(label, &key)
-            } else {
-                key
-            };
+            let chain =
+                if files.certificate_der { unlock::pem("CERTIFICATE", &chain) } else { chain };
+            let key = unlock::key(&key, key_der, files.password.as_ref()).map_err(|why| {
+                unusable(CERTIFICATE, format!("{} cannot be used: {why}", key_path.display()))
+            })?;
             Some(Certificate { chain: chain.into(), key: key.into() })
         }
     };
     Ok(Read { trust, certificate })
-}
-
-/// DER as PEM (RFC 7468).
-fn pem(label: &str, der: &[u8]) -> Vec<u8> {
-    let encoded = STANDARD.encode(der);
-    let mut pem = format!("-----BEGIN {label}-----\n").into_bytes();
-    for line in encoded.as_bytes().chunks(64) {
-        pem.extend_from_slice(line);
-        pem.push(b'\n');
-    }
-    pem.extend_from_slice(format!("-----END {label}-----\n").as_bytes());
-    pem
 }

@@ -1,6 +1,6 @@
 //! How far a request is, both ways, and when something last moved.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub(crate) struct Track {
     moved: AtomicU64,
     /// Somebody has asked for the caller's body.
     begun: AtomicBool,
-    /// What does not move is held by the caller, or by us.
-    held: AtomicBool,
+    /// So many hold it: a callback that runs, a way that is paused, a delay before the next try.
+    held: AtomicU32,
     /// Why the caller's body could not be read.
     failure: Mutex<Option<String>>,
 }
@@ -39,7 +39,7 @@ impl Track {
             to_receive: AtomicU64::new(UNKNOWN),
             moved: AtomicU64::new(0),
             begun: AtomicBool::new(false),
-            held: AtomicBool::new(false),
+            held: AtomicU32::new(0),
             failure: Mutex::default(),
         }
     }
@@ -66,10 +66,10 @@ impl Track {
         self.begun.swap(false, Relaxed)
     }
 
-    /// That nothing moves is nobody's fault now.
-    pub(crate) fn hold(&self, held: bool) {
-        self.held.store(held, Relaxed);
-        self.move_on();
+    /// That nothing moves is the program's wish, or ours, as long as this is kept.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.held.fetch_add(1, Relaxed);
+        Held(self)
     }
 
     pub(crate) fn to_send(&self, length: Option<u64>) {
@@ -116,11 +116,42 @@ impl Track {
             let until = self.began + Duration::from_millis(self.moved.load(Relaxed)) + limit;
             if until > Instant::now() {
                 tokio::time::sleep_until(until).await;
-            } else if self.held.load(Relaxed) {
+            } else if self.held.load(Relaxed) > 0 {
                 tokio::time::sleep(limit).await;
             } else {
                 return;
             }
         }
+    }
+}
+
+/// While it exists nothing is expected to move, and the time without movement begins anew at its end.
+#[must_use]
+pub(crate) struct Held<'a>(&'a Track);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.move_on();
+        self.0.held.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_not_idle_until_the_last_one_lets_go() {
+        const LIMIT: Duration = Duration::from_millis(20);
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        clock.expect("a runtime").block_on(async {
+            let track = Track::new();
+            let (one, two) = (track.hold(), track.hold());
+            assert!(tokio::time::timeout(LIMIT * 5, track.idle(LIMIT)).await.is_err());
+            drop(one);
+            assert!(tokio::time::timeout(LIMIT * 5, track.idle(LIMIT)).await.is_err());
+            drop(two);
+            track.idle(LIMIT).await;
+        });
     }
 }

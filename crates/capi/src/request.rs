@@ -3,21 +3,23 @@
 //! Invariants
 //! - While it is under way nothing of it changes; what is sent is what was there at the start.
 //! - Each start has exactly one completion, after which nothing of it is called.
+//! - In a child of a fork no lock of the parent's is taken: what a thread had in hand at that moment is the parent's.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
-use crate::calls::{Body, Done, Head, Interim, Progress, Source};
+use crate::calls::{Body, Debug, Done, Head, Interim, Progress, Source};
 use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::flight::{Flight, Kept};
 use crate::settings::Settings;
+use crate::sys::PerProcess;
 use crate::target::Target;
 
 /// What is asked.
@@ -28,6 +30,17 @@ pub(crate) struct Spec {
     pub(crate) target: Option<Target>,
     /// What most requests have none of.
     pub(crate) extras: Option<Box<Extras>>,
+    /// Callbacks come on the callback thread. Here and not only in `settings`: those are the engine's own until something else is
+    /// set, and shared by all its requests.
+    pub(crate) threaded: bool,
+}
+
+impl Spec {
+    /// GET, of what is still to be said.
+    pub(crate) fn new(settings: Arc<Settings>, target: Option<Target>) -> Self {
+        let threaded = settings.threaded_callback;
+        Self { settings, method: Method::GET, target, extras: None, threaded }
+    }
 }
 
 /// What a request may have beyond method and target.
@@ -43,6 +56,7 @@ pub(crate) struct Extras {
     pub(crate) interim: Option<Interim>,
     pub(crate) sink: Option<Body>,
     pub(crate) progress: Option<Progress>,
+    pub(crate) debug: Option<Debug>,
     /// It is a mail.
     pub(crate) letter: Option<Box<Letter>>,
 }
@@ -73,9 +87,15 @@ pub(crate) enum Payload {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) engine: Arc<Engine>,
+    own: PerProcess<Own>,
+}
+
+/// What one process has of it.
+#[derive(Debug)]
+struct Own {
     state: Mutex<State>,
     over: Condvar,
-    waiting: AtomicUsize,
+    waiting: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -84,33 +104,62 @@ struct State {
     own_jar: Option<Arc<Jar>>,
     under_way: Option<Arc<Flight>>,
     /// Completions whose callbacks run.
-    calling: usize,
+    calling: u32,
+    /// A thread of the parent had it in hand when this process was forked: nothing is known of it here.
+    lost: bool,
+}
+
+impl Own {
+    fn new(state: State) -> Self {
+        Self { state: Mutex::new(state), over: Condvar::new(), waiting: AtomicU32::new(0) }
+    }
+
+    /// For a child of a fork, where no callback of the parent's runs.
+    fn in_child(parents: &Self) -> Self {
+        let known = |state: &State| State {
+            spec: Arc::clone(&state.spec),
+            own_jar: state.own_jar.clone(),
+            under_way: state.under_way.clone(),
+            calling: 0,
+            lost: state.lost,
+        };
+        Self::new(match parents.state.try_lock() {
+            Ok(state) => known(&state),
+            Err(TryLockError::Poisoned(state)) => known(&state.into_inner()),
+            Err(TryLockError::WouldBlock) => State {
+                spec: Arc::new(Spec::new(Arc::default(), None)),
+                own_jar: None,
+                under_way: None,
+                calling: 0,
+                lost: true,
+            },
+        })
+    }
 }
 
 impl Request {
     pub(crate) fn new(engine: Arc<Engine>) -> Result<Self, Refused> {
         let settings = engine.settings()?;
-        let spec = Arc::new(Spec { settings, method: Method::GET, target: None, extras: None });
-        let state = State { spec, own_jar: None, under_way: None, calling: 0 };
-        Ok(Self {
-            engine,
-            state: Mutex::new(state),
-            over: Condvar::new(),
-            waiting: AtomicUsize::new(0),
-        })
+        let spec = Arc::new(Spec::new(settings, None));
+        let state = State { spec, own_jar: None, under_way: None, calling: 0, lost: false };
+        Ok(Self { engine, own: PerProcess::new(Own::new(state)) })
+    }
+
+    fn own(&self) -> &Own {
+        self.own.get(Own::in_child)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own().state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its state, while it is not under way.
     fn idle(&self) -> Result<MutexGuard<'_, State>, Refused> {
         let state = self.state();
         match &state.under_way {
-            None => Ok(state),
             Some(flight) if flight.is_ours() => Err(Refused::state("the request is under way")),
-            Some(_) => Err(Refused::state("the request is under way in the parent process")),
+            None if !state.lost => Ok(state),
+            _ => Err(parents()),
         }
     }
 
@@ -143,14 +192,28 @@ impl Request {
         &self,
         set: impl FnOnce(&mut Settings) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        self.change(|spec| set(Arc::make_mut(&mut spec.settings)))
+        self.change(|spec| {
+            let settings = Arc::make_mut(&mut spec.settings);
+            settings.threaded_callback = spec.threaded;
+            set(settings)?;
+            spec.threaded = settings.threaded_callback;
+            Ok(())
+        })
+    }
+
+    /// Says where its callbacks come.
+    pub(crate) fn set_threaded(&self, on: bool) -> Result<(), Refused> {
+        self.change(|spec| {
+            spec.threaded = on;
+            Ok(())
+        })
     }
 
     /// Back to the engine's defaults.
     pub(crate) fn reset(&self) -> Result<(), Refused> {
         let settings = self.engine.settings()?;
         self.change(|spec| {
-            *spec = Spec { settings, method: Method::GET, target: None, extras: None };
+            *spec = Spec::new(settings, None);
             Ok(())
         })
     }
@@ -194,11 +257,17 @@ impl Request {
         self.state().under_way.clone()
     }
 
+    /// It is under way, here or in the parent.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let state = self.state();
+        state.under_way.is_some() || state.lost
+    }
+
     /// The completion begins: from here on it may be changed and started again.
     pub(crate) fn completing(&self, calls: bool) {
         let mut state = self.state();
         state.under_way = None;
-        state.calling += usize::from(calls);
+        state.calling += u32::from(calls);
         drop(state);
         if !calls {
             self.tell();
@@ -207,13 +276,17 @@ impl Request {
 
     /// Its callback has returned.
     pub(crate) fn completed(&self) {
-        self.state().calling -= 1;
+        // A child that was forked in the callback has counted none.
+        let mut state = self.state();
+        state.calling = state.calling.saturating_sub(1);
+        drop(state);
         self.tell();
     }
 
     fn tell(&self) {
-        if self.waiting.load(SeqCst) > 0 {
-            self.over.notify_all();
+        let own = self.own();
+        if own.waiting.load(SeqCst) > 0 {
+            own.over.notify_all();
         }
     }
 
@@ -228,26 +301,32 @@ impl Request {
     /// Waits until it is not under way and no callback of it runs. False: not in this time.
     pub(crate) fn wait(&self, time: Option<Duration>) -> Result<bool, Refused> {
         self.may_wait()?;
-        if self.under_way().is_some_and(|flight| !flight.is_ours()) {
-            return Err(Refused::state("the request is under way in the parent process"));
+        let own = self.own();
+        {
+            let state = self.state();
+            if state.lost || state.under_way.as_ref().is_some_and(|flight| !flight.is_ours()) {
+                return Err(parents());
+            }
         }
-        self.waiting.fetch_add(1, SeqCst);
+        own.waiting.fetch_add(1, SeqCst);
         let busy = |state: &mut State| state.under_way.is_some() || state.calling > 0;
         let over = match time {
             None => {
-                drop(
-                    self.over
-                        .wait_while(self.state(), busy)
-                        .unwrap_or_else(PoisonError::into_inner),
-                );
+                let waited = own.over.wait_while(self.state(), busy);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
                 true
             }
             Some(time) => {
-                let waited = self.over.wait_timeout_while(self.state(), time, busy);
+                let waited = own.over.wait_timeout_while(self.state(), time, busy);
                 !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
             }
         };
-        self.waiting.fetch_sub(1, SeqCst);
+        own.waiting.fetch_sub(1, SeqCst);
         Ok(over)
     }
+}
+
+/// It was under way, or a thread had it in hand, when this process was forked.
+fn parents() -> Refused {
+    Refused::state("the request is under way in the parent process")
 }

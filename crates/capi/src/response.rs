@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::error::{Failure, Kind};
+use crate::peer::Peer;
 use crate::request::Spec;
 use crate::target::Target;
 
@@ -26,6 +27,8 @@ pub(crate) struct Response {
     pub(crate) redirect: Option<Box<str>>,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) address_text: OnceLock<Box<str>>,
+    /// The other end of TLS.
+    pub(crate) peer: Option<Arc<Peer>>,
     pub(crate) history: Vec<Arc<Self>>,
     pub(crate) timings: Timings,
     /// Of a mail.

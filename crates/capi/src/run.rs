@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use egress::{Answer, Call, CallError, Fate, Interim, Key, Limits};
+use egress::{Answer, Call, CallError, Fate, Interim, Key, Limits, Tap};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, LOCATION, RANGE,
     TRAILER, USER_AGENT,
@@ -20,11 +20,13 @@ use tokio::time::Instant;
 
 use crate::calls::{Far, Flow};
 use crate::cookies::Jar;
+use crate::debug::Watcher;
 use crate::digest::{self, Session};
 use crate::download;
 use crate::error::{Failure, Kind};
 use crate::flight::Flight;
 use crate::io::{Host, Io};
+use crate::peer::Peer;
 use crate::progress::Track;
 use crate::redirect::{self, Onward};
 use crate::request::{Extras, Payload};
@@ -40,7 +42,7 @@ const CHALLENGES: u32 = 2;
 /// Progress is told no more often.
 const TELL: Duration = Duration::from_millis(50);
 /// What is asked for when an answer may be compressed.
-const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, deflate, br, zstd");
+static ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, deflate, br, zstd");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
 /// Makes a request. What is known of its answer stands in `so_far` at each moment.
@@ -50,25 +52,36 @@ pub(crate) async fn run(
     flight: &Arc<Flight>,
     so_far: &Mutex<Response>,
 ) -> Result<(), Failure> {
+    #[cfg(test)]
+    provoked(flight);
     let track = Arc::new(Track::new());
     let spec = &flight.spec;
     let extras = spec.extras.as_deref();
     let progress = extras.and_then(|extras| extras.progress);
-    let work = Way::new(io, host, flight, so_far, &track).go();
+    let mut way = Way::new(io, host, flight, so_far, &track);
     if spec.settings.idle_timeout.is_none() && progress.is_none() {
-        return work.await;
+        // Awaited where it is made: it is some kilobytes, and would be moved.
+        return way.go().await;
     }
     let mut far = Far::default();
     let result = tokio::select! {
         biased;
-        result = work => result,
+        result = way.go() => result,
         failure = idle(&track, spec.settings.idle_timeout) => Err(failure),
         failure = tell(io, flight, &track, &mut far) => Err(failure),
     };
+    drop(way);
     if result.is_ok() && progress.is_some() {
         tell_once(io, flight, &track).await?;
     }
     result
+}
+
+/// A fault, for tests.
+#[cfg(test)]
+fn provoked(flight: &Flight) {
+    let path = flight.spec.target.as_ref().map(Target::path);
+    assert_ne!(path, Some("/provoke/a/fault"), "a fault that a test has asked for");
 }
 
 async fn idle(track: &Track, limit: Option<Duration>) -> Failure {
@@ -100,7 +113,8 @@ async fn tell_once(io: &Arc<Io>, flight: &Arc<Flight>, track: &Arc<Track>) -> Re
         return Ok(());
     };
     let (caller, far) = (Arc::clone(flight), track.far());
-    let threaded = flight.spec.settings.threaded_callback;
+    let threaded = flight.spec.threaded;
+    let _held = track.hold();
     let said = io.life.ask(threaded, move || progress.call(caller.request.as_ref(), far)).await;
     if said == Some(Flow::Abort) { Err(aborted(flight)) } else { Ok(()) }
 }
@@ -159,7 +173,7 @@ impl<'a> Way<'a> {
         let jar = match (extras.and_then(|extras| extras.jar.as_ref()), spec.settings.cookies) {
             (Some(jar), _) => Some(Arc::clone(jar)),
             (None, Cookies::None) => None,
-            (None, Cookies::Own) => flight.own_jar.clone(),
+            (None, Cookies::Own) => flight.own_jar(),
             (None, Cookies::Engine) => Some(Arc::clone(&io.life.jar)),
         };
         let began = Instant::now();
@@ -201,7 +215,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    async fn go(mut self) -> Result<(), Failure> {
+    async fn go(&mut self) -> Result<(), Failure> {
         loop {
             let began = Instant::now();
             let result = self.send().await;
@@ -268,8 +282,10 @@ impl<'a> Way<'a> {
         let limits = Limits { connect: self.settings.connect_timeout, queue: TURN };
         let (io, flight) = (self.io, self.flight);
         let interim = self.extras.and_then(|extras| extras.interim);
-        let called = io.life.egress.call(
+        let watcher = Watcher::new(&io.life, flight);
+        let called = io.life.egress.call_tapped(
             Call { key, request, limits },
+            watcher.as_ref().map(|watcher| watcher as &dyn Tap),
             |(status, headers, _): Interim<'_>| {
                 let Some(interim) = interim else { return };
                 let response = Response {
@@ -278,14 +294,18 @@ impl<'a> Way<'a> {
                     ..Response::default()
                 };
                 let (response, caller) = (Arc::new(response), Arc::clone(flight));
-                io.life.tell(flight.spec.settings.threaded_callback, move || {
+                io.life.tell(flight.spec.threaded, move || {
                     if interim.call(caller.request.as_ref(), &response) == Flow::Abort {
                         caller.abort();
                     }
                 });
             },
         );
-        called.await.map_err(Ok)
+        let result = called.await;
+        if let (Err(error), Some(watcher)) = (&result, &watcher) {
+            watcher.say(&error.message);
+        }
+        result.map_err(Ok)
     }
 
     fn uri(&self) -> Result<Uri, Failure> {
@@ -319,7 +339,8 @@ impl<'a> Way<'a> {
         };
         default(USER_AGENT, self.settings.user_agent.clone());
         default(ACCEPT, Some(ANYTHING));
-        default(ACCEPT_ENCODING, self.asks_for_compression().then_some(ENCODINGS));
+        let encodings = self.settings.encodings.as_ref().unwrap_or(&ENCODINGS);
+        default(ACCEPT_ENCODING, self.asks_for_compression().then(|| encodings.clone()));
         default(RANGE, self.settings.range.clone());
         if self.at_home || self.settings.unrestricted_auth {
             default(AUTHORIZATION, self.authorization()?);
@@ -404,6 +425,7 @@ impl<'a> Way<'a> {
         so_far.headers = head.headers;
         so_far.url = place;
         so_far.address = timing.address;
+        so_far.peer = answer.secured.map(|secured| Arc::new(Peer::new(secured)));
         so_far.timings = Timings {
             resolved: timing.resolved,
             connected: timing.connected,
@@ -490,9 +512,8 @@ impl<'a> Way<'a> {
         self.forget_head();
         self.so_far().timings.retries += 1;
         self.io.life.numbers.retries.fetch_add(1, Relaxed);
-        self.track.hold(true);
+        let _held = self.track.hold();
         tokio::time::sleep(delay).await;
-        self.track.hold(false);
         Ok(())
     }
 
@@ -510,7 +531,8 @@ impl<'a> Way<'a> {
             return Ok(());
         };
         let (source, caller) = (*source, Arc::clone(self.flight));
-        let threaded = self.settings.threaded_callback;
+        let threaded = self.flight.spec.threaded;
+        let _held = self.track.hold();
         let can = self.io.life.ask(threaded, move || source.rewind(caller.request.as_ref())).await;
         if can == Some(true) {
             return Ok(());

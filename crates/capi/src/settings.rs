@@ -8,21 +8,25 @@ mod keys;
 mod text;
 
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use egress::{HttpVersions, IpFamily, Network, Proxy, TlsVersion};
+use egress::{Cipher, HttpVersions, IpFamily, Network, Proxy, TlsVersion};
 
 pub(crate) use keys::{Group, OPTIONS};
 
 use crate::error::Refused;
 use crate::prepare::Prepared;
+use crate::unlock::Password;
 
 /// What a request goes by. An engine's are the defaults of its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) accept_compression: bool,
+    /// What of compressions is asked for; none: all there are.
+    pub(crate) encodings: Option<http::HeaderValue>,
     pub(crate) connect_timeout: Duration,
     pub(crate) cookies: Cookies,
     pub(crate) follow: Follow,
@@ -39,6 +43,11 @@ pub(crate) struct Settings {
     pub(crate) family: IpFamily,
     pub(crate) tls_min: TlsVersion,
     pub(crate) tls_max: TlsVersion,
+    /// None: all there are.
+    pub(crate) ciphers: Option<Arc<[Cipher]>>,
+    /// Bytes of bodies per second, each way.
+    pub(crate) receive_rate: Option<NonZeroU64>,
+    pub(crate) send_rate: Option<NonZeroU64>,
     pub(crate) private_addresses: bool,
     pub(crate) history: bool,
     pub(crate) expect_continue: bool,
@@ -46,7 +55,7 @@ pub(crate) struct Settings {
     pub(crate) threaded_callback: bool,
     pub(crate) proxy: Option<Proxy>,
     /// Schemes in lower case.
-    pub(crate) safe_protocols: Vec<String>,
+    pub(crate) safe_protocols: Arc<[String]>,
     pub(crate) unix_socket: Option<PathBuf>,
     pub(crate) resolve: Vec<Resolve>,
     pub(crate) interface: Option<IpAddr>,
@@ -181,6 +190,8 @@ pub(crate) struct TlsFiles {
     pub(crate) certificate_der: bool,
     pub(crate) key: Option<PathBuf>,
     pub(crate) key_der: bool,
+    /// Of the key.
+    pub(crate) password: Option<Password>,
     pub(crate) authorities: Option<PathBuf>,
     pub(crate) authorities_folder: Option<PathBuf>,
     pub(crate) authorities_pem: Option<Arc<[u8]>>,
@@ -190,6 +201,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             accept_compression: true,
+            encodings: None,
             connect_timeout: Duration::from_secs(30),
             cookies: Cookies::None,
             follow: Follow::No,
@@ -211,13 +223,16 @@ impl Default for Settings {
             family: IpFamily::Both,
             tls_min: TlsVersion::V1_2,
             tls_max: TlsVersion::V1_3,
+            ciphers: None,
+            receive_rate: None,
+            send_rate: None,
             private_addresses: true,
             history: false,
             expect_continue: false,
             unrestricted_auth: false,
             threaded_callback: true,
             proxy: None,
-            safe_protocols: vec!["http".to_owned(), "https".to_owned()],
+            safe_protocols: Arc::new(["http".to_owned(), "https".to_owned()]),
             unix_socket: None,
             resolve: Vec::new(),
             interface: None,

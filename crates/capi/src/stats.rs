@@ -1,6 +1,7 @@
 //! What happened in an engine, in numbers that only grow, but for those said to be of now.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// The numbers of an engine.
 #[derive(Debug, Default)]
@@ -19,6 +20,63 @@ pub(crate) struct Numbers {
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) panics: AtomicU64,
+    pub(crate) mail: MailNumbers,
+    /// Of lives that have ended.
+    pub(crate) ended: Mutex<HttpNumbers>,
+}
+
+/// Connections to origins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HttpNumbers {
+    /// Of now: open.
+    pub(crate) connections: u64,
+    pub(crate) connects: u64,
+    /// Requests over one that had been there.
+    pub(crate) reused: u64,
+    pub(crate) handshakes: u64,
+    pub(crate) handshakes_saved: u64,
+}
+
+impl HttpNumbers {
+    /// These, and those of a life.
+    pub(crate) fn and(mut self, origins: &[egress::OriginReport]) -> Self {
+        for egress::OriginReport { stats, .. } in origins {
+            self.connections += stats.connections as u64;
+            self.connects += stats.connects;
+            self.reused += stats.reused;
+            self.handshakes += stats.handshakes;
+            self.handshakes_saved += stats.handshakes_saved;
+        }
+        self
+    }
+}
+
+/// Connections to mail servers.
+#[derive(Debug, Default)]
+pub(crate) struct MailNumbers {
+    /// Of now: open.
+    pub(crate) connections: AtomicU64,
+    pub(crate) connects: AtomicU64,
+    /// Messages over one that had been there.
+    pub(crate) reused: AtomicU64,
+}
+
+/// A connection to a mail server, as long as it is open.
+#[derive(Debug)]
+pub(crate) struct Open(Arc<Numbers>);
+
+impl Open {
+    pub(crate) fn new(numbers: &Arc<Numbers>) -> Self {
+        numbers.mail.connects.fetch_add(1, Relaxed);
+        numbers.mail.connections.fetch_add(1, Relaxed);
+        Self(Arc::clone(numbers))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.mail.connections.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Numbers {

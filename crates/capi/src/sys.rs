@@ -4,59 +4,164 @@
 #![expect(unsafe_code, reason = "memory is mapped and counted by hand, signals are masked")]
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{
-    AtomicPtr, AtomicU32,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: usize = 4096;
 
-/// True in the process that made it, false in its children (madvise(2), `MADV_WIPEONFORK`).
-#[derive(Debug)]
-pub(crate) struct OurProcess {
-    mark: ptr::NonNull<AtomicU32>,
+/// In memory that a fork wipes: the number of the process that runs, 0: it has none yet.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// The highest number that this process or one it descends from has had. Beyond all process ids.
+static LAST: AtomicU32 = AtomicU32::new(1 << 31);
+
+/// A page that children of this process find zeroed (madvise(2), `MADV_WIPEONFORK`).
+fn wiped_page() -> Option<ptr::NonNull<AtomicU32>> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping wherever the kernel likes.
+    let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: it is ours and a page.
+    if unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } != 0 {
+        // SAFETY: nobody knows of it yet.
+        unsafe { libc::munmap(page, PAGE) };
+        return None;
+    }
+    ptr::NonNull::new(page)?.cast().into()
 }
 
-// SAFETY: what it points to is an atomic in memory that lives as long as this.
-unsafe impl Send for OurProcess {}
-// SAFETY: as above.
-unsafe impl Sync for OurProcess {}
+/// A number that this process has, and none that it descends from had. `None`: the system has no memory, or a kernel older than 4.14.
+fn number() -> Option<u32> {
+    let mut mark = MARK.load(SeqCst);
+    if mark.is_null() {
+        let page = wiped_page()?.as_ptr();
+        mark = match MARK.compare_exchange(ptr::null_mut(), page, SeqCst, SeqCst) {
+            Ok(_) => page,
+            Err(other) => {
+                // SAFETY: `wiped_page` has mapped it, and nobody else has seen it.
+                unsafe { libc::munmap(page.cast(), PAGE) };
+                other
+            }
+        };
+    }
+    // SAFETY: a page is aligned, zeroed and large enough, and this one stays mapped.
+    let mark = unsafe { &*mark };
+    match mark.load(SeqCst) {
+        0 => {
+            let next = LAST.fetch_add(1, SeqCst) + 1;
+            Some(
+                mark.compare_exchange(0, next, SeqCst, SeqCst).map_or_else(|other| other, |_| next),
+            )
+        }
+        number => Some(number),
+    }
+}
+
+/// The process that runs, at the cost of two loads.
+fn process() -> u32 {
+    number().unwrap_or_else(std::process::id)
+}
+
+/// True in the process that made it, false in its children.
+#[derive(Debug)]
+pub(crate) struct OurProcess(u32);
 
 impl OurProcess {
     /// `None`: the system has no memory, or a kernel older than 4.14.
     pub(crate) fn new() -> Option<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping wherever the kernel likes.
-        let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, -1, 0) };
-        if page == libc::MAP_FAILED {
-            return None;
-        }
-        // SAFETY: it is ours and a page.
-        if unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } != 0 {
-            // SAFETY: nobody knows of it yet.
-            unsafe { libc::munmap(page, PAGE) };
-            return None;
-        }
-        let mark: ptr::NonNull<AtomicU32> = ptr::NonNull::new(page)?.cast();
-        // SAFETY: a page is aligned, zeroed and large enough.
-        unsafe { mark.as_ref() }.store(1, Relaxed);
-        Some(Self { mark })
+        number().map(Self)
     }
 
     pub(crate) fn is_this(&self) -> bool {
-        // SAFETY: it is mapped until this is dropped.
-        unsafe { self.mark.as_ref() }.load(Relaxed) == 1
+        process() == self.0
     }
 }
 
-impl Drop for OurProcess {
+/// What each process has for itself. A child of a fork makes its own when it looks for the first time, and leaves the parent's alone:
+/// locks in there may be held by threads that the child does not have.
+#[derive(Debug)]
+pub(crate) struct PerProcess<T> {
+    /// Of this process, or of the parent until somebody looks. What a fork has left behind is leaked.
+    place: AtomicPtr<Place<T>>,
+    owns: PhantomData<Place<T>>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    process: u32,
+    value: T,
+}
+
+impl<T> PerProcess<T> {
+    pub(crate) fn new(value: T) -> Self {
+        let place = Box::into_raw(Box::new(Place { process: process(), value }));
+        Self { place: AtomicPtr::new(place), owns: PhantomData }
+    }
+
+    /// This process's. `inherit` makes it of the parent's, whose locks it may only try.
+    pub(crate) fn get(&self, inherit: impl FnOnce(&T) -> T) -> &T {
+        let found = self.place.load(SeqCst);
+        // SAFETY: it came from `Box::into_raw` and is not dropped before `self`.
+        let place = unsafe { &*found };
+        let process = process();
+        if place.process == process {
+            return &place.value;
+        }
+        let new = Box::into_raw(Box::new(Place { process, value: inherit(&place.value) }));
+        match self.place.compare_exchange(found, new, SeqCst, SeqCst) {
+            // SAFETY: as above.
+            Ok(_) => &unsafe { &*new }.value,
+            Err(other) => {
+                // SAFETY: it came from `Box::into_raw`, and nobody has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as above.
+                &unsafe { &*other }.value
+            }
+        }
+    }
+}
+
+impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, with this length, and nobody else has the address.
-        unsafe { libc::munmap(self.mark.as_ptr().cast(), PAGE) };
+        // SAFETY: it came from `Box::into_raw`, and nobody else has `self`.
+        let place = unsafe { Box::from_raw(*self.place.get_mut()) };
+        if place.process != process() {
+            // The parent's.
+            Box::leak(place);
+        }
+    }
+}
+
+/// A value of the whole process that is made when it is first looked for, without a lock: a fork may come while another thread makes it.
+#[derive(Debug)]
+pub(crate) struct Once<T>(AtomicPtr<T>);
+
+impl<T: Sync> Once<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Several threads may make it at the same time; one of them is heeded.
+    pub(crate) fn get(&'static self, make: impl FnOnce() -> T) -> &'static T {
+        let mut value = self.0.load(SeqCst);
+        if value.is_null() {
+            let made = Box::into_raw(Box::new(make()));
+            value = match self.0.compare_exchange(ptr::null_mut(), made, SeqCst, SeqCst) {
+                Ok(_) => made,
+                Err(other) => {
+                    // SAFETY: it came from `Box::into_raw`, and nobody has seen it.
+                    drop(unsafe { Box::from_raw(made) });
+                    other
+                }
+            };
+        }
+        // SAFETY: it came from `Box::into_raw` and is never dropped.
+        unsafe { &*value }
     }
 }
 
@@ -144,7 +249,53 @@ pub(crate) fn belong_to(life: usize) {
     OF_LIFE.set(life);
 }
 
+/// Does it as a thread of the life with this number: one of the program's, which has lent itself.
+pub(crate) fn lent_to(life: usize, work: impl FnOnce()) {
+    let before = OF_LIFE.replace(life);
+    work();
+    OF_LIFE.set(before);
+}
+
 /// The number of the life that this thread belongs to; 0: none.
 pub(crate) fn belongs_to() -> usize {
     OF_LIFE.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a child of a fork, which says with its exit whether it is true.
+    fn in_child(true_there: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls what is to be tested, which is made for it, and ends without a destructor.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no arguments that could be wrong; a child that hangs is ended by its alarm.
+            unsafe { libc::alarm(20) };
+            let code = i32::from(!true_there());
+            // SAFETY: as above.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is valid for a write.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(waited, child);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    #[test]
+    fn a_child_has_its_own_and_takes_no_lock_of_the_parents() {
+        let ours = OurProcess::new().expect("memory that a fork wipes");
+        let counted = PerProcess::new(Mutex::new(1));
+        let inherit =
+            |parents: &Mutex<i32>| Mutex::new(parents.try_lock().map_or(-1, |value| *value + 1));
+        let value = || *counted.get(inherit).lock().expect("not poisoned");
+        assert!(in_child(|| !ours.is_this() && value() == 2 && value() == 2));
+        // And the child's child.
+        assert!(in_child(|| value() == 2 && in_child(|| value() == 3)));
+        let held = counted.get(inherit).lock().expect("not poisoned");
+        assert!(in_child(|| value() == -1));
+        drop(held);
+        assert!(ours.is_this() && value() == 1);
+    }
 }

@@ -17,9 +17,10 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use tokio::io::AsyncReadExt;
 
-use crate::calls::{Flow, Source};
+use crate::calls::{Flow, Seen, Source};
 use crate::error::{Failure, Kind};
 use crate::flight::Flight;
+use crate::gate::Gate;
 use crate::progress::Track;
 use crate::request::Payload;
 
@@ -69,21 +70,17 @@ pub(crate) async fn body(
     let (from, length) = match payload {
         Payload::None => return Ok(empty()),
         Payload::Bytes(bytes) if trailers.is_empty() => {
-            let length = bytes.len() as u64;
-            let track = Arc::clone(track);
-            track.to_send(Some(length));
-            let body = Full::new(bytes.clone()).map_frame(move |frame| {
-                track.sent(frame.data_ref().map_or(0, Bytes::len));
-                frame
-            });
-            let body = body.map_err(|never| match never {}).boxed_unsync();
-            return Ok(Upload { body, length: Some(length) });
+            let length = Some(bytes.len() as u64);
+            track.to_send(length);
+            let body = Full::new(bytes.clone()).map_err(|never| match never {}).boxed_unsync();
+            return Ok(Upload { body: passing(body, flight, track, &reading), length });
         }
         Payload::Bytes(bytes) => {
             // Trailers follow a body in chunks alone.
             let frames = [Ok(Frame::data(bytes.clone())), Ok(Frame::trailers(trailers.clone()))];
+            track.to_send(Some(bytes.len() as u64));
             let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
-            return Ok(Upload { body, length: None });
+            return Ok(Upload { body: passing(body, flight, track, &reading), length: None });
         }
         Payload::File(path) => {
             let (file, length) = open(path.clone()).await.map_err(|error| source(&error))?;
@@ -100,11 +97,36 @@ pub(crate) async fn body(
         left: length,
         over: length == Some(0),
         paused: false,
-        reading,
+        reading: Arc::clone(&reading),
         trailers: trailers.clone(),
     };
     let body = StreamBody::new(stream::unfold(sending, next)).boxed_unsync();
+    let body = passing(body, flight, track, &reading);
     Ok(Upload { body, length: length.filter(|_| trailers.is_none()) })
+}
+
+/// Through the gate, and counted behind it.
+fn passing(
+    body: CallBody,
+    flight: &Arc<Flight>,
+    track: &Arc<Track>,
+    reading: &Arc<AtomicBool>,
+) -> CallBody {
+    let rate = flight.spec.settings.send_rate;
+    let body = match Gate::new(rate, Seen::DataOut, flight, track, reading) {
+        Some(gate) => gate.through(body),
+        None => body,
+    };
+    let (flight, track) = (Arc::clone(flight), Arc::clone(track));
+    let counted = body.map_frame(move |frame| {
+        let sent = frame.data_ref().map_or(0, Bytes::len);
+        track.sent(sent);
+        if let Some(life) = &flight.life {
+            life.numbers.sent.fetch_add(sent as u64, Relaxed);
+        }
+        frame
+    });
+    counted.boxed_unsync()
 }
 
 async fn open(path: PathBuf) -> io::Result<(tokio::fs::File, u64)> {
@@ -138,13 +160,7 @@ async fn next(mut sending: Sending) -> Option<(io::Result<Frame<Bytes>>, Sending
             let trailers = sending.trailers.take()?;
             Some((Ok(Frame::trailers(trailers)), sending))
         }
-        Ok(piece) => {
-            sending.track.sent(piece.len());
-            if let Some(life) = &sending.flight.life {
-                life.numbers.sent.fetch_add(piece.len() as u64, Relaxed);
-            }
-            Some((Ok(Frame::data(piece)), sending))
-        }
+        Ok(piece) => Some((Ok(Frame::data(piece)), sending)),
         Err(error) => {
             if sending.reading.load(Relaxed) {
                 sending.track.fail(&error);
@@ -168,10 +184,13 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
         }
         From::Source(source) => {
             let source = *source;
+            // While the source is asked and while it has nothing, it is the program that holds back.
+            let track = Arc::clone(&sending.track);
+            let _held = track.hold();
             loop {
                 let flight = Arc::clone(&sending.flight);
                 if std::mem::take(&mut sending.paused)
-                    && let Some(pauses) = &flight.pauses
+                    && let Some(pauses) = flight.pauses()
                 {
                     pauses.up.wait().await;
                 }
@@ -181,7 +200,7 @@ async fn piece(sending: &mut Sending) -> io::Result<Bytes> {
                 sending.track.begin();
                 let life =
                     flight.life.clone().ok_or_else(|| io::Error::other("there is no engine"))?;
-                let threaded = flight.spec.settings.threaded_callback;
+                let threaded = flight.spec.threaded;
                 let caller = Arc::clone(&flight);
                 let asked = life.ask(threaded, move || {
                     let mut buffer = vec![0; PIECE];

@@ -2,10 +2,10 @@
 //!
 //! Invariants
 //! - Every client is a task that the connector owns; there are never more of them than sessions and a line of [`LINE`].
-//! - Nobody but our own user can connect.
+//! - Nobody but our own user and the one that PHP runs as is served.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,6 +57,10 @@ pub enum BindError {
 pub struct Connector {
     listener: UnixListener,
     path: PathBuf,
+    /// Of the socket that we have made.
+    inode: u64,
+    /// Who may connect beside our own user.
+    client: Option<u32>,
     shared: Arc<Shared>,
 }
 
@@ -80,14 +84,26 @@ impl Connector {
     pub fn bind(options: &Options) -> Result<Self, BindError> {
         let shared = Arc::new(Shared::new(options)?);
         let path = options.socket.clone();
-        let listener =
-            listen(&path).map_err(|cause| BindError::Socket { path: path.clone(), cause })?;
-        Ok(Self { listener, path, shared })
+        let group = options.client.map(|(_, group)| group);
+        let listener = listen(&path, group)
+            .map_err(|cause| BindError::Socket { path: path.clone(), cause })?;
+        let inode = std::fs::symlink_metadata(&path).map_or(0, |there| there.ino());
+        let user = options.client.map(|(user, _)| user);
+        Ok(Self { listener, path, inode, client: user, shared })
     }
 
-    /// Logs in once, without a socket.
-    pub async fn try_out(options: &Options) -> Result<(), TryError> {
-        Shared::new(options)?.try_out().await.map_err(TryError::Refused)
+    /// The socket's mode lets a group in: of its members it is one user's.
+    fn may_connect(&self, client: &UnixStream) -> bool {
+        let Some(user) = self.client else { return true };
+        let ours = rustix::process::geteuid().as_raw();
+        client.peer_cred().is_ok_and(|peer| [user, ours, 0].contains(&peer.uid()))
+    }
+
+    /// Logs in once, without a socket. Returns how many connections the server takes, all of its clients together, where it says so
+    /// (`max_connections`, of Redis `maxclients`).
+    pub async fn try_out(options: &Options) -> Result<Option<u64>, TryError> {
+        let shared = Shared::new(options)?;
+        shared.within(shared.speaker.capacity()).await.map_err(TryError::Refused)
     }
 
     /// For status and metrics.
@@ -121,6 +137,9 @@ impl Connector {
                 Some(_) = clients.join_next() => {}
                 Some(_) = own.join_next() => {}
                 accepted = self.listener.accept() => match accepted {
+                    Ok((client, _nameless)) if !self.may_connect(&client) => {
+                        tracing::debug!(connector = self.shared.name, "a client of another user was turned away");
+                    }
                     Ok((client, _nameless)) => {
                         add(&self.shared.counters.clients);
                         let shared = Arc::clone(&self.shared);
@@ -151,7 +170,10 @@ impl Connector {
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        drop(std::fs::remove_file(&self.path));
+        // Another process may have put its own there.
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
+            drop(std::fs::remove_file(&self.path));
+        }
     }
 }
 
@@ -167,7 +189,7 @@ pub enum TryError {
 }
 
 /// Listens where nobody living does; under its own name the socket appears when its mode is right.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
     }
@@ -187,7 +209,9 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     drop(std::fs::remove_file(&new));
     let listener = UnixListener::bind(&new)?;
     let finish = || {
-        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        chown(&new, None, group)?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(mode))?;
         std::fs::rename(&new, path)
     };
     finish().inspect_err(|_cause| drop(std::fs::remove_file(&new)))?;
@@ -245,8 +269,12 @@ impl Shared {
             Err(refused) => return self.refuse(client, &refused, true).await,
         };
         let (mut packets, mut tail) = wish.followed();
+        let mut relogin = self.speaker.relogin();
         let ended = match client.write_all(&session.welcome).await {
-            Ok(()) => relay(&mut client, &mut session.stream, &mut packets, &mut tail).await,
+            Ok(()) => {
+                let Session { stream, .. } = &mut session;
+                relay(&mut client, stream, &mut packets, &mut tail, relogin.as_mut()).await
+            }
             Err(_gone) => Ended::Client,
         };
         drop(client);

@@ -8,7 +8,9 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Refused {
     /// All sessions are in use.
-    #[error("none of the {sessions} sessions became free within {waited:?}")]
+    #[error(
+        "none of the {sessions} sessions became free within {waited:?} (`sessions` and `wait` of the connector)"
+    )]
     Busy {
         /// The limit.
         sessions: usize,

@@ -8,6 +8,7 @@
 //! - Nothing goes to a server whose certificate does not convince, and no password into an error, a log or a `Debug`.
 //! - Knows nothing of PHP, workers and configuration files.
 
+mod capacity;
 mod connector;
 mod error;
 mod mysql;

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use self::wire::{Greeting, Packets, capability};
 use crate::proof::{self, Verdict};
 use crate::server::Stream;
-use crate::{Login, Refused};
+use crate::{Login, Refused, capacity};
 
 pub(crate) use self::login::{Opened, learn, open};
 pub(crate) use self::wire::{Greeting as Facts, Hello};
@@ -40,6 +40,21 @@ pub(crate) async fn hear(
 /// What the client hears when it has a session.
 pub(crate) fn welcome(ok: &[u8]) -> Vec<u8> {
     wire::packet(AFTER_LOGIN, ok)
+}
+
+/// One question.
+pub(crate) fn query(sql: &str) -> Vec<u8> {
+    wire::packet(0, &[b"\x03", sql.as_bytes()].concat())
+}
+
+/// The value of an answer with one row of one column, for a session that says its ends in short ([`Hello::of_nobody`]).
+pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
+    let packets: Vec<_> = Packets::new(answer).map(|(_, content)| content).collect();
+    match packets.as_slice() {
+        [[1], _definition, [_length, value @ ..], _end] => (Verdict::Clean, Some(value)),
+        [[0xff, ..], ..] | [_, _, _, _, ..] => capacity::DOUBT,
+        _ => capacity::MORE,
+    }
 }
 
 /// What is asked of a new session and of one that should be as new.

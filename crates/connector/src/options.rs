@@ -34,8 +34,11 @@ pub enum Verify {
 pub struct Options {
     /// For logs and messages.
     pub name: String,
-    /// Where PHP connects. Only our own user may.
+    /// Where PHP connects. Only our own user may, and the client's.
     pub socket: PathBuf,
+    /// The user that PHP runs as, where that is not ours: its number, and that of a group of its own and ours. Others of the group are turned
+    /// away.
+    pub client: Option<(u32, u32)>,
     /// What is spoken, both ways.
     pub protocol: Protocol,
     /// The server's name or address; it stands in the certificate, too.

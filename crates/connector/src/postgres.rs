@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use self::wire::Messages;
 use crate::proof::{self, Verdict};
 use crate::server::{Server, Stream};
-use crate::{Login, Refused};
+use crate::{Login, Refused, capacity};
 
 pub(crate) use self::login::open;
 
@@ -66,6 +66,28 @@ pub(crate) async fn hear(client: &mut UnixStream, login: &Login) -> std::io::Res
             _ => return Ok(Beginning::Nothing),
         }
     }
+}
+
+/// One question.
+pub(crate) fn query(sql: &str) -> Vec<u8> {
+    let mut said = Vec::new();
+    wire::query(&mut said, sql);
+    said
+}
+
+/// The value of an answer with one row of one column.
+pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
+    let mut value = None;
+    for (letter, content) in &mut Messages::new(answer) {
+        match letter {
+            b'E' => return capacity::DOUBT,
+            // The number of columns, and the length of the first.
+            b'D' => value = content.get(6..),
+            b'Z' => return (Verdict::Clean, value),
+            _ => {}
+        }
+    }
+    capacity::MORE
 }
 
 /// What a client says that wants nothing in particular.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::packets::{Packets, Packing, Tail};
 use crate::server::{Server, Stream};
 use crate::sessions::Session;
-use crate::{Login, Options, Protocol, Refused, mysql, postgres, redis};
+use crate::{Login, Options, Protocol, Refused, capacity, mysql, postgres, redis};
 
 /// What a client wants, once it has been heard.
 #[derive(Debug)]
@@ -78,6 +78,18 @@ impl Speaker {
         self.login.as_ref().expect("checked when it was bound: this protocol logs in")
     }
 
+    /// What of a client's bytes is more than passed on.
+    pub(crate) fn relogin(&self) -> Option<redis::Relogin> {
+        let login = self.login.clone().filter(|_| self.protocol == Protocol::Redis)?;
+        Some(redis::Relogin::new(move || {
+            let told = redis::auth(&login);
+            if let Err(refused) = &told {
+                tracing::warn!(%refused, "a client's RESET takes its login along");
+            }
+            told.ok()
+        }))
+    }
+
     /// What has to be known before a client can be greeted.
     pub(crate) async fn prepare(&self) -> Result<(), Refused> {
         if self.protocol == Protocol::MySql {
@@ -98,6 +110,19 @@ impl Speaker {
         };
         self.open(&wish).await?.close().await;
         Ok(())
+    }
+
+    /// Logs in and asks how many connections the server takes, all of its clients together; `None`: it does not say.
+    pub(crate) async fn capacity(&self) -> Result<Option<u64>, Refused> {
+        let wish = match self.protocol {
+            Protocol::MySql => Wish::MySql(mysql::Hello::of_nobody(self.login())),
+            Protocol::Redis => Wish::Redis,
+            Protocol::Postgres => Wish::Postgres(postgres::startup_of_nobody(self.login())),
+        };
+        let mut session = self.open(&wish).await?;
+        let capacity = capacity::ask(&mut session.stream, self.protocol, self.reset).await;
+        session.close().await;
+        Ok(capacity)
     }
 
     /// Whether clients can be greeted without asking the server anything.

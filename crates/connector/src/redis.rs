@@ -1,7 +1,9 @@
 //! Redis and Valkey: `RESET` (6.2 and newer) makes a session new, and forgets the login with all else: it is said again.
 //!
-//! Where the connector has no password its clients say `AUTH` themselves, as without it. Their sessions cannot be lent on where the server asks for
+//! A client's own `RESET` forgets the connector's login, too: see [`relogin`]. Where the connector has no password its clients say `AUTH` themselves, as without it. Their sessions cannot be lent on where the server asks for
 //! one: after `RESET` it answers nothing any more. <https://redis.io/docs/latest/commands/reset/>
+
+mod relogin;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +14,9 @@ use tokio::time::timeout;
 
 use crate::proof::{self, Verdict};
 use crate::server::{Server, Stream};
-use crate::{Login, Refused};
+use crate::{Login, Refused, capacity};
+
+pub(crate) use self::relogin::{LoginLost, Relogin};
 
 /// More than that is no answer to a login.
 const LIMIT: usize = 1024;
@@ -64,7 +68,8 @@ pub(crate) async fn reset(stream: &mut Stream, login: Option<&Login>, limit: Dur
     proof::proves(stream, &commands, limit, |answer| judge(answer, &expected)).await
 }
 
-fn auth(login: &Login) -> Result<Vec<u8>, Refused> {
+/// The command that logs in.
+pub(crate) fn auth(login: &Login) -> Result<Vec<u8>, Refused> {
     let password = login.password.read().map_err(Refused::Password)?;
     Ok(match login.user.as_str() {
         "" => command(&["AUTH", password.expose()]),
@@ -72,12 +77,25 @@ fn auth(login: &Login) -> Result<Vec<u8>, Refused> {
     })
 }
 
-fn command(words: &[&str]) -> Vec<u8> {
+/// A command's bytes.
+pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len());
     for word in words {
         write!(bytes, "${}\r\n{word}\r\n", word.len()).expect("a String takes all");
     }
     bytes.into_bytes()
+}
+
+/// The second of two strings.
+pub(crate) fn second_value(answer: &[u8]) -> capacity::Judged<'_> {
+    let mut lines =
+        answer.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    match lines.next() {
+        Some(b"*2\r\n") => {}
+        Some(_) => return capacity::DOUBT,
+        None => return capacity::MORE,
+    }
+    lines.nth(3).map_or(capacity::MORE, |line| (Verdict::Clean, line.strip_suffix(b"\r\n")))
 }
 
 fn judge(answer: &[u8], expected: &[u8]) -> Verdict {

@@ -1,11 +1,13 @@
 //! Bytes between a client and its session, both ways at once, until one of them is gone.
 
+use std::borrow::Cow;
 use std::future::pending;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::packets::{Packets, Tail};
+use crate::redis::{LoginLost, Relogin};
 use crate::server::Stream;
 
 /// At most this much of each direction is in memory.
@@ -20,7 +22,7 @@ pub(crate) enum Ended {
     Server,
 }
 
-/// Moves bytes. What the client has not read when it goes is lost with it.
+/// Moves bytes; where there is a `relogin`, through it. What the client has not read when it goes is lost with it.
 ///
 /// # Cancel safety
 /// Not cancel safe: bytes that were read and not yet written are lost, so the session is nobody's any more.
@@ -29,16 +31,24 @@ pub(crate) async fn relay(
     session: &mut Stream,
     packets: &mut Packets,
     tail: &mut Tail,
+    relogin: Option<&mut Relogin>,
 ) -> Ended {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = tokio::io::split(session);
+    let (mut relogin_up, mut relogin_down) = match relogin {
+        Some(Relogin { up, down, due }) => (Some((up, &*due)), Some((down, &*due))),
+        None => (None, None),
+    };
     let upwards = async {
         let mut buffer = vec![0; BUFFER];
         let mut goodbye = Vec::new();
         loop {
             let Ok(count @ 1..) = from_client.read(&mut buffer).await else { return Ended::Client };
-            let bytes = &buffer[..count];
-            let onwards = packets.follow(bytes);
+            let bytes = match &mut relogin_up {
+                Some((up, due)) => up.follow(&buffer[..count], due),
+                None => Cow::Borrowed(&buffer[..count]),
+            };
+            let onwards = packets.follow(&bytes);
             let written = async {
                 if !goodbye.is_empty() {
                     // It was none: there is more.
@@ -59,9 +69,16 @@ pub(crate) async fn relay(
         let mut buffer = vec![0; BUFFER];
         loop {
             let Ok(count @ 1..) = from_server.read(&mut buffer).await else { return Ended::Server };
-            let bytes = &buffer[..count];
-            tail.follow(bytes);
-            if to_client.write_all(bytes).await.is_err() {
+            let bytes = match &mut relogin_down {
+                Some((down, due)) => match down.follow(&buffer[..count], due) {
+                    Ok(bytes) => bytes,
+                    // Who is not logged in has no session any more.
+                    Err(LoginLost) => return Ended::Server,
+                },
+                None => Cow::Borrowed(&buffer[..count]),
+            };
+            tail.follow(&bytes);
+            if to_client.write_all(&bytes).await.is_err() {
                 return Ended::Client;
             }
         }

@@ -18,6 +18,8 @@ pub(crate) type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// How long a connection is silent before the kernel asks whether the other end is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long what was sent may stay without a word that it has arrived. Long: a server that waits for a lock may take nothing meanwhile.
+const SILENCE: Duration = Duration::from_mins(2);
 
 /// Where the server is, and how it proves that it is the one.
 #[derive(Debug)]
@@ -46,7 +48,9 @@ impl Server {
         stream.set_nodelay(true).map_err(unreachable)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
         // Only a help: sessions are asked before they are lent, too.
-        if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
+        let socket = SockRef::from(&stream);
+        let kept_alive = socket.set_tcp_keepalive(&keepalive);
+        if let Err(error) = kept_alive.and_then(|()| socket.set_tcp_user_timeout(Some(SILENCE))) {
             tracing::debug!(%error, "no keepalive");
         }
         Ok(stream)

@@ -1,13 +1,14 @@
 //! One call: what is asked, what comes back, how it fails. The face between doors and engine.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::Key;
+use crate::{Key, Secured};
 
 /// The body of a call. An error of it ends the call: whoever sends it has broken off.
 pub type CallBody = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -42,6 +43,8 @@ pub struct Answer {
     pub response: Response<AnswerBody>,
     /// How it went.
     pub timing: Timing,
+    /// What TLS has come to, where there is any and [`Options::peers`](crate::Options::peers) has it kept.
+    pub secured: Option<Arc<Secured>>,
     /// Its head as the origin wrote it, over HTTP/1.1.
     pub(crate) written: Option<Bytes>,
 }
@@ -62,6 +65,8 @@ pub struct Timing {
     pub first_byte: Duration,
     /// The connection had carried a call before.
     pub reused: bool,
+    /// How often it was made again, because the attempt before had not been processed.
+    pub repeated: u8,
     /// Over HTTP/2.
     pub http2: bool,
     /// The other end.

@@ -17,7 +17,8 @@ use crate::errors::code;
 use crate::stream::{Socket, Stream};
 use crate::tls::{self, Tls};
 use crate::{
-    CallError, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Reason, Scheme, eyeballs, proxy,
+    CallError, HttpVersions, IpFamily, Key, Proxy, ProxyKind, Reason, Scheme, Secured, eyeballs,
+    proxy,
 };
 
 /// What is needed to connect.
@@ -26,6 +27,8 @@ pub(crate) struct Ways {
     pub(crate) dns: Dns,
     pub(crate) tls: Tls,
     pub(crate) deny: Vec<Network>,
+    /// What TLS has come to is kept.
+    pub(crate) peers: bool,
 }
 
 /// When a connection came to be, and where it goes.
@@ -52,6 +55,8 @@ pub(crate) struct Connected {
     pub(crate) stream: Stream,
     pub(crate) birth: Birth,
     pub(crate) http2: bool,
+    /// Where it is kept.
+    pub(crate) secured: Option<Arc<Secured>>,
 }
 
 impl Ways {
@@ -155,6 +160,7 @@ impl Ways {
                 stream: Stream::plain(socket),
                 birth: Birth { resolved, connected, secured: None, address },
                 http2: http == HttpVersions::Http2,
+                secured: None,
             }),
             Scheme::Https => {
                 let tls = self.handshake(socket, key, Some(http)).await?;
@@ -162,9 +168,9 @@ impl Ways {
                 if http == HttpVersions::Http2 && !http2 {
                     return Err(CallError::unsupported("The origin does not speak HTTP/2"));
                 }
-                let secured = Some(Instant::now());
-                let birth = Birth { resolved, connected, secured, address };
-                Ok(Connected { stream: Stream::tls(tls), birth, http2 })
+                let birth = Birth { resolved, connected, secured: Some(Instant::now()), address };
+                let secured = self.peers.then(|| Arc::new(Secured::of(tls.get_ref().1)));
+                Ok(Connected { stream: Stream::tls(tls), birth, http2, secured })
             }
         }
     }

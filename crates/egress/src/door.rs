@@ -14,6 +14,7 @@ mod refusal;
 mod shortage;
 mod socket;
 mod target;
+mod trace;
 mod wire;
 
 pub use self::declined::DoorReport;

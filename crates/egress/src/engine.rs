@@ -23,8 +23,8 @@ use crate::stats::Counters;
 use crate::tls::Tls;
 use crate::upload::{Upload, Watch, Whole};
 use crate::{
-    Answer, Call, CallBody, CallError, Fate, Interim, Key, Options, OriginReport, Scheme, Timing,
-    memory,
+    Answer, Call, CallBody, CallError, Fate, Interim, Key, Options, OriginReport, Scheme, Sight,
+    Tap, Timing, memory, tap,
 };
 
 /// How often the engine looks for what is past its time.
@@ -177,6 +177,7 @@ impl Engine {
             dns: Dns::new(options.dns, tasks.clone(), closing.clone()),
             tls: Tls::new(options.ca.clone()),
             deny: options.deny.clone(),
+            peers: options.peers,
         };
         let permits = Arc::new(Semaphore::new(options.connections.max(1)));
         let common = Common {
@@ -208,8 +209,27 @@ impl Engine {
     pub async fn call(
         &self,
         call: Call,
+        interim: impl FnMut(Interim<'_>) + Send,
+    ) -> Result<Answer, CallError> {
+        self.call_tapped(call, None, interim).await
+    }
+
+    /// The same, with somebody who sees what goes over the wire.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::call`].
+    pub async fn call_tapped(
+        &self,
+        call: Call,
+        tap: Option<&dyn Tap>,
         mut interim: impl FnMut(Interim<'_>) + Send,
     ) -> Result<Answer, CallError> {
+        let mut interim = |seen: Interim<'_>| {
+            if let Some(tap) = tap {
+                see_answer(tap, seen);
+            }
+            interim(seen);
+        };
         let begin = Instant::now();
         let limits = call.limits;
         if self.held.common.closing.is_cancelled() {
@@ -218,7 +238,9 @@ impl Engine {
         let origin = self.held.common.origin(call.key);
         origin.counters.called();
         let result = match Head::new(call.request) {
-            Ok((head, body)) => attempt(&origin, head, body, limits, begin, &mut interim).await,
+            Ok((head, body)) => {
+                attempt(&origin, head, body, (limits, begin), tap, &mut interim).await
+            }
             Err(error) => Err(error),
         };
         match &result {
@@ -291,20 +313,25 @@ async fn attempt(
     origin: &Arc<Origin>,
     head: Head,
     body: CallBody,
-    limits: crate::Limits,
-    begin: Instant,
+    (limits, begin): (crate::Limits, Instant),
+    tap: Option<&dyn Tap>,
     interim: &mut (impl FnMut(Interim<'_>) + Send),
 ) -> Result<Answer, CallError> {
     let mut tries = Tries::default();
     let mut body = if body.is_end_stream() { None } else { Some(Whole::from(body)) };
     let bodiless = body.is_none();
-    let mut begun = false;
+    let (mut begun, mut repeated) = (false, 0_u8);
     loop {
         // Once more only where the kernel knows of no end.
         let repeatable = !tries.sent() && idempotent(&head.method);
         let lease = origin.acquire(limits, repeatable).await;
         let lease = lease.map_err(|error| error.final_if(begun || tries.sent()))?;
-        let (kept, birth) = (lease.kept(), lease.birth());
+        let (kept, birth, secured) = (lease.kept(), lease.birth(), lease.secured());
+        if let Some(tap) = tap {
+            let address = birth.and_then(|birth| birth.address);
+            let http2 = matches!(lease, Lease::Http2(..));
+            tap.see(Sight::Connection { address, kept, http2, secured: secured.as_deref() });
+        }
         // A new connection of HTTP/1.1 that breaks is the origin's fault.
         let again = kept || matches!(lease, Lease::Http2(..));
         let (upload, watch) = match body.take() {
@@ -314,11 +341,15 @@ async fn attempt(
                 (upload, Some(watch))
             }
         };
-        let sent = send(origin, lease, &head, upload, watch.as_ref(), interim).await;
+        let sent = send(origin, lease, &head, upload, watch.as_ref(), tap, interim).await;
         let Broken { error, progress } = match sent {
             Ok((response, written)) => {
                 let timing = timing(begin, kept, response.version(), birth);
-                return Ok(Answer { response, timing, written });
+                let timing = Timing { repeated, ..timing };
+                if let Some(tap) = tap {
+                    see_answer(tap, (response.status(), response.headers(), written.as_deref()));
+                }
+                return Ok(Answer { response, timing, secured, written });
             }
             // No other try makes a request of what is none.
             Err(Unsent::Refused(error)) => return Err(error.final_if(begun || tries.sent())),
@@ -336,6 +367,7 @@ async fn attempt(
             return Err(CallError { fate, address, kept, ..error });
         }
         origin.counters.repeated();
+        repeated = repeated.saturating_add(1);
         if progress == Progress::WantsHttp1 {
             origin.insist_on_http1();
         }
@@ -356,20 +388,34 @@ async fn send(
     head: &Head,
     upload: Upload,
     watch: Option<&Arc<Watch>>,
+    tap: Option<&dyn Tap>,
     interim: &mut (impl FnMut(Interim<'_>) + Send),
 ) -> Result<(http::Response<crate::AnswerBody>, Option<Bytes>), Unsent> {
     match lease {
         Lease::Http1(mut lease) => {
             lease.put(head, origin.key(), &upload).map_err(Unsent::Refused)?;
+            if let Some(tap) = tap {
+                tap.see(Sight::Request(lease.head()));
+            }
             let begun = lease.take().exchange(&head.method, upload, watch, interim).await;
             let Begun { response, written } = begun.map_err(Unsent::Broken)?;
             Ok((response.map(UnsyncBoxBody::new), Some(written)))
         }
         Lease::Http2(connection, guard) => {
             let request = head.http2(origin.key().scheme, &upload).map_err(Unsent::Refused)?;
+            if let Some(tap) = tap {
+                tap.see(Sight::Request(&tap::request_head(&request)));
+            }
             let sent = connection.exchange(guard, request, upload, watch, interim).await;
             Ok((sent.map_err(Unsent::Broken)?.map(UnsyncBoxBody::new), None))
         }
+    }
+}
+
+fn see_answer(tap: &dyn Tap, (status, headers, written): Interim<'_>) {
+    match written {
+        Some(written) => tap.see(Sight::Answer(written)),
+        None => tap.see(Sight::Answer(&tap::answer_head(status, headers))),
     }
 }
 
@@ -381,6 +427,7 @@ fn timing(begin: Instant, reused: bool, version: http::Version, birth: Option<Bi
         secured: birth.and_then(|birth| birth.secured).map(since).unwrap_or_default(),
         first_byte: begin.elapsed(),
         reused,
+        repeated: 0,
         http2: version == http::Version::HTTP_2,
         address: birth.and_then(|birth| birth.address),
     }

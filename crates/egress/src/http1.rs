@@ -37,7 +37,7 @@ use crate::repeat::Progress;
 use crate::request;
 use crate::stream::Stream;
 use crate::upload::{Upload, Watch};
-use crate::{CallError, Interim, Key, Reason};
+use crate::{CallError, Interim, Key, Reason, Secured};
 
 pub(crate) use answer::Http1Body;
 use body::{Body, Piece};
@@ -77,6 +77,7 @@ pub(crate) struct Http1 {
     persist: bool,
     used: Instant,
     birth: Birth,
+    secured: Option<Arc<Secured>>,
     born: Instant,
     kept_for: Option<Duration>,
     calls: u64,
@@ -127,6 +128,7 @@ impl Http1 {
             persist: false,
             used: now,
             birth: connected.birth,
+            secured: connected.secured,
             born: now,
             kept_for: None,
             calls: 0,
@@ -137,6 +139,16 @@ impl Http1 {
 
     pub(crate) fn birth(&self) -> Birth {
         self.birth
+    }
+
+    /// What TLS has come to, where that is kept.
+    pub(crate) fn secured(&self) -> Option<&Arc<Secured>> {
+        self.secured.as_ref()
+    }
+
+    /// The head that [`Http1::put`] has taken.
+    pub(crate) fn head(&self) -> &[u8] {
+        self.outgoing.head()
     }
 
     pub(crate) fn born(&self) -> Instant {

@@ -29,7 +29,7 @@ use crate::origin::StreamGuard;
 use crate::repeat::Progress;
 use crate::stream::Stream;
 use crate::upload::{Upload, Watch};
-use crate::{CallError, Interim, Reason};
+use crate::{CallError, Interim, Reason, Secured};
 
 /// What may come on one stream before it is read: 20 ms away, 50 MB/s.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -46,6 +46,7 @@ pub(crate) struct Http2 {
     send: SendRequest<Bytes>,
     calls: Arc<AtomicU64>,
     birth: Birth,
+    secured: Option<Arc<Secured>>,
     born: Instant,
 }
 
@@ -68,13 +69,23 @@ impl Http2 {
             .handshake(connected.stream)
             .await?;
         let pings = connection.ping_pong();
-        let this =
-            Self { send, calls: Arc::default(), birth: connected.birth, born: Instant::now() };
+        let this = Self {
+            send,
+            calls: Arc::default(),
+            birth: connected.birth,
+            secured: connected.secured,
+            born: Instant::now(),
+        };
         Ok((this, Driver { connection, pings }))
     }
 
     pub(crate) fn birth(&self) -> Birth {
         self.birth
+    }
+
+    /// What TLS has come to, where that is kept.
+    pub(crate) fn secured(&self) -> Option<&Arc<Secured>> {
+        self.secured.as_ref()
     }
 
     pub(crate) fn born(&self) -> Instant {

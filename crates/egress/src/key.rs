@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::Cipher;
+
 /// Everything that makes a connection what it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Key {
@@ -36,6 +38,8 @@ pub struct Key {
     pub tls_min: TlsVersion,
     /// The greatest version of TLS.
     pub tls_max: TlsVersion,
+    /// The cipher suites that may be spoken; none: all there are.
+    pub ciphers: Option<Arc<[Cipher]>>,
     /// Which versions of HTTP.
     pub http: HttpVersions,
     /// Through whom.

@@ -29,7 +29,9 @@ mod dial;
 mod dns;
 mod eyeballs;
 mod proxy;
+mod secured;
 mod stream;
+mod tap;
 mod tls;
 
 mod errors;
@@ -60,5 +62,7 @@ pub use key::{
 };
 pub use memory::{recall, remember};
 pub use options::Options;
+pub use secured::{Cipher, Secured};
 pub use stats::{OriginReport, OriginStats};
+pub use tap::{Sight, Tap};
 pub use tls::system_authorities;

@@ -4,8 +4,9 @@
 //! - No secret is ever written: keys with certificates, credentials or any other wish are left out.
 //! - What does not parse is left out: a file of yesterday's version costs handshakes, never a start.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ impl Key {
             certificate: None,
             tls_min: TlsVersion::V1_2,
             tls_max: TlsVersion::V1_3,
+            ciphers: None,
             http: HttpVersions::Negotiate,
             proxy: None,
         }
@@ -53,7 +55,10 @@ pub fn remember(file: &Path, keys: &[Key]) -> io::Result<()> {
     for key in keys.iter().filter(|key| plain(key)).take(REMEMBERED) {
         writeln!(text, "{} {} {} {}", key.uid, key.scheme.word(), key.host, key.port)?;
     }
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, file));
+    // Whom one user calls is nothing to another.
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let written =
+        open.and_then(|mut open| open.write_all(&text)).and_then(|()| fs::rename(&new, file));
     if written.is_err() {
         // A disk that is full is not to be fuller for that. What was remembered before stays.
         drop(fs::remove_file(&new));

@@ -32,6 +32,8 @@ pub struct Options {
     pub ca: Option<PathBuf>,
     /// Networks that are never called.
     pub deny: Vec<Network>,
+    /// What TLS has come to is kept with each connection, the peer's certificates included: some 4 KB.
+    pub peers: bool,
 }
 
 impl Default for Options {
@@ -49,6 +51,7 @@ impl Default for Options {
             dns: Duration::from_secs(30),
             ca: None,
             deny: Network::link_local(),
+            peers: false,
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::http2::{Driver, Http2};
 use crate::request::Head;
 use crate::stats::Counters;
 use crate::upload::Upload;
-use crate::{CallError, HttpVersions, Key, Limits, Scheme};
+use crate::{CallError, HttpVersions, Key, Limits, Scheme, Secured};
 use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 
 /// How long one attempt to connect may take, however long its callers would wait: then another is made.
@@ -91,6 +91,11 @@ impl Lease1 {
     pub(crate) fn put(&mut self, head: &Head, key: &Key, upload: &Upload) -> Result<(), CallError> {
         self.0.as_mut().expect("it is not taken yet").put(head, key, upload)
     }
+
+    /// That head, as it goes out.
+    pub(crate) fn head(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |connection| connection.head())
+    }
 }
 
 impl Drop for Lease1 {
@@ -110,6 +115,15 @@ impl Lease {
             Self::Http1(lease) => lease.0.as_ref().is_some_and(|connection| connection.kept()),
             Self::Http2(connection, _) => connection.kept(),
         }
+    }
+
+    /// What TLS has come to, where that is kept.
+    pub(crate) fn secured(&self) -> Option<Arc<Secured>> {
+        match self {
+            Self::Http1(lease) => lease.0.as_ref().and_then(|connection| connection.secured()),
+            Self::Http2(connection, _) => connection.secured(),
+        }
+        .cloned()
     }
 
     /// When it came to be. `None` never happens: it is the lease's.

@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::sync::OnceCell;
 
 use crate::errors::code;
-use crate::{CallError, Certificate, HttpVersions, Key, Reason, TlsVersion, Trust};
+use crate::{CallError, Certificate, Cipher, HttpVersions, Key, Reason, TlsVersion, Trust};
 
 /// Configurations that are kept. Beyond that those without connections go.
 const KEPT: usize = 256;
@@ -48,6 +48,7 @@ struct Wishes {
     certificate: Option<Certificate>,
     min: TlsVersion,
     max: TlsVersion,
+    ciphers: Option<Arc<[Cipher]>>,
     /// None: what is spoken is no HTTP.
     http: Option<HttpVersions>,
 }
@@ -78,6 +79,7 @@ impl Tls {
             certificate: key.certificate.clone(),
             min: key.tls_min,
             max: key.tls_max,
+            ciphers: key.ciphers.clone(),
             http,
         };
         if let Some(config) = self.configs().get(&wishes) {
@@ -114,7 +116,7 @@ impl Tls {
 
 fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientConfig, CallError> {
     let versions = versions(wishes.min, wishes.max);
-    let provider = Arc::clone(&PROVIDER);
+    let provider = provider(wishes.ciphers.as_deref());
     let roots = match &wishes.trust {
         Trust::System => system,
         Trust::Authorities(pem) => Some(Arc::new(roots(pem).ok_or_else(|| {
@@ -165,6 +167,14 @@ fn build(wishes: &Wishes, system: Option<Arc<RootCertStore>>) -> Result<ClientCo
         None => vec![],
     };
     Ok(config)
+}
+
+/// Of all cipher suites, or of those that are wished.
+fn provider(ciphers: Option<&[Cipher]>) -> Arc<CryptoProvider> {
+    let Some(wished) = ciphers else { return Arc::clone(&PROVIDER) };
+    let mut provider = CryptoProvider::clone(&PROVIDER);
+    provider.cipher_suites.retain(|suite| wished.contains(&Cipher(suite.suite().into())));
+    Arc::new(provider)
 }
 
 fn versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static SupportedProtocolVersion> {

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
@@ -14,6 +15,7 @@ use pool::RequestId;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use traces::Context;
 
 use crate::answer_body::Account;
 use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
@@ -44,6 +46,9 @@ struct Record {
     referrer: Option<HeaderValue>,
     agent: Option<HeaderValue>,
     id: RequestId,
+    trace: Option<Context>,
+    /// Where there are several.
+    application: Option<Arc<str>>,
     status: StatusCode,
     sent: u64,
     cut: bool,
@@ -87,7 +92,13 @@ impl Log {
     }
 
     /// Begins an entry.
-    pub(crate) fn entry(&self, parts: &Parts, client: IpAddr, id: RequestId) -> Entry {
+    pub(crate) fn entry(
+        &self,
+        parts: &Parts,
+        client: IpAddr,
+        id: RequestId,
+        trace: Option<Context>,
+    ) -> Entry {
         let field = |name: header::HeaderName| parts.headers.get(name).cloned();
         let record = Box::new(Record {
             time: SystemTime::now(),
@@ -99,6 +110,8 @@ impl Log {
             referrer: field(header::REFERER),
             agent: field(header::USER_AGENT),
             id,
+            trace,
+            application: None,
             status: StatusCode::OK,
             sent: 0,
             cut: false,
@@ -109,6 +122,11 @@ impl Log {
 }
 
 impl Entry {
+    /// Says which of several applications it is for.
+    pub(crate) fn of(&mut self, application: Option<&Arc<str>>) {
+        self.record.application = application.cloned();
+    }
+
     /// Hands it to the writer.
     pub(crate) fn write(mut self, account: &Account, duration: Duration) {
         self.record.status = account.status;
@@ -150,6 +168,12 @@ struct Json<'r> {
     #[serde(rename = "http.request.header.referer", skip_serializing_if = "Option::is_none")]
     referrer: Option<String>,
     request_id: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
+    #[serde(rename = "hearth.application", skip_serializing_if = "Option::is_none")]
+    application: Option<&'r str>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -205,6 +229,9 @@ impl Record {
             agent: text(&self.agent),
             referrer: text(&self.referrer),
             request_id: &self.id.0,
+            trace_id: self.trace.map(|context| context.trace.to_string()),
+            span_id: self.trace.map(|context| context.span.to_string()),
+            application: self.application.as_deref(),
         };
         out.push_str(&serde_json::to_string(&json).unwrap_or_default());
     }
@@ -282,6 +309,8 @@ mod tests {
             referrer: None,
             agent: Some(HeaderValue::from_bytes(b"say \"hi\" \xff").unwrap()),
             id: RequestId("id-1".into()),
+            trace: Context::read(b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            application: Some("shop".into()),
             status: StatusCode::OK,
             sent: 12,
             cut: false,
@@ -317,5 +346,8 @@ mod tests {
         assert_eq!(json["http.response.status_code"], 200);
         assert_eq!(json["duration_ms"], 1.5);
         assert_eq!(json["request_id"], "id-1");
+        assert_eq!(json["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(json["span_id"], "00f067aa0ba902b7");
+        assert_eq!(json["hearth.application"], "shop");
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
+use traces::Span;
 
 use crate::access_log::Entry;
 use crate::compress::Encoder;
@@ -15,6 +16,7 @@ use crate::files::FileBody;
 use crate::metrics::FrontMetrics;
 use crate::phase::PhaseCell;
 use crate::realtime::EventStream;
+use crate::trace;
 
 /// Why an answer broke off after its head: the connection (or the HTTP/2 stream) is cut.
 pub(crate) type CutError = Box<dyn std::error::Error + Send + Sync>;
@@ -67,6 +69,9 @@ where
             }
             Some(Err(error)) => {
                 this.account.cut = true;
+                if let Some(span) = &mut this.account.span {
+                    span.fail("cut", error.to_string());
+                }
                 this.broken = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -171,6 +176,20 @@ pub(crate) struct Account {
     pub(crate) sent: u64,
     /// The application broke off its answer.
     pub(crate) cut: bool,
+    /// Of the request, where it is sampled.
+    pub(crate) span: Option<Span>,
+}
+
+impl Account {
+    /// Says which of several applications it is for.
+    pub(crate) fn of(&mut self, application: Option<&Arc<str>>) {
+        if let Some(entry) = &mut self.entry {
+            entry.of(application);
+        }
+        if let (Some(span), Some(name)) = (&mut self.span, application) {
+            span.set("hearth.application", name.to_string());
+        }
+    }
 }
 
 impl Drop for Account {
@@ -182,6 +201,9 @@ impl Drop for Account {
         }
         if let Some(entry) = self.entry.take() {
             entry.write(self, duration);
+        }
+        if let Some(span) = self.span.take() {
+            trace::end(span, self.status);
         }
     }
 }

@@ -36,6 +36,11 @@ impl Page {
         Self::new(StatusCode::NOT_FOUND, "Nothing is here.")
     }
 
+    /// The page for a host that none of several applications is for (RFC 9110, section 15.5.20).
+    pub(crate) fn misdirected() -> Self {
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "This host is not served here.")
+    }
+
     /// The page for a method that does not fit.
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "This method is not allowed here.")

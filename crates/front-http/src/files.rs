@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use crate::conditional::{Condition, Part, Validators, evaluate, part};
 use crate::encoding::{Accepted, Coding};
 use crate::options::Options;
+use crate::reader::Judge;
 
 /// Bytes read and sent at once.
 const CHUNK: usize = 64 << 10;
@@ -32,6 +33,7 @@ const CHUNK: usize = 64 << 10;
 pub(crate) struct FileOptions {
     precompressed: bool,
     cache_control: Option<HeaderValue>,
+    judge: Option<Judge>,
 }
 
 impl FileOptions {
@@ -43,6 +45,7 @@ impl FileOptions {
                 .as_deref()
                 .map(HeaderValue::try_from)
                 .transpose()?,
+            judge: Judge::new(options.reader.as_ref(), &options.document_root),
         })
     }
 }
@@ -64,7 +67,7 @@ struct Opened {
     validators: Validators,
 }
 
-fn open(path: &Path, coding: &str) -> Result<Opened, Refused> {
+fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refused> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
     let file =
         std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
@@ -77,6 +80,9 @@ fn open(path: &Path, coding: &str) -> Result<Opened, Refused> {
     let metadata = file.metadata().map_err(Refused::Failed)?;
     if !metadata.is_file() {
         return Err(Refused::Missing);
+    }
+    if judge.is_some_and(|judge| !judge.allows(&file, &metadata)) {
+        return Err(Refused::Forbidden);
     }
     let modified = metadata.modified().map_err(Refused::Failed)?;
     let size = metadata.len();
@@ -97,7 +103,7 @@ pub(crate) fn answer(
         let accepted = Accepted::read(request);
         let ranked = accepted.ranked([Coding::Brotli, Coding::Zstd, Coding::Gzip]);
         for coding in ranked {
-            if let Ok(opened) = open(&beside(path, coding), coding.name()) {
+            if let Ok(opened) = open(&beside(path, coding), coding.name(), options.judge.as_ref()) {
                 chosen = Some((opened, coding));
                 break;
             }
@@ -109,7 +115,7 @@ pub(crate) fn answer(
     }
     let (opened, coding) = match chosen {
         Some((opened, coding)) => (opened, Some(coding)),
-        None => (open(path, "")?, None),
+        None => (open(path, "", options.judge.as_ref())?, None),
     };
     let mut response = send(opened, method, request);
     let headers = response.headers_mut();
@@ -131,8 +137,9 @@ pub(crate) fn answer_for_application(
     path: &Path,
     method: &Method,
     request: &HeaderMap,
+    options: &FileOptions,
 ) -> Result<Response<FileBody>, Refused> {
-    let mut response = send(open(path, "")?, method, request);
+    let mut response = send(open(path, "", options.judge.as_ref())?, method, request);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type(path));
     Ok(response)
 }

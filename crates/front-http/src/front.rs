@@ -2,28 +2,36 @@
 
 use std::future::Future;
 use std::io;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use channels::hub::Visitor;
+use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use hyper::server::conn::http1;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 
 use crate::access_log::Log;
 use crate::application::Application;
 use crate::forwarded::Cidr;
-use crate::listener::{self, Bound, Listener};
+use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::Options;
 use crate::realtime::{Realtime, Visitors};
 use crate::release::{Release, Switch};
 use crate::request_id::RequestIds;
-use crate::tls::TlsError;
+use crate::tls::Certificates;
+use crate::traffic::Traffic;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
+
+/// How long connections stay open for one more request when another process has taken this one's place.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Why the front did not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +55,12 @@ pub enum BindError {
         /// As it was given.
         address: String,
     },
-    /// The certificate or key is of no use.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
+    /// A listener is to send clients to TLS, and there is none with TLS.
+    #[error("{address} is to send clients to https, but no listener speaks TLS")]
+    NowhereToSend {
+        /// As it was given.
+        address: String,
+    },
     /// The access log cannot be opened.
     #[error("cannot open the access log {path}")]
     AccessLog {
@@ -58,6 +69,15 @@ pub enum BindError {
         /// What the system said.
         #[source]
         cause: io::Error,
+    },
+    /// A configured header value has characters that no header may have.
+    #[error("`{value}` cannot be a Strict-Transport-Security value")]
+    Hsts {
+        /// As it was given.
+        value: String,
+        /// Why.
+        #[source]
+        cause: InvalidHeaderValue,
     },
     /// A configured header value has characters that no header may have.
     #[error("`{value}` cannot be a Cache-Control value")]
@@ -84,11 +104,16 @@ pub(crate) struct Shared<A> {
     pub(crate) limits: Limits,
     pub(crate) patience: Patience,
     pub(crate) handshake_timeout: Duration,
+    pub(crate) tls: Option<Certificates>,
+    /// Where listeners that redirect send clients.
+    pub(crate) https_port: u16,
+    pub(crate) hsts: Option<HeaderValue>,
     pub(crate) trusted: Vec<Cidr>,
     pub(crate) proxy_protocol: bool,
     pub(crate) ids: RequestIds,
     pub(crate) metrics: Arc<FrontMetrics>,
     pub(crate) log: Option<Log>,
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) compression: bool,
     pub(crate) server_header: bool,
     pub(crate) request_id_header: bool,
@@ -96,6 +121,8 @@ pub(crate) struct Shared<A> {
     pub(crate) http2: h2::server::Builder,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
+    /// Cancelled when another process has taken the place of this one.
+    pub(crate) succeeded: CancellationToken,
 }
 
 /// A bound front. Nothing is accepted before [`Front::serve`].
@@ -114,23 +141,43 @@ impl<A> std::fmt::Debug for Front<A> {
 }
 
 impl<A: Application> Front<A> {
-    /// Reads certificates, opens the access log and binds all addresses. Metrics go to the recorder installed by now.
+    /// Opens the access log and binds all addresses. Metrics go to the recorder installed by now.
     pub async fn bind(options: Options, application: A) -> Result<Self, BindError> {
+        Self::bind_with(options, Vec::new(), application).await
+    }
+
+    /// The same, but for addresses where a socket listens that was given: it is taken. What is given and not to be listened on is closed.
+    pub async fn bind_with(
+        options: Options,
+        mut given: Vec<Given>,
+        application: A,
+    ) -> Result<Self, BindError> {
         if options.listen.is_empty() && !options.visitors {
             return Err(BindError::NoAddress);
         }
         let release = Release::new(&options)?;
         let mut listeners = Vec::new();
         for listen in &options.listen {
-            if listen.tls && release.tls.is_none() {
+            if listen.tls && options.tls.is_none() {
                 return Err(BindError::NoCertificate { address: listen.address.to_string() });
             }
-            let bound = Listener::bind(listen).await.map_err(|cause| BindError::Listen {
-                address: listen.address.to_string(),
-                cause,
+            let bound = Listener::bind(listen, &mut given).await.map_err(|cause| {
+                BindError::Listen { address: listen.address.to_string(), cause }
             })?;
             listeners.extend(bound);
         }
+        let first = listeners.iter().find_map(Listener::https_port);
+        let https_port = options.https_port.map(NonZeroU16::get).or(first);
+        if first.is_none()
+            && let Some(listen) = options.listen.iter().find(|listen| listen.redirect)
+        {
+            return Err(BindError::NowhereToSend { address: listen.address.to_string() });
+        }
+        let hsts = options.hsts.as_deref().map(|value| {
+            HeaderValue::from_str(value)
+                .map_err(|cause| BindError::Hsts { value: value.to_owned(), cause })
+        });
+        let hsts = hsts.transpose()?;
         let (log, log_writer) = match &options.access_log {
             None => (None, None),
             Some(access_log) => {
@@ -153,11 +200,15 @@ impl<A: Application> Front<A> {
                 write: options.write_timeout,
             },
             handshake_timeout: options.handshake_timeout,
+            tls: options.tls.clone(),
+            https_port: https_port.unwrap_or(443),
+            hsts,
             trusted: options.trusted_proxies.clone(),
             proxy_protocol: options.proxy_protocol,
             ids: RequestIds::new(),
             metrics: Arc::new(FrontMetrics::register()),
             log,
+            tracer: options.tracer.clone(),
             compression: options.compression,
             server_header: options.server_header,
             request_id_header: options.request_id_header,
@@ -165,6 +216,7 @@ impl<A: Application> Front<A> {
             http2: two::builder(&options),
             slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
             realtime: None,
+            succeeded: CancellationToken::new(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -193,6 +245,22 @@ impl<A: Application> Front<A> {
         visitors
     }
 
+    /// What it has answered lately; goes on to count while it is served.
+    pub fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.shared.metrics.traffic)
+    }
+
+    /// Its sockets once more, for a process that is to take this one's place.
+    pub fn share(&self) -> io::Result<Vec<Given>> {
+        self.listeners.iter().map(Listener::share).collect()
+    }
+
+    /// By which it hears that another process accepts from its sockets now: cancelled before `shutdown` completes, it has [`Front::serve`]
+    /// end so that clients who keep their connections do not notice.
+    pub fn succeeded(&self) -> CancellationToken {
+        self.shared.succeeded.clone()
+    }
+
     /// Where it listens, port 0 resolved.
     pub fn addresses(&self) -> Vec<Bound> {
         self.listeners.iter().map(Listener::bound).collect()
@@ -202,18 +270,26 @@ impl<A: Application> Front<A> {
     /// and after the patience of the options cuts what is left. Dropping the future cuts everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { shared, listeners, visitors, log_writer, patience } = self;
-        let drain = CancellationToken::new();
+        let (end, drain) = (CancellationToken::new(), CancellationToken::new());
         let mut accepting = JoinSet::new();
         for listener in listeners {
-            accepting.spawn(listener.accept(Arc::clone(&shared), drain.clone()));
+            let front = Arc::clone(&shared);
+            accepting.spawn(listener.accept(front, end.clone(), drain.clone()));
         }
         if let Some(visitors) = visitors {
             accepting.spawn(listener::receive(visitors, Arc::clone(&shared), drain.clone()));
         }
         shutdown.await;
+        let deadline = Instant::now() + patience;
+        end.cancel();
+        let mut all = Box::pin(async { while accepting.join_next().await.is_some() {} });
+        // Every answer says now that it is the connection's last: who asks again hears so, and is not cut off in the middle of asking.
+        let lingers = shared.succeeded.is_cancelled();
+        let ended = lingers && timeout(LINGER.min(patience / 2), &mut all).await.is_ok();
         drain.cancel();
-        let all = async { while accepting.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, all).await.is_err() {
+        let ended = ended || timeout_at(deadline, &mut all).await.is_ok();
+        drop(all);
+        if !ended {
             tracing::warn!("connections cut: they took longer than the server's patience");
             accepting.shutdown().await;
         }

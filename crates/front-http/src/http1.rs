@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::Version;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode, Version};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -73,8 +74,14 @@ pub(crate) async fn serve<
             let sender = (request.version() == Version::HTTP_11).then(|| sender.clone());
             async move {
                 let request = request.map(RequestBody::http1);
-                let response = respond(&front, &connection, request, sender).await;
+                let mut response = respond(&front, &connection, request, sender).await;
                 hints.finish();
+                if front.succeeded.is_cancelled()
+                    && response.status() != StatusCode::SWITCHING_PROTOCOLS
+                {
+                    // Another process accepts now: the next request goes there.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 Ok::<_, Infallible>(response)
             }
         })

@@ -110,7 +110,11 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
                     timer.as_mut().reset(Instant::now() + wait);
                 }
             }
-            () = drain.cancelled(), if !ending => {
+            // Who is told that a connection ends opens another one, and loses nothing by it.
+            () = async { tokio::select! {
+                () = drain.cancelled() => {}
+                () = front.succeeded.cancelled() => {}
+            } }, if !ending => {
                 ending = true;
                 h2.graceful_shutdown();
                 if streams.is_empty() {

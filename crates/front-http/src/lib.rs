@@ -16,6 +16,7 @@ mod access_log;
 mod answer_body;
 mod answers;
 mod application;
+mod claims;
 mod compress;
 mod conditional;
 mod early_hints;
@@ -30,6 +31,7 @@ mod metrics;
 mod options;
 mod phase;
 mod proxy_protocol;
+mod reader;
 mod realtime;
 mod release;
 mod request_body;
@@ -39,20 +41,25 @@ mod respond;
 mod route;
 mod sendfile;
 mod tls;
+mod trace;
+mod traffic;
 mod wire;
 
 pub use application::Application;
+pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
-pub use listener::Bound;
+pub use listener::{Bound, Given};
 pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Listen, Options, Routing, SendfileRoot,
     TlsFiles,
 };
+pub use reader::Reader;
 pub use realtime::{Answering, Realtime, Visitors};
-pub use release::{Release, Switch};
+pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
-pub use tls::TlsError;
+pub use tls::{Certificate, Certificates, Place, TlsError};
+pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

@@ -8,7 +8,8 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::options::{Address, Listen};
 use crate::phase::{Phase, PhaseCell};
 use crate::realtime::IntoStream;
 use crate::respond::Connection;
+use crate::tls::{self, Certificates};
 use crate::wire::Wire;
 use crate::{http1, http2, proxy_protocol};
 
@@ -81,12 +83,79 @@ impl fmt::Display for Address {
     }
 }
 
+/// A listening socket that somebody else has bound.
+#[derive(Debug)]
+pub enum Given {
+    /// A TCP socket.
+    Tcp(std::net::TcpListener),
+    /// A unix socket.
+    Unix {
+        /// The socket.
+        listener: std::os::unix::net::UnixListener,
+        /// Its file is the front's from now on, and goes with it.
+        takes_file_away: bool,
+    },
+}
+
+impl Given {
+    /// Binds an address ahead of the front, which takes it when it is told to listen there: for who may bind now and will not then.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        bind_tcp(address).map(Self::Tcp)
+    }
+
+    /// Where it listens; `None` for a unix socket without a file.
+    pub fn address(&self) -> io::Result<Option<Address>> {
+        Ok(match self {
+            Self::Tcp(listener) => Some(Address::Tcp(listener.local_addr()?.to_string())),
+            Self::Unix { listener, .. } => {
+                let path = listener.local_addr()?.as_pathname().map(Path::to_owned);
+                path.map(Address::Unix)
+            }
+        })
+    }
+
+    /// Takes the one that listens there out of those that were given. Port 0 is any port.
+    fn take(given: &mut Vec<Self>, wanted: SocketAddr) -> Option<std::net::TcpListener> {
+        let is_wanted = |given: &mut Self| match given {
+            Self::Tcp(listener) => listener.local_addr().is_ok_and(|address| {
+                address.ip() == wanted.ip()
+                    && (wanted.port() == 0 || address.port() == wanted.port())
+            }),
+            Self::Unix { .. } => false,
+        };
+        match given.extract_if(.., is_wanted).next() {
+            Some(Self::Tcp(listener)) => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// The same for a path.
+    fn take_unix(
+        given: &mut Vec<Self>,
+        wanted: &Path,
+    ) -> Option<(std::os::unix::net::UnixListener, bool)> {
+        let is_wanted = |given: &mut Self| match given {
+            Self::Unix { listener, .. } => {
+                listener.local_addr().is_ok_and(|address| address.as_pathname() == Some(wanted))
+            }
+            Self::Tcp(_) => false,
+        };
+        match given.extract_if(.., is_wanted).next() {
+            Some(Self::Unix { listener, takes_file_away }) => Some((listener, takes_file_away)),
+            _ => None,
+        }
+    }
+}
+
 /// One bound socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Socket,
     bound: Bound,
     tls: bool,
+    /// Of a unix socket: its file goes with the front.
+    takes_file_away: bool,
+    redirect: bool,
 }
 
 #[derive(Debug)]
@@ -101,19 +170,26 @@ enum Accepted {
 }
 
 impl Listener {
-    /// Binds an address; a name may have several.
-    pub(crate) async fn bind(listen: &Listen) -> io::Result<Vec<Self>> {
-        let tls = listen.tls;
+    /// Binds an address, or takes the socket that listens there already; a name may have several.
+    pub(crate) async fn bind(listen: &Listen, given: &mut Vec<Given>) -> io::Result<Vec<Self>> {
+        let Listen { tls, redirect, .. } = *listen;
         match &listen.address {
             Address::Tcp(name) => {
                 let mut bound = Vec::new();
                 for address in tokio::net::lookup_host(name.as_str()).await? {
-                    let socket = bind_tcp(address)?;
+                    let listener = match Given::take(given, address) {
+                        Some(listener) => listener,
+                        None => bind_tcp(address)?,
+                    };
+                    listener.set_nonblocking(true)?;
+                    let socket = TcpListener::from_std(listener)?;
                     let address = socket.local_addr()?;
                     bound.push(Self {
                         socket: Socket::Tcp(socket),
                         bound: Bound::Tcp { address, tls },
                         tls,
+                        takes_file_away: false,
+                        redirect,
                     });
                 }
                 if bound.is_empty() {
@@ -122,9 +198,21 @@ impl Listener {
                 Ok(bound)
             }
             Address::Unix(path) => {
-                let socket = bind_unix(path).await?;
+                let (socket, takes_file_away) = match Given::take_unix(given, path) {
+                    Some((listener, takes_file_away)) => {
+                        listener.set_nonblocking(true)?;
+                        (UnixListener::from_std(listener)?, takes_file_away)
+                    }
+                    None => (bind_unix(path).await?, true),
+                };
                 let bound = Bound::Unix { path: path.clone(), tls };
-                Ok(vec![Self { socket: Socket::Unix(socket), bound, tls }])
+                Ok(vec![Self {
+                    socket: Socket::Unix(socket),
+                    bound,
+                    tls,
+                    redirect,
+                    takes_file_away,
+                }])
             }
         }
     }
@@ -133,10 +221,30 @@ impl Listener {
         self.bound.clone()
     }
 
-    /// Accepts until `drain`, then waits for the connections to end.
+    /// Another handle of the same socket, for another process to accept from.
+    pub(crate) fn share(&self) -> io::Result<Given> {
+        Ok(match &self.socket {
+            Socket::Tcp(socket) => Given::Tcp(socket.as_fd().try_clone_to_owned()?.into()),
+            Socket::Unix(socket) => Given::Unix {
+                listener: socket.as_fd().try_clone_to_owned()?.into(),
+                takes_file_away: self.takes_file_away,
+            },
+        })
+    }
+
+    /// The port where it speaks TLS.
+    pub(crate) fn https_port(&self) -> Option<u16> {
+        match self.bound {
+            Bound::Tcp { address, tls: true } => Some(address.port()),
+            _ => None,
+        }
+    }
+
+    /// Accepts until `end`, then waits for the connections to end, which `drain` asks them to.
     pub(crate) async fn accept<A: Application>(
         self,
         front: Arc<Shared<A>>,
+        end: CancellationToken,
         drain: CancellationToken,
     ) {
         let mut connections = JoinSet::new();
@@ -144,7 +252,7 @@ impl Listener {
         loop {
             let slot = tokio::select! {
                 biased;
-                () = drain.cancelled() => break,
+                () = end.cancelled() => break,
                 Some(_) = connections.join_next() => continue,
                 slot = Arc::clone(&front.slots).acquire_owned() => {
                     slot.expect("the semaphore is never closed")
@@ -152,7 +260,7 @@ impl Listener {
             };
             let accepted = tokio::select! {
                 biased;
-                () = drain.cancelled() => break,
+                () = end.cancelled() => break,
                 Some(_) = connections.join_next() => continue,
                 accepted = self.next() => accepted,
             };
@@ -176,7 +284,7 @@ impl Listener {
             };
             let front = Arc::clone(&front);
             let drain = drain.child_token();
-            let tls = self.tls;
+            let (tls, redirect) = (self.tls, self.redirect);
             connections.spawn(async move {
                 let _slot = slot;
                 front.metrics.connections.increment(1.0);
@@ -189,12 +297,12 @@ impl Listener {
                         let Ok(local) = stream.local_addr() else { return };
                         let trusted =
                             front.trusted.iter().any(|network| network.contains(peer.ip()));
-                        let ends = Ends { peer, local, trusted };
+                        let ends = Ends { peer, local, trusted, redirect };
                         let span = tracing::debug_span!("connection", network.peer.address = %peer);
                         Box::pin(connect(&front, stream, ends, tls, drain)).instrument(span).await;
                     }
                     Accepted::Unix(stream) => {
-                        let ends = Ends { peer: UNIX_PEER, local: UNIX_PEER, trusted: true };
+                        let ends = Ends { redirect, ..Ends::UNIX };
                         let span =
                             tracing::debug_span!("connection", network.peer.address = "unix");
                         Box::pin(connect(&front, stream, ends, tls, drain)).instrument(span).await;
@@ -202,9 +310,11 @@ impl Listener {
                 }
             });
         }
-        let Self { socket, bound, .. } = self;
+        let Self { socket, bound, takes_file_away, .. } = self;
         drop(socket);
         if let Bound::Unix { path, .. } = bound
+            && takes_file_away
+            && !front.succeeded.is_cancelled()
             && let Err(error) = std::fs::remove_file(&path)
         {
             tracing::debug!(error = %error, "socket file stays");
@@ -251,8 +361,7 @@ pub(crate) async fn receive<A: Application>(
                 Stream::Tcp(stream) => welcome(&front, stream, read, secure, drain).await,
                 Stream::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
                     Ok(stream) => {
-                        let ends = Ends { peer: UNIX_PEER, local: UNIX_PEER, trusted: true };
-                        Box::pin(choose(&front, stream, read, ends, secure, drain)).await;
+                        Box::pin(choose(&front, stream, read, Ends::UNIX, secure, drain)).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -276,7 +385,8 @@ async fn welcome<A: Application>(
     let stream = tokio::net::TcpStream::from_std(stream)?;
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
     let trusted = front.trusted.iter().any(|network| network.contains(peer.ip()));
-    Box::pin(choose(front, stream, read, Ends { peer, local, trusted }, secure, drain)).await;
+    let ends = Ends { peer, local, trusted, redirect: false };
+    Box::pin(choose(front, stream, read, ends, secure, drain)).await;
     Ok(())
 }
 
@@ -298,19 +408,15 @@ fn is_of_one_client(error: &io::Error) -> bool {
     )
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        tokio::net::TcpSocket::new_v4()?
-    } else {
-        tokio::net::TcpSocket::new_v6()?
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(QUEUE.unsigned_abs())
+fn bind_tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    // With SO_REUSEADDR: std sets it.
+    let listener = std::net::TcpListener::bind(address)?;
+    rustix::net::listen(&listener, QUEUE)?;
+    Ok(listener)
 }
 
 /// Binds a socket file. One that is left over from a process that is gone is replaced.
-async fn bind_unix(path: &std::path::Path) -> io::Result<UnixListener> {
+async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             if tokio::net::UnixStream::connect(path).await.is_ok() {
@@ -329,6 +435,12 @@ struct Ends {
     peer: SocketAddr,
     local: SocketAddr,
     trusted: bool,
+    redirect: bool,
+}
+
+impl Ends {
+    /// Of a unix socket: whoever connects there is a proxy on this machine.
+    const UNIX: Self = Self { peer: UNIX_PEER, local: UNIX_PEER, trusted: true, redirect: false };
 }
 
 /// From an accepted socket to its protocol.
@@ -364,7 +476,7 @@ async fn connect<
     if !tls {
         return choose(front, stream, peeked, ends, false, drain).await;
     }
-    let Some(acceptor) = front.switch.current().release.tls.clone() else { return };
+    let Some(acceptor) = front.tls.as_ref().map(Certificates::acceptor) else { return };
     // Somebody who speaks HTTP in the clear gets told so.
     let greeting = async {
         if peeked.is_empty() {
@@ -396,11 +508,13 @@ async fn connect<
     let stream = Replay { peeked: peeked.freeze(), stream };
     match tokio::time::timeout(front.handshake_timeout, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            if http2 {
-                speak_http2(front, stream, Bytes::new(), ends, true, drain).await;
-            } else {
-                speak_http1(front, stream, Bytes::new(), ends, true, drain).await;
+            match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => {
+                    speak_http2(front, stream, Bytes::new(), ends, true, drain).await;
+                }
+                // The authority has seen what it wanted to see.
+                Some(tls::ACME) => {}
+                _ => speak_http1(front, stream, Bytes::new(), ends, true, drain).await,
             }
         }
         Ok(Err(error)) => tracing::debug!(error = %error, "TLS handshake failed"),
@@ -485,6 +599,7 @@ fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connectio
         local: ends.local,
         tls,
         trusted: ends.trusted,
+        redirect: ends.redirect,
         phase,
         host: OnceLock::new(),
         grant: Mutex::new(None),

@@ -1,10 +1,14 @@
 //! The front's numbers: handles looked up once and kept, since a look-up by name costs more than a request may.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram,
+};
+
+use crate::traffic::Traffic;
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -14,6 +18,8 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 pub(crate) struct FrontMetrics {
     requests: [[OnceLock<Counter>; CLASSES.len()]; METHODS.len()],
     duration: Histogram,
+    /// The last minutes, for people.
+    pub(crate) traffic: Arc<Traffic>,
     pub(crate) connections: Gauge,
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
@@ -25,9 +31,22 @@ pub(crate) struct FrontMetrics {
 impl FrontMetrics {
     /// Registers with the recorder that is installed by now.
     pub(crate) fn register() -> Self {
+        describe_counter!(
+            "hearth_requests_total",
+            "Requests answered, by method and class of status; 499 (in 4xx) is a client that left"
+        );
+        describe_gauge!("hearth_connections", "Connections of clients that are open");
+        describe_counter!("hearth_received_bytes_total", "Bytes read from clients");
+        describe_counter!("hearth_sent_bytes_total", "Bytes written to clients");
+        describe_counter!(
+            "hearth_access_log_dropped_total",
+            "Lines of the access log that were dropped because it could not be written as fast"
+        );
+        describe_counter!("hearth_accept_errors_total", "Connections that could not be accepted");
         Self {
             requests: Default::default(),
             duration: histogram!("hearth_request_duration_seconds"),
+            traffic: Arc::new(Traffic::new()),
             connections: gauge!("hearth_connections"),
             bytes_in: counter!("hearth_received_bytes_total"),
             bytes_out: counter!("hearth_sent_bytes_total"),
@@ -55,6 +74,7 @@ impl FrontMetrics {
             })
             .increment(1);
         self.duration.record(duration.as_secs_f64());
+        self.traffic.record(status, duration);
     }
 }
 

@@ -1,9 +1,14 @@
 //! Everything the front can be told, as types. `server::config` fills it; no default hides elsewhere.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use traces::Tracer;
+
 use crate::forwarded::Cidr;
+use crate::reader::Reader;
+use crate::tls::Certificates;
 
 /// How the front listens, routes, limits and logs.
 #[derive(Clone, Debug)]
@@ -12,11 +17,17 @@ pub struct Options {
     pub listen: Vec<Listen>,
     /// Sockets come from elsewhere, too ([`crate::Front::visitors`]).
     pub visitors: bool,
-    /// Certificate and key for the listeners with `tls`.
-    pub tls: Option<TlsFiles>,
+    /// Certificates for the listeners with `tls`, and answers to the authorities that issue them.
+    pub tls: Option<Certificates>,
+    /// The port that listeners with `redirect` send clients to. None: that of the first listener with TLS.
+    pub https_port: Option<NonZeroU16>,
+    /// `Strict-Transport-Security` (RFC 6797) of answers to requests that came over TLS, where the application sends none.
+    pub hsts: Option<String>,
     /// Absolute path of the directory whose files are served: `DOCUMENT_ROOT`. Symbolic links in it are followed wherever
-    /// they lead (as nginx does): whoever may write there decides what is published.
+    /// they lead (as nginx does): whoever may write there decides what is published, as far as the `reader` may read it.
     pub document_root: PathBuf,
+    /// A user who has to be able to read what is sent; none: whatever our own may.
+    pub reader: Option<Reader>,
     /// Which PHP script answers what no file answers.
     pub routing: Routing,
     /// Serve existing files that are not PHP. Off: everything goes to PHP.
@@ -65,6 +76,8 @@ pub struct Options {
     pub request_id_header: bool,
     /// Send `Server: Hearth` with each answer.
     pub server_header: bool,
+    /// Begins a span for each request, if anybody wants spans.
+    pub tracer: Option<Tracer>,
     /// Where a line about each request goes.
     pub access_log: Option<AccessLog>,
     /// How long requests in flight may take once the server shuts down; then they are cut.
@@ -78,6 +91,20 @@ pub struct Listen {
     pub address: Address,
     /// Whether to speak TLS there.
     pub tls: bool,
+    /// Answer nothing but where the same is over TLS, unless a trusted proxy says that the client has spoken TLS. Needs another listener with `tls`.
+    pub redirect: bool,
+}
+
+impl Listen {
+    /// Everything is answered there, in the clear.
+    pub fn plain(address: Address) -> Self {
+        Self { address, tls: false, redirect: false }
+    }
+
+    /// Everything is answered there, over TLS.
+    pub fn tls(address: Address) -> Self {
+        Self { address, tls: true, redirect: false }
+    }
 }
 
 /// A place to listen.
@@ -160,10 +187,13 @@ impl Options {
     /// The defaults for an application whose public files are in `document_root`.
     pub fn new(document_root: impl Into<PathBuf>) -> Self {
         Self {
-            listen: vec![Listen { address: Address::Tcp("127.0.0.1:8080".to_owned()), tls: false }],
+            listen: vec![Listen::plain(Address::Tcp("127.0.0.1:8080".to_owned()))],
             visitors: false,
             tls: None,
+            https_port: None,
+            hsts: None,
             document_root: document_root.into(),
+            reader: None,
             routing: Routing::Files { front_controller: Some("/index.php".to_owned()) },
             static_files: true,
             cache_control: None,
@@ -185,6 +215,7 @@ impl Options {
             proxy_protocol: false,
             request_id_header: true,
             server_header: true,
+            tracer: None,
             access_log: None,
             patience: Duration::from_secs(30),
         }

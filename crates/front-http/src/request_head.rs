@@ -7,9 +7,10 @@ use std::str::FromStr;
 use http::header::{COOKIE, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 
 use crate::answers::Page;
+use crate::forwarded::Told;
 
 /// The methods that any resource may have, for `Allow`.
 const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
@@ -111,6 +112,13 @@ fn join_cookies(parts: &mut Parts) {
     {
         parts.headers.insert(COOKIE, joined);
     }
+}
+
+/// The host that a client asks for, without a port: a trusted proxy's word, else the Host field's.
+pub(crate) fn host_of<'r>(told: &'r Told, headers: &'r HeaderMap) -> Option<&'r str> {
+    let told = told.host.as_deref().filter(|host| is_valid_host(host.as_bytes()));
+    let host = told.or_else(|| headers.get(HOST)?.to_str().ok());
+    host.map(|host| split_host(host).0)
 }
 
 /// A Host field's name and port. The name of an IPv6 address keeps its brackets, as in `SERVER_NAME`.

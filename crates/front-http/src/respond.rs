@@ -16,22 +16,25 @@ use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use pool::{DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
 use tokio::time::Instant;
+use traces::Carried;
 use tracing::Instrument;
 
 use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
+use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
-use crate::files::{self, FileBody, Refused};
+use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
-use crate::release::Current;
+use crate::release::{Current, Part};
 use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
+use crate::trace;
 
 /// What all requests of a connection have in common.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(crate) struct Connection {
     pub(crate) tls: bool,
     /// The other end is a trusted proxy.
     pub(crate) trusted: bool,
+    /// Its listener answers nothing but where the same is over TLS.
+    pub(crate) redirect: bool,
     /// An HTTP/1.1 connection's.
     pub(crate) phase: Option<Arc<PhaseCell>>,
     /// The host of its first request, taken apart: nearly always that of all others.
@@ -107,16 +112,26 @@ pub(crate) async fn respond<A: Application>(
     let id = if believed { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
     let remote = told.client.unwrap_or(connection.peer);
+    let secure = told.secure.unwrap_or(connection.tls);
 
+    let trace = front.tracer.as_ref().map(|tracer| {
+        let about = trace::About { connection, remote, secure, id: &id };
+        trace::begin(tracer, &mut parts, &about)
+    });
+    let (context, carried) = match &trace {
+        Some(begun) => (Some(begun.context), Some(begun.carried())),
+        None => (None, None),
+    };
     let mut account = Account {
         started,
         method: parts.method.clone(),
         status: gone(),
         metrics: Arc::clone(&front.metrics),
-        entry: front.log.as_ref().map(|log| log.entry(&parts, remote.ip(), id.clone())),
+        entry: front.log.as_ref().map(|log| log.entry(&parts, remote.ip(), id.clone(), context)),
         phase: connection.phase.clone(),
         sent: 0,
         cut: false,
+        span: trace.and_then(|begun| begun.span),
     };
     let method = parts.method.clone();
     let version = parts.version;
@@ -139,12 +154,28 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let exchange = Exchange { front, current, connection, told, remote, id: &id };
-            exchange.route(parts, body, hints).instrument(span).await
+            let chosen = current.release.choose(&told, &parts);
+            if let Ok(number) = chosen {
+                account.of(current.release.part(number).name.as_ref());
+            }
+            let exchange = Exchange {
+                front,
+                current,
+                chosen,
+                connection,
+                told,
+                remote,
+                id: &id,
+                trace: carried,
+            };
+            match exchange.for_authorities(&parts).or_else(|| exchange.elsewhere(&parts)) {
+                Some(answer) => answer,
+                None => exchange.route(parts, body, hints).instrument(span).await,
+            }
         }
     };
-    finish(front, &method, version, chunked, &id, answer, &mut account)
-        .map(|source| AnswerBody::new(source, account))
+    let about = About { method: &method, version, chunked, secure, id: &id };
+    finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
 }
 
 /// What is counted for a request whose client went away before the answer: nginx's number for it.
@@ -165,13 +196,54 @@ struct Exchange<'x, A> {
     front: &'x Shared<A>,
     /// The release that answers, from its routing on.
     current: Arc<Current<A>>,
+    /// Its application in there.
+    chosen: Result<usize, Unclaimed>,
     connection: &'x Connection,
     told: Told,
     remote: SocketAddr,
     id: &'x RequestId,
+    /// For whoever works on it.
+    trace: Option<Carried>,
 }
 
 impl<A: Application> Exchange<'_, A> {
+    /// An authority asks whether the name is ours (HTTP-01: RFC 8555, section 8.3).
+    fn for_authorities(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        let answer = self.front.tls.as_ref()?.answer_to(parts.uri.path())?;
+        let mut response = Response::new(Bytes::from(answer));
+        let kind = HeaderValue::from_static("application/octet-stream");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Some(Answer::whole(response))
+    }
+
+    /// On a listener that does not answer in the clear: where the same is over TLS.
+    fn elsewhere(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        if !self.connection.redirect || self.told.secure.unwrap_or(self.connection.tls) {
+            return None;
+        }
+        let (host, _port) = match (&self.told.host, parts.headers.get(header::HOST)) {
+            (Some(host), _) => request_head::split_host(host),
+            (None, Some(host)) => request_head::split_host(host.to_str().unwrap_or_default()),
+            (None, None) => ("", None),
+        };
+        let port = match self.front.https_port {
+            443 => String::new(),
+            port => format!(":{port}"),
+        };
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let known = !host.is_empty() && request_head::is_valid_host(host.as_bytes());
+        let location = HeaderValue::try_from(format!("https://{host}{port}{path}"));
+        let page = match location {
+            Ok(location) if known => {
+                Page::new(StatusCode::PERMANENT_REDIRECT, "This is answered over https.")
+                    .with(header::LOCATION, location)
+            }
+            // Of HTTP/1.0, which cannot be sent anywhere.
+            _ => Page::new(StatusCode::BAD_REQUEST, "This is answered over https."),
+        };
+        Some(self.page(page, &parts.headers))
+    }
+
     async fn route(
         self,
         parts: Parts,
@@ -200,21 +272,22 @@ impl<A: Application> Exchange<'_, A> {
             let page = Page::new(StatusCode::BAD_REQUEST, "The request's path is not valid.");
             return self.page(page, &parts.headers);
         };
-        match self.current.release.router.decide(&clean, &Disk) {
+        let number = match self.chosen {
+            Ok(number) => number,
+            Err(Unclaimed::Host) => return self.page(Page::misdirected(), &parts.headers),
+            Err(Unclaimed::Path) => return self.page(Page::not_found(), &parts.headers),
+        };
+        let part = self.current.release.part(number);
+        match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
-                self.dispatch(script, parts, body, hints).await
+                self.dispatch(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(
-                    &file,
-                    &parts.method,
-                    &parts.headers,
-                    &self.current.release.files,
-                ) {
+                match files::answer(&file, &parts.method, &parts.headers, &part.files) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -284,7 +357,8 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     async fn dispatch(
-        self,
+        mut self,
+        number: usize,
         script: Script,
         parts: Parts,
         mut body: RequestBody,
@@ -295,9 +369,11 @@ impl<A: Application> Exchange<'_, A> {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
         let verdict = body.limit(limits.max_body, limits.body_timeout);
+        let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
-        let kept = Kept::of(&parts, !self.current.release.sendfile.is_empty());
+        let part = self.current.release.part(number);
+        let kept = Kept::of(&parts, !part.sendfile.is_empty());
 
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(RequestContext {
@@ -311,9 +387,10 @@ impl<A: Application> Exchange<'_, A> {
             id: self.id.clone(),
             hints,
             deadline: None,
+            trace: self.trace.take(),
             variables: Vec::new(),
         });
-        match self.current.application.call(request).await {
+        match self.current.applications[number].call(request).await {
             Ok(response) => {
                 // An application that could not read the body to its end may have answered anyway; its answer stands, unless
                 // the body was refused for its size: then 413 is what the client must learn.
@@ -323,24 +400,33 @@ impl<A: Application> Exchange<'_, A> {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
                     return self.page(page, &kept.wishes());
                 }
-                self.answered(response, &kept).await
+                self.answered(response, part, &kept).await
             }
             Err(error) => {
                 let page = self.failed(&error, verdict);
-                self.page(page, &kept.wishes())
+                let mut answer = self.page(page, &kept.wishes());
+                if traced {
+                    answer.head.extensions.insert(trace::Why(error.to_string()));
+                }
+                answer
             }
         }
     }
 
     /// What PHP answered.
-    async fn answered(&self, response: Response<A::Body>, kept: &Kept) -> Answer<A::Body> {
+    async fn answered(
+        &self,
+        response: Response<A::Body>,
+        part: &Part,
+        kept: &Kept,
+    ) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
         if let Some(conditions) = &kept.conditions
-            && let Some(path) = self.current.release.sendfile.take(&mut head.headers)
+            && let Some(path) = part.sendfile.take(&mut head.headers)
         {
             drain(body).await;
-            return self.send_file(path, head, conditions, kept);
+            return self.send_file(path, head, conditions, (kept, &part.files));
         }
         if kept.method == Method::HEAD || is_bodyless(head.status) {
             // Taken to its end, so that PHP does not see a client that went away.
@@ -375,13 +461,13 @@ impl<A: Application> Exchange<'_, A> {
         path: Result<PathBuf, Refused>,
         mut head: http::response::Parts,
         conditions: &HeaderMap,
-        kept: &Kept,
+        (kept, files): (&Kept, &FileOptions),
     ) -> Answer<A::Body> {
         // A page that is not the thing asked for has no parts and no versions of it.
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
-        let outcome =
-            path.and_then(|path| files::answer_for_application(&path, &kept.method, conditions));
+        let outcome = path
+            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files));
         match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -576,19 +662,31 @@ fn add_slash(parts: &Parts) -> Page {
     }
 }
 
+/// What an answer has to know of its request.
+struct About<'r> {
+    method: &'r Method,
+    version: Version,
+    /// The request has `Transfer-Encoding`.
+    chunked: bool,
+    /// The client speaks TLS, with us or with a proxy that is trusted.
+    secure: bool,
+    id: &'r RequestId,
+}
+
 /// What every answer gets.
 fn finish<A: Application>(
     front: &Shared<A>,
-    method: &Method,
-    version: Version,
-    chunked: bool,
-    id: &RequestId,
+    about: &About<'_>,
     answer: Answer<A::Body>,
     account: &mut Account,
 ) -> Response<Source<A::Body>> {
     let Answer { mut head, mut source } = answer;
+    let About { method, version, chunked, secure, id } = *about;
     head.version = version;
     account.status = head.status;
+    if let Some(span) = &mut account.span {
+        trace::answered(span, &mut head);
+    }
     // HTTP/2 has no reason phrases (RFC 9113, section 8.3.2).
     if let Some(pool::Reason(reason)) = head.extensions.remove::<pool::Reason>()
         && version != Version::HTTP_2
@@ -604,6 +702,10 @@ fn finish<A: Application>(
     }
     if front.server_header {
         head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
+    }
+    // Never in the clear (RFC 6797, section 7.2).
+    if secure && let Some(hsts) = &front.hsts {
+        head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());
     }
     if front.request_id_header
         && let Ok(id) = HeaderValue::from_str(&id.0)

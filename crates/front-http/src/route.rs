@@ -3,6 +3,7 @@
 //! Invariants
 //! - No path leaves the document root: `..` is resolved before any file is looked at, and above the root it is refused.
 //! - A hidden segment (`.git`, `.env`) names nothing, except `/.well-known/` (RFC 8615).
+//! - Hearth's own settings name nothing either (`hearth.toml`, its backups): in an application whose folder is the document root they lie in it.
 //! - PHP source is run or refused, never sent: neither under another case, nor as a backup, nor as `.phtml` or `.phar`.
 //! - A path with an encoded slash, backslash or with bytes that are not UTF-8 in a script's name names no script.
 
@@ -59,7 +60,8 @@ pub(crate) fn clean(path: &str) -> Result<CleanPath<'_>, PathError> {
     let plain = !raw.iter().any(|byte| matches!(byte, b'%' | b'\\' | 0))
         && !raw.windows(2).any(|pair| matches!(pair, b"//" | b"/."));
     if plain {
-        return Ok(CleanPath { bytes: Cow::Borrowed(raw), opaque: false, hidden: false });
+        let hidden = is_settings(raw);
+        return Ok(CleanPath { bytes: Cow::Borrowed(raw), opaque: false, hidden });
     }
     let (decoded, opaque) = decode(raw)?;
     let mut out: Vec<u8> = Vec::with_capacity(decoded.len());
@@ -119,6 +121,14 @@ fn is_hidden(path: &[u8]) -> bool {
     let first = segments.next().unwrap_or_default();
     (first.starts_with(b".") && first != b".well-known")
         || segments.any(|segment| segment.starts_with(b"."))
+        || is_settings(path)
+}
+
+/// The last segment is `hearth.toml`, in any case, or begins so: what editors leave beside it.
+fn is_settings(path: &[u8]) -> bool {
+    const NAME: &[u8] = b"hearth.toml";
+    let start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    path.get(start..start + NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME))
 }
 
 /// What a path in the file system is.

@@ -12,15 +12,18 @@ mod files;
 mod invocation;
 mod lane;
 mod report;
+mod trace;
 mod wire;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pool::{Pool, Script};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 use tracing::{debug, warn};
 
 use client::{ApiError, Call, Client};
@@ -49,6 +52,8 @@ pub struct Options {
     pub extension: bool,
     /// How long the Runtime API may take to accept something.
     pub api_timeout: Duration,
+    /// Begins a span for each invocation, if anybody wants spans.
+    pub tracer: Option<Tracer>,
 }
 
 /// What answers events.
@@ -100,7 +105,11 @@ impl Runtime {
         }
         let count = self.options.lanes.get();
         let options = Arc::new(self.options);
-        let lane = || Lane::new(Arc::clone(&self.api), Arc::clone(&options), pool.clone());
+        let cold = Arc::new(AtomicBool::new(true));
+        let lane = || {
+            let (api, options) = (Arc::clone(&self.api), Arc::clone(&options));
+            Lane::new(api, options, pool.clone(), Arc::clone(&cold))
+        };
         if count == 1 {
             // No other task, so nothing to switch between.
             return lane().run(drain).await;

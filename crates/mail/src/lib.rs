@@ -20,8 +20,17 @@ mod capabilities;
 mod reply;
 
 mod auth;
+#[cfg(any(test, fuzzing))]
+mod checks;
 mod session;
 mod trouble;
+
+/// Entries for fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::checks::server;
+}
 
 pub use address::{Address, Flaw};
 pub use auth::{Credentials, Secret};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
+use traces::Carried;
 
 /// Put into a request's extensions by the front; [`crate::Pool::dispatch`] builds `$_SERVER` from it and the request.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct RequestContext {
     pub hints: Option<HintSender>,
     /// When the answer has to be complete; then its worker is killed, as at [`crate::Options::request_timeout`], whichever is first.
     pub deadline: Option<Instant>,
+    /// The span that PHP's work is part of: `HTTP_TRACEPARENT`, in place of what the client sent.
+    pub trace: Option<Carried>,
     /// Further variables of `$_SERVER`, of the front's own.
     pub variables: Vec<(&'static str, Bytes)>,
 }

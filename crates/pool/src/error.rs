@@ -42,6 +42,15 @@ pub enum StartError {
         /// What the worker said.
         why: String,
     },
+    /// PHP cannot be confined as [`crate::Options::sandbox`] asks.
+    #[error("cannot confine PHP")]
+    Sandbox(#[from] crate::SandboxError),
+    /// PHP runs as another user, and /proc does not show its processes: neither their memory nor their end would be seen.
+    #[error("process {pid} of PHP's is not to be seen in /proc")]
+    Hidden {
+        /// Process id.
+        pid: u32,
+    },
     /// The system refused a socket, a pipe or a directory.
     #[error("cannot set up the pool")]
     System(#[from] std::io::Error),

@@ -15,11 +15,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http_body::Body;
 use tokio::io::AsyncWrite;
+use traces::Span;
 use tracing::{debug, error};
 
 use crate::context::HintSender;
 use crate::info::WorkerInfo;
 use crate::shared::{Command, Lease, Shared};
+use crate::trace;
 use crate::worker::{Event, Gone, Head, Worker};
 
 /// A boxed cause.
@@ -60,6 +62,8 @@ pub(crate) struct Exchange {
     lease: Option<Lease>,
     upload: Upload,
     hints: Option<HintSender>,
+    /// Of PHP's work, until that has ended.
+    span: Option<Span>,
 }
 
 /// What still has to be written to the worker.
@@ -90,9 +94,14 @@ impl std::fmt::Debug for Upload {
 
 impl Exchange {
     /// `lease.outgoing` holds the REQUEST frame; `body` follows it.
-    pub(crate) fn new(lease: Lease, body: Option<BoxBody>, hints: Option<HintSender>) -> Self {
+    pub(crate) fn new(
+        lease: Lease,
+        body: Option<BoxBody>,
+        hints: Option<HintSender>,
+        span: Option<Span>,
+    ) -> Self {
         let upload = Upload { closed: body.is_none(), source: body, ..Upload::default() };
-        Self { lease: Some(lease), upload, hints }
+        Self { lease: Some(lease), upload, hints, span }
     }
 
     /// The body, when nothing of it was taken: for another attempt after [`Failure::NotSent`].
@@ -104,11 +113,18 @@ impl Exchange {
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
         loop {
             if let Poll::Ready(Err(error)) = self.poll_upload(cx) {
-                return Poll::Ready(Err(Failure::RequestBody(error)));
+                let failure = Failure::RequestBody(error);
+                if let Some(mut span) = self.span.take() {
+                    trace::failed(&mut span, &failure);
+                }
+                return Poll::Ready(Err(failure));
             }
             let event = match ready!(self.worker().poll_next(cx)) {
                 Ok(event) => event,
                 Err(Gone::Closed) if self.may_be_tried_again() => {
+                    if let Some(span) = &mut self.span {
+                        trace::failed(span, &Failure::NotSent);
+                    }
                     self.gone(&Gone::Closed);
                     return Poll::Ready(Err(Failure::NotSent));
                 }
@@ -187,6 +203,9 @@ impl Exchange {
     /// The answer is complete: the worker goes back as soon as it can take a request.
     fn end(&mut self, ready: bool, busy: bool) {
         let mut lease = self.lease.take().expect("an exchange has its lease until it is over");
+        if let Some(mut span) = self.span.take() {
+            trace::answered(&mut span, &lease.info);
+        }
         lease.ready = ready;
         let busy = busy && !matches!(lease.buffered(), Ok(Some(Event::Ready)));
         if !busy && self.upload.closed && self.upload.is_flushed(&lease) {
@@ -209,13 +228,20 @@ impl Exchange {
         let lease = self.lease.take().expect("an exchange has its lease until it is over");
         let shared = Arc::clone(lease.shared());
         let info = lease.discard();
-        report(&shared, &info, gone)
+        let failure = report(&shared, &info, gone);
+        if let Some(mut span) = self.span.take() {
+            trace::failed(&mut span, &failure);
+        }
+        failure
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
         let Some(lease) = self.lease.take() else { return };
+        if let Some(mut span) = self.span.take() {
+            trace::abandoned(&mut span);
+        }
         if !self.upload.sent {
             return; // the worker has seen nothing: its lease gives it back as it was
         }

@@ -25,27 +25,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::Response;
 use http::request::Parts;
+use http::{HeaderValue, Response};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, error, info, warn};
+use traces::Span;
+use tracing::{Instrument as _, debug, error, info, warn};
 
 pub(crate) use self::answer::Body;
 use self::answer::{Answer, Started, Waiting};
 use self::head::Dialect;
 use self::process::Spawner;
 use self::request::Request;
-use self::slots::{Leased, Slots};
+use self::slots::{Leased, Limits, Slots};
 use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
-use crate::info::{WorkerInfo, describe_exit, how_it_ended};
+use crate::info::{Asked, WorkerInfo, describe_exit, how_it_ended};
 use crate::pool::Reason;
-use crate::status::WorkerState;
+use crate::recent::Recent;
+use crate::slow::SlowRequest;
+use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::supervisor::resident_bytes;
-use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError};
+use crate::variables::TRACEPARENT;
+use crate::{DispatchError, Model, Options, PoolStatus, ResponseBody, StartError, trace};
 
 /// A running pool of such a model.
 #[derive(Debug)]
@@ -76,6 +80,10 @@ struct Common {
     timeouts: AtomicU64,
     /// Of the process that each slot has, or had last.
     infos: Mutex<Vec<Option<Arc<WorkerInfo>>>>,
+    slow_requests: AtomicU64,
+    slow: Recent<SlowRequest>,
+    /// Processes that have ended.
+    ended: Recent<WorkerEnd>,
 }
 
 /// One process, or the place for one.
@@ -176,8 +184,8 @@ impl Foreign {
         let program = options.program.display().to_string();
         let workers = u32::try_from(options.workers.get()).unwrap_or(u32::MAX);
         let common = Arc::new(Common {
-            php_version: process::version(&options.program).await?,
-            spawner: Spawner::new()?,
+            php_version: process::version(&options).await?,
+            spawner: Spawner::new(&options)?,
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
             started: Instant::now(),
@@ -188,6 +196,9 @@ impl Foreign {
             recycled: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             infos: Mutex::new((0..workers).map(|_| None).collect()),
+            slow_requests: AtomicU64::new(0),
+            slow: Recent::default(),
+            ended: Recent::default(),
             options,
         });
         let mut fpm = None;
@@ -216,8 +227,7 @@ impl Foreign {
         };
         let all =
             all.into_iter().zip(0..).map(|(worker, number)| Slot { number, worker }).collect();
-        let (backlog, patience) = (common.options.backlog, common.options.backlog_timeout);
-        let slots = Arc::new(Slots::new(all, backlog, patience));
+        let slots = Arc::new(Slots::new(all, Limits::of(&common.options)));
         let pool = Self { common, slots, dialect, fpm };
         let guards = pool.ends().map(CancellationToken::drop_guard).collect::<Vec<_>>();
         let started = pool.start_workers().await;
@@ -245,21 +255,28 @@ impl Foreign {
             common.prepare(&mut first).await?;
         }
         for lease in leases {
-            common.tasks.spawn_on(Arc::clone(common).refill(lease), &common.runtime);
+            let refill = Arc::clone(common).refill(lease).in_current_span();
+            common.tasks.spawn_on(refill, &common.runtime);
         }
         let watch = Arc::clone(common).watch(Arc::downgrade(&self.slots));
-        common.tasks.spawn_on(watch, &common.runtime);
+        common.tasks.spawn_on(watch.in_current_span(), &common.runtime);
         Ok(())
     }
 
     /// As [`crate::Pool::dispatch`]; `length` is that of the body when the client has declared it.
     pub(crate) async fn dispatch(
         &self,
-        parts: Parts,
+        mut parts: Parts,
         context: RequestContext,
         body: Option<BoxBody>,
         length: Option<u64>,
     ) -> Result<Response<ResponseBody>, DispatchError> {
+        // Some of these programs are given the fields themselves.
+        if let Some(trace) = &context.trace
+            && let Ok(value) = HeaderValue::from_bytes(trace.context().traceparent().as_bytes())
+        {
+            parts.headers.insert(TRACEPARENT, value);
+        }
         let common = &self.common;
         let folder = &common.options.run_dir;
         let deadline = context.deadline;
@@ -267,14 +284,17 @@ impl Foreign {
         let request = Request::new(parts, context, body, length, folder)
             .await
             .map_err(DispatchError::RequestBody)?;
+        let mut waits = trace::waits(&request.context);
         let slot = match deadline {
-            None => self.slots.lease().await?,
+            None => self.slots.lease().await,
             Some(deadline) => {
-                tokio::time::timeout_at(deadline, self.slots.lease()).await.map_err(
-                    |_elapsed| DispatchError::TimedOut { limit: allowed.unwrap_or_default() },
-                )??
+                let slot = tokio::time::timeout_at(deadline, self.slots.lease()).await;
+                let limit = allowed.unwrap_or_default();
+                slot.unwrap_or(Err(DispatchError::TimedOut { limit }))
             }
         };
+        let slot = slot.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
+        drop(waits);
         let (answer, waiting, left) = answer::answer(self.dialect);
         let run = Arc::clone(common).run(slot, request, answer, left);
         common.tasks.spawn_on(run, &common.runtime);
@@ -322,9 +342,20 @@ impl Foreign {
         let common = &self.common;
         let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let infos = common.infos.lock().expect("no holder panics").clone();
+        let line = self.slots.line();
         PoolStatus {
             php_version: common.php_version.clone(),
-            backlog: self.slots.backlog(),
+            backlog: line.backlog,
+            overloaded: line.overloaded,
+            refused: self.slots.refused(),
+            waited: line.waits.number,
+            waited_seconds: line.waits.sum.as_secs_f64(),
+            longest_wait_seconds: line.waits.longest.as_secs_f64(),
+            wanted: self.workers(),
+            least: self.workers(),
+            most: self.workers(),
+            grown: 0,
+            shrunk: 0,
             requests: count(&common.requests),
             crashes: count(&common.crashes),
             recycled: count(&common.recycled),
@@ -332,7 +363,10 @@ impl Foreign {
             last_retirement: None,
             databases: DatabaseStatus::default(),
             timeouts: count(&common.timeouts),
-            workers: infos.iter().flatten().map(|info| info.status()).collect(),
+            workers: infos.iter().flatten().map(|info| info.status(common.now())).collect(),
+            slow_requests: count(&common.slow_requests),
+            slow: common.slow.all(),
+            ended: common.ended.all(),
         }
     }
 
@@ -377,6 +411,8 @@ impl Common {
         mut answer: Answer,
         left: CancellationToken,
     ) {
+        let version = || self.php_version.clone();
+        let span = trace::runs(&request.context, self.options.model, None, version);
         let limit = self.options.request_timeout.map(|limit| Instant::now() + limit);
         let deadline = limit.into_iter().chain(request.context.deadline).min();
         let outcome = tokio::select! {
@@ -387,6 +423,7 @@ impl Common {
             () = self.cut.cancelled() => Outcome::Cut,
         };
         self.requests.fetch_add(1, Ordering::Relaxed);
+        Self::end_span(span, &slot.worker, &outcome);
         let lost = match outcome {
             Outcome::Served(Ok(())) => self.settle(&mut slot, deadline, true).await,
             Outcome::Left => self.settle(&mut slot, deadline, false).await,
@@ -426,6 +463,25 @@ impl Common {
         self.refill(slot).await;
     }
 
+    /// What a request came to, in its span.
+    fn end_span(span: Option<Span>, worker: &Worker, outcome: &Outcome) {
+        let Some(mut span) = span else { return };
+        if let Some(info) = worker.info() {
+            span.set("process.pid", info.pid());
+        }
+        match outcome {
+            Outcome::Served(Ok(())) => {
+                if let Some(info) = worker.info() {
+                    trace::answered(&mut span, info);
+                }
+            }
+            Outcome::Served(Err(failure)) => trace::failed(&mut span, failure),
+            Outcome::TimedOut => trace::failed(&mut span, &Failure::TimedOut),
+            Outcome::Left => trace::abandoned(&mut span),
+            Outcome::Cut => span.fail("server_ended", "the server ends"),
+        }
+    }
+
     /// Gives the request to the slot's process, or to its successor when it is gone before it could see any of it.
     async fn serve(
         &self,
@@ -442,7 +498,7 @@ impl Common {
                 return Err(Failure::Died { pid: 0, how: format!("it does not start: {cause}") });
             }
             if let Some(info) = slot.worker.info() {
-                info.set_request(request.context.id.clone());
+                info.set_request(Asked::new(&request.parts, &request.context));
                 info.busy_since.store(self.now(), Ordering::Relaxed);
                 info.set_state(WorkerState::Busy);
             }
@@ -582,12 +638,29 @@ impl Common {
                     }
                 }
                 _ = idle.tick() => {
+                    self.look_for_slow_requests();
                     let Some(slots) = slots.upgrade() else { return };
                     while slots.prefer(|slot| !slot.worker.is_ready()) {
                         let Some(lease) = slots.try_lease() else { break };
-                        self.tasks.spawn_on(Arc::clone(&self).refill(lease), &self.runtime);
+                        let refill = Arc::clone(&self).refill(lease).in_current_span();
+                        self.tasks.spawn_on(refill, &self.runtime);
                     }
                 }
+            }
+        }
+    }
+
+    fn look_for_slow_requests(&self) {
+        let Some(limit) = self.options.slow else { return };
+        let infos = self.infos.lock().expect("no holder panics").clone();
+        for info in infos.iter().flatten() {
+            if let Some(slow) = SlowRequest::of(info, self.options.model, self.now(), limit) {
+                // These programs have ways of their own: php-fpm's `request_slowlog_timeout`.
+                let why = "PHP runs in a program of its own".to_owned();
+                let slow = SlowRequest { why: Some(why), ..slow };
+                slow.log();
+                self.slow_requests.fetch_add(1, Ordering::Relaxed);
+                self.slow.push(slow);
             }
         }
     }
@@ -602,12 +675,16 @@ impl Common {
         let how = describe_exit(status);
         if info.timed_out.load(Ordering::Relaxed) {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
+            let reason = "its request was over the time limit";
+            self.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
         } else if info.told_to_end.load(Ordering::Relaxed) {
             self.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
+            self.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, &how));
         } else {
             self.crashes.fetch_add(1, Ordering::Relaxed);
             error!(worker.pid = pid, requests, how, last = info.tail(), "worker died");
+            self.ended.push(WorkerEnd::now(pid, requests, Ending::Crashed, &how));
         }
     }
 
@@ -703,12 +780,13 @@ async fn reached(deadline: Option<Instant>) {
     }
 }
 
-/// A file that only our user can read; removed when dropped.
+/// A file that nobody reads but our user and PHP's; removed when dropped.
 #[derive(Debug)]
 struct PrivateFile(PathBuf);
 
 impl PrivateFile {
-    fn write(path: PathBuf, text: &str) -> std::io::Result<Self> {
+    /// Also PHP's user may read it, where that is another one.
+    fn write(path: PathBuf, text: &str, options: &Options) -> std::io::Result<Self> {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -716,7 +794,11 @@ impl PrivateFile {
         let mut file =
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(text.as_bytes())?;
-        Ok(Self(path))
+        let file = Self(path);
+        if let Some(identity) = &options.identity {
+            identity.share(file.path(), 0o640)?;
+        }
+        Ok(file)
     }
 
     fn path(&self) -> &Path {

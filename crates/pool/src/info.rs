@@ -8,13 +8,36 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use http::request::Parts;
+use http::{Method, Uri};
 use tokio::sync::Notify;
 
-use crate::context::RequestId;
+use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
-use crate::status::{WorkerState, WorkerStatus};
+use crate::status::{Running, WorkerState, WorkerStatus};
 use crate::worker::Board;
+
+/// What everybody may know of a request while a worker has it. Cheap to make: all of it is shared.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) id: RequestId,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+}
+
+impl Asked {
+    pub(crate) fn new(parts: &Parts, context: &RequestContext) -> Self {
+        let (method, uri) = (parts.method.clone(), parts.uri.clone());
+        Self { id: context.id.clone(), method, uri }
+    }
+
+    /// The path, cut to what people read. The query stays out: there may be secrets in it.
+    pub(crate) fn path(&self) -> String {
+        const LONGEST: usize = 200;
+        self.uri.path().chars().take(LONGEST).collect()
+    }
+}
 
 /// What everybody may know about a worker while somebody else holds its socket.
 #[derive(Debug)]
@@ -37,6 +60,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) booted_at: AtomicU64,
     /// When it was told to end, on the same clock; 0: not yet.
     pub(crate) ending_since: AtomicU64,
+    /// `busy_since` of the last request that was told to be slow.
+    pub(crate) told_slow: AtomicU64,
     /// Killed because its request took too long.
     pub(crate) timed_out: AtomicBool,
     /// Its replacement is being booted.
@@ -45,10 +70,14 @@ pub(crate) struct WorkerInfo {
     pub(crate) retire: AtomicBool,
     /// We had it ended, so its end is no crash.
     pub(crate) told_to_end: AtomicBool,
+    /// There were more workers than needed, and this one was idle.
+    pub(crate) surplus: AtomicBool,
     /// A one-shot worker that has been given its request.
     pub(crate) spent: AtomicBool,
-    /// The request it has, for its log lines.
-    pub(crate) request: Mutex<Option<RequestId>>,
+    /// The request it has, for its log lines and for who looks.
+    request: Mutex<Option<Asked>>,
+    /// Why it is being replaced.
+    pub(crate) replaced_for: OnceLock<&'static str>,
     /// The last lines it wrote, for the error when it does not boot.
     tail: Mutex<VecDeque<String>>,
     /// What the worker program itself said last (LOG with source 2): why it retires.
@@ -76,12 +105,15 @@ impl WorkerInfo {
             deadline: AtomicU64::new(0),
             booted_at: AtomicU64::new(0),
             ending_since: AtomicU64::new(0),
+            told_slow: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),
             replacing: AtomicBool::new(false),
             retire: AtomicBool::new(false),
             told_to_end: AtomicBool::new(false),
+            surplus: AtomicBool::new(false),
             spent: AtomicBool::new(false),
             request: Mutex::new(None),
+            replaced_for: OnceLock::new(),
             tail: Mutex::new(VecDeque::new()),
             own_word: Mutex::new(None),
             sink,
@@ -107,11 +139,16 @@ impl WorkerInfo {
 
     /// The request that the worker has, or had last: what it printed may be read after its answer.
     pub(crate) fn current_request(&self) -> Option<RequestId> {
+        self.asked().map(|asked| asked.id)
+    }
+
+    /// The same with what it asks for.
+    pub(crate) fn asked(&self) -> Option<Asked> {
         self.request.lock().expect("no holder panics").clone()
     }
 
-    pub(crate) fn set_request(&self, id: RequestId) {
-        *self.request.lock().expect("no holder panics") = Some(id);
+    pub(crate) fn set_request(&self, asked: Asked) {
+        *self.request.lock().expect("no holder panics") = Some(asked);
     }
 
     /// Keeps a line for [`WorkerInfo::tail`].
@@ -189,13 +226,28 @@ impl WorkerInfo {
         self.board.get().map(|board| board.databases()).unwrap_or_default()
     }
 
+    /// It has been ready.
+    pub(crate) fn has_booted(&self) -> bool {
+        self.booted_at.load(Ordering::Relaxed) != 0
+    }
+
     /// It has ended in good order to be replaced: connections that it kept were old, or are to be tried again.
     pub(crate) fn has_left(&self) -> bool {
         self.board.get().is_some_and(|board| board.is_left())
     }
 
-    pub(crate) fn status(&self) -> WorkerStatus {
+    /// `now`: on the clock of `busy_since`.
+    pub(crate) fn status(&self, now: u64) -> WorkerStatus {
+        let since = self.busy_since.load(Ordering::Relaxed);
+        let running = self.asked().filter(|_| since != 0).map(|asked| Running {
+            id: asked.id.0.to_string(),
+            method: asked.method.to_string(),
+            path: asked.path(),
+            seconds: Duration::from_millis(now.saturating_sub(since)).as_secs_f64(),
+        });
         WorkerStatus {
+            application: None,
+            running,
             pid: self.pid(),
             state: self.state(),
             requests: self.requests.load(Ordering::Relaxed),

@@ -6,6 +6,7 @@
 //! - A client that goes away never costs a worker.
 //! - Nothing here knows HTTP/1 from HTTP/2 or Lambda: fronts translate.
 
+mod backlog;
 mod body;
 mod context;
 mod databases;
@@ -13,15 +14,22 @@ mod error;
 mod events;
 mod exchange;
 mod foreign;
+mod identity;
 mod info;
 mod model;
 mod options;
 mod output;
+mod overload;
 mod pool;
+mod recent;
+mod sandbox;
+mod scaler;
 mod shared;
+mod slow;
 mod status;
 mod supervisor;
 mod sys;
+mod trace;
 mod variables;
 mod worker;
 mod zygote;
@@ -31,10 +39,13 @@ pub use context::{HintFn, HintSender, RequestContext, RequestId, Scheme, Script}
 pub use databases::{DatabaseServer, DatabaseStatus, ResetTimes};
 pub use error::{DispatchError, StartError};
 pub use events::{EventSink, PublishedEvent, Refused};
+pub use identity::Identity;
 pub use model::Model;
-pub use options::{ByteSize, Options};
+pub use options::{ByteSize, Options, Scaling};
 pub use pool::{Pool, Reason};
-pub use status::{PoolStatus, WorkerState, WorkerStatus};
+pub use sandbox::{Sandbox, SandboxError};
+pub use slow::SlowRequest;
+pub use status::{Ending, PoolStatus, Running, WorkerEnd, WorkerState, WorkerStatus};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

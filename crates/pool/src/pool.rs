@@ -1,7 +1,7 @@
 //! The face of the pool: start, dispatch, look, drain.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,17 +11,21 @@ use http_body::Body;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
+use crate::backlog::Client;
 use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
 use crate::foreign::Foreign;
-use crate::info::how_it_ended;
+use crate::info::{Asked, how_it_ended};
+use crate::recent::Recent;
+use crate::scaler::Scaler;
 use crate::shared::{Command, Queue, Shared};
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
 use crate::zygote::Zygote;
-use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, variables};
+use crate::{DispatchError, Options, PoolStatus, ResponseBody, StartError, trace, variables};
 
 /// A running pool. Cheap to clone: all clones are the same pool.
 #[derive(Clone, Debug)]
@@ -53,11 +57,18 @@ impl Pool {
             return Ok(Self { backend: Backend::Foreign(foreign) });
         }
         let zygote = Zygote::start(&options).await?;
-        let (commands, from_pool) = mpsc::channel(options.workers.get() * 2 * Supervisor::COMMANDS);
+        let most = options.scaling.map_or(options.workers, |scaling| scaling.most).get();
+        let (commands, from_pool) = mpsc::channel(most * 2 * Supervisor::COMMANDS);
+        let started = Instant::now();
+        let scaler = Scaler::new(options.workers.get(), options.scaling.as_ref(), started);
         let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::new(options.backlog_target)),
             options,
-            started: Instant::now(),
-            queue: Mutex::new(Queue::default()),
+            started,
+            target: AtomicUsize::new(scaler.wanted()),
+            grown: AtomicU64::new(0),
+            shrunk: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             commands,
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
@@ -68,14 +79,19 @@ impl Pool {
             recycled: AtomicU64::new(0),
             retired: AtomicU64::new(0),
             last_retirement: Mutex::new(None),
+            slow_requests: AtomicU64::new(0),
+            slow: Recent::default(),
+            ended: Recent::default(),
             databases: Mutex::new(DatabaseStatus::default()),
             timeouts: AtomicU64::new(0),
             infos: Mutex::new(BTreeMap::new()),
             php_version: Mutex::new(zygote.php_version.clone()),
         });
         let (tell_first, first) = oneshot::channel();
-        let supervisor = Supervisor::new(Arc::clone(&shared), from_pool, zygote, tell_first);
-        shared.tasks.spawn(supervisor.run());
+        let supervisor =
+            Supervisor::new(Arc::clone(&shared), scaler, from_pool, zygote, tell_first);
+        // What is logged of it says where it was started from: whose pool it is.
+        shared.tasks.spawn(supervisor.run().in_current_span());
         let mut started = Started(Some(Arc::clone(&shared)));
         let pool = Self { backend: Backend::Frames(shared) };
         let first = first.await;
@@ -124,24 +140,30 @@ impl Pool {
             }
         };
         let mut refused_since = None;
+        let client = Client::of(context.remote.ip());
         // How long it may take in all; without a deadline nobody looks at the clock.
         let allowed = context.deadline.map(|deadline| deadline - Instant::now());
         loop {
-            let mut lease = match context.deadline {
-                None => shared.lease().await?,
+            let mut waits = trace::waits(&context);
+            let lease = match context.deadline {
+                None => shared.lease(client).await,
                 Some(deadline) => {
-                    tokio::time::timeout_at(deadline, shared.lease()).await.map_err(
-                        |_elapsed| DispatchError::TimedOut { limit: allowed.unwrap_or_default() },
-                    )??
+                    let lease = tokio::time::timeout_at(deadline, shared.lease(client)).await;
+                    let limit = allowed.unwrap_or_default();
+                    lease.unwrap_or(Err(DispatchError::TimedOut { limit }))
                 }
             };
-            lease.info.set_request(context.id.clone());
+            let mut lease = lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
+            drop(waits);
+            lease.info.set_request(Asked::new(&parts, &context));
             lease.info.deadline.store(shared.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
                 .map_err(|_too_large| DispatchError::HeadTooLarge)?;
             let info = Arc::clone(&lease.info);
-            let mut exchange = Exchange::new(lease, body, context.hints.clone());
+            let php_version = || shared.php_version.lock().expect("no holder panics").clone();
+            let span = trace::runs(&context, shared.options.model, Some(&info), php_version);
+            let mut exchange = Exchange::new(lease, body, context.hints.clone(), span);
             let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
             if !matches!(head, Err(Failure::NotSent)) {
                 shared.requests.fetch_add(1, Ordering::Relaxed);
@@ -177,15 +199,26 @@ impl Pool {
             Backend::Foreign(foreign) => return foreign.status(),
         };
         let infos = shared.infos.lock().expect("no holder panics");
-        let workers = infos.values().map(|info| info.status()).collect();
+        let workers = infos.values().map(|info| info.status(shared.now())).collect();
         let mut databases = shared.databases.lock().expect("no holder panics").clone();
         for info in infos.values() {
             databases.add(&info.databases());
         }
         drop(infos);
+        let line = shared.line();
         PoolStatus {
+            overloaded: line.overloaded,
+            refused: shared.refused.load(Ordering::Relaxed),
+            waited: line.waits.number,
+            waited_seconds: line.waits.sum.as_secs_f64(),
+            longest_wait_seconds: line.waits.longest.as_secs_f64(),
+            wanted: shared.wanted_workers(),
+            least: shared.options.workers.get(),
+            most: shared.most_workers(),
+            grown: shared.grown.load(Ordering::Relaxed),
+            shrunk: shared.shrunk.load(Ordering::Relaxed),
             php_version: shared.php_version.lock().expect("no holder panics").clone(),
-            backlog: shared.backlog(),
+            backlog: line.backlog,
             requests: shared.requests.load(Ordering::Relaxed),
             crashes: shared.crashes.load(Ordering::Relaxed),
             recycled: shared.recycled.load(Ordering::Relaxed),
@@ -194,17 +227,21 @@ impl Pool {
             databases,
             timeouts: shared.timeouts.load(Ordering::Relaxed),
             workers,
+            slow_requests: shared.slow_requests.load(Ordering::Relaxed),
+            slow: shared.slow.all(),
+            ended: shared.ended.all(),
         }
     }
 
     /// Waits until as many workers wait for a request, or serve one, as there are to be. Cancel safe.
     pub async fn filled(&self) {
         const LOOK: Duration = Duration::from_millis(5);
-        let wanted = match &self.backend {
-            Backend::Frames(shared) => shared.options.workers.get(),
-            Backend::Foreign(foreign) => foreign.workers(),
-        };
-        while self.status().ready() < wanted {
+        loop {
+            let status = self.status();
+            // Their number may fall meanwhile: those that are there are not needed yet.
+            if status.ready() >= status.wanted {
+                return;
+            }
             tokio::time::sleep(LOOK).await;
         }
     }

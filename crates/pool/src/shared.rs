@@ -3,12 +3,13 @@
 //! Invariants
 //! - While a request waits, no worker is idle, unless as many requests run as may: a released worker goes to the oldest waiter.
 //! - A leased worker comes back: a [`Lease`] that is dropped, wherever it is by then, returns its worker or has its exchange ended.
-//! - A one-shot worker is leased once and never idle again; at most `Options::workers` of them are on loan.
-//! - The backlog is bounded by `Options::backlog`; when it is full a request is refused at once.
+//! - A one-shot worker is leased once and never idle again; at most as many of them are on loan as there are to be workers.
+//! - The backlog is bounded by `Options::backlog`, and by less while more requests come than are answered (`overload`); when it is full a
+//!   request is refused at once: the new one, or the newest of whoever has more waiting (`backlog`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,9 +18,14 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use crate::backlog::{Backlog, Client};
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
-use crate::status::WorkerState;
+use crate::overload::Overload;
+use crate::recent::Recent;
+use crate::scaler::Load;
+use crate::slow::SlowRequest;
+use crate::status::{WorkerEnd, WorkerState};
 use crate::worker::{Event, Worker};
 use crate::{DispatchError, Options};
 
@@ -36,13 +42,23 @@ pub(crate) struct Shared {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Wakes whoever waits for the pool to be quiet.
     pub(crate) quiet: Notify,
-    /// Tells the supervisor that a one-shot worker was leased: its successor is due.
+    /// Tells the supervisor that a one-shot worker was leased, and its successor is due; or that a request begins to wait, and more
+    /// workers may be.
     pub(crate) wanted: Notify,
+    /// How many workers there are to be. The supervisor's word.
+    pub(crate) target: AtomicUsize,
+    pub(crate) grown: AtomicU64,
+    pub(crate) shrunk: AtomicU64,
+    pub(crate) refused: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) crashes: AtomicU64,
     pub(crate) recycled: AtomicU64,
     pub(crate) retired: AtomicU64,
     pub(crate) last_retirement: Mutex<Option<String>>,
+    pub(crate) slow_requests: AtomicU64,
+    pub(crate) slow: Recent<SlowRequest>,
+    /// Workers that have ended.
+    pub(crate) ended: Recent<WorkerEnd>,
     /// Of workers that have ended.
     pub(crate) databases: Mutex<DatabaseStatus>,
     pub(crate) timeouts: AtomicU64,
@@ -69,14 +85,18 @@ pub(crate) enum Command {
 }
 
 /// Who is free and who waits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     /// The back is taken first: the worker that ran last has the warmest caches. One that still cleans up after END goes in
     /// before the last, so that the next request need not wait for it when another is free.
     idle: VecDeque<Box<Worker>>,
-    waiting: VecDeque<Waiter>,
+    waiting: Backlog<oneshot::Sender<Lease>>,
+    overload: Overload,
+    waits: Waits,
     /// Workers that have a request or are being brought back from one.
     leased: usize,
+    /// The most since the supervisor looked last.
+    peak: usize,
     /// How many wait for quiet.
     watched: usize,
     draining: bool,
@@ -84,10 +104,50 @@ pub(crate) struct Queue {
     closed: bool,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    since: Instant,
-    give: oneshot::Sender<Lease>,
+/// How long those waited who got a worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) number: u64,
+    pub(crate) sum: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Waits {
+    pub(crate) fn add(&mut self, waited: Duration) {
+        self.number += 1;
+        self.sum += waited;
+        self.longest = self.longest.max(waited);
+    }
+}
+
+/// A look at the backlog.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) backlog: usize,
+    pub(crate) overloaded: bool,
+    pub(crate) waits: Waits,
+}
+
+impl Queue {
+    /// `target`: [`Options::backlog_target`].
+    pub(crate) fn new(target: Option<Duration>) -> Self {
+        Self {
+            idle: VecDeque::new(),
+            waiting: Backlog::default(),
+            overload: Overload::new(target),
+            waits: Waits::default(),
+            leased: 0,
+            peak: 0,
+            watched: 0,
+            draining: false,
+            closed: false,
+        }
+    }
+
+    fn loaned(&mut self) {
+        self.leased += 1;
+        self.peak = self.peak.max(self.leased);
+    }
 }
 
 /// A worker on loan.
@@ -151,7 +211,7 @@ impl Drop for Lease {
 
 impl Shared {
     /// An idle worker, at once or after waiting for it in the backlog. Cancel safe: whoever stops waiting loses its place only.
-    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, DispatchError> {
+    pub(crate) async fn lease(self: &Arc<Self>, client: Client) -> Result<Lease, DispatchError> {
         let (taken, since) = {
             let mut queue = self.queue.lock().expect("no holder panics");
             if queue.draining {
@@ -160,23 +220,32 @@ impl Shared {
             if queue.leased < self.at_once()
                 && let Some(worker) = queue.idle.pop_back()
             {
-                queue.leased += 1;
+                queue.loaned();
                 drop(queue);
                 return Ok(self.loan(worker));
             }
-            if queue.waiting.len() >= self.options.backlog {
-                queue.waiting.retain(|waiter| !waiter.give.is_closed());
-                if queue.waiting.len() >= self.options.backlog {
+            let room = queue.overload.room(queue.leased).unwrap_or(usize::MAX);
+            let room = room.min(self.options.backlog);
+            if queue.waiting.len() >= room {
+                queue.waiting.forget(oneshot::Sender::is_closed);
+                if queue.waiting.len() >= room && queue.waiting.make_room(client).is_none() {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
                     return Err(DispatchError::Overloaded { waited: Duration::ZERO });
                 }
             }
+            if queue.waiting.is_empty() && self.options.scaling.is_some() {
+                self.wanted.notify_one();
+            }
             let (give, taken) = oneshot::channel();
             let since = Instant::now();
-            queue.waiting.push_back(Waiter { since, give });
+            queue.waiting.push(since, client, give);
             (taken, since)
         };
-        // The supervisor drops `give` when the time is up.
-        taken.await.map_err(|_dropped| DispatchError::Overloaded { waited: since.elapsed() })
+        // Its place is dropped when the time is up, or somebody else has a better right to it.
+        taken.await.map_err(|_dropped| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            DispatchError::Overloaded { waited: since.elapsed() }
+        })
     }
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
@@ -207,7 +276,33 @@ impl Shared {
 
     /// How many workers may be on loan at once. Resident workers are their own bound; one-shot workers wait in greater number.
     fn at_once(&self) -> usize {
-        if self.one_shot() { self.options.workers.get() } else { usize::MAX }
+        if self.one_shot() { self.wanted_workers() } else { usize::MAX }
+    }
+
+    /// How many workers there are to be by now.
+    pub(crate) fn wanted_workers(&self) -> usize {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// How many there may be at most.
+    pub(crate) fn most_workers(&self) -> usize {
+        let most = self.options.scaling.map_or(1, |scaling| scaling.most.get());
+        most.max(self.options.workers.get())
+    }
+
+    /// There are to be so many workers from now on.
+    pub(crate) fn want(self: &Arc<Self>, workers: usize) {
+        self.target.store(workers, Ordering::Relaxed);
+        self.hand_out(self.queue.lock().expect("no holder panics"));
+    }
+
+    /// What the pool does, for whoever decides how many workers there are to be.
+    pub(crate) fn load(&self) -> Load {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        queue.waiting.forget(oneshot::Sender::is_closed);
+        let (running, peak) = (queue.leased, queue.peak);
+        queue.peak = running;
+        Load { running, peak, waiting: queue.waiting.len(), since: queue.waiting.since() }
     }
 
     /// A lease has ended. `spoken`: its worker has answered a request, and a one-shot worker ends by itself now.
@@ -260,13 +355,23 @@ impl Shared {
     /// Gives idle workers to who waits, as many as may be on loan, and tells who waits for quiet.
     fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
         while queue.leased < self.at_once() && !queue.idle.is_empty() {
-            let Some(waiter) = queue.waiting.pop_front() else { break };
-            if waiter.give.is_closed() {
+            let Some(place) = queue.waiting.pop() else { break };
+            let now = Instant::now();
+            let waited = now.saturating_duration_since(place.since);
+            if place.waiter.is_closed() || waited >= self.patience(&queue) {
                 continue;
             }
             let Some(worker) = queue.idle.pop_back() else { break };
-            match waiter.give.send(self.loan(worker)) {
-                Ok(()) => queue.leased += 1,
+            match place.waiter.send(self.loan(worker)) {
+                Ok(()) => {
+                    queue.loaned();
+                    queue.waits.add(waited);
+                    let (left, running) = (queue.waiting.len(), queue.leased);
+                    if queue.overload.handed_out(now, waited, left, running) {
+                        let room = queue.overload.room(running).unwrap_or(usize::MAX);
+                        drop(queue.waiting.trim(room));
+                    }
+                }
                 Err(mut lease) => {
                     // It stopped waiting at this very moment; the worker has seen nothing of it.
                     let worker = lease.worker.take().expect("the lease was just made");
@@ -277,8 +382,21 @@ impl Shared {
                 }
             }
         }
-        if queue.watched > 0 && queue.leased == 0 && queue.waiting.is_empty() {
-            self.quiet.notify_waiters();
+        self.look_for_quiet(&mut queue);
+    }
+
+    /// How long a request may wait now.
+    fn patience(&self, queue: &Queue) -> Duration {
+        let bound = queue.overload.bound(queue.leased);
+        bound.map_or(self.options.backlog_timeout, |bound| bound.min(self.options.backlog_timeout))
+    }
+
+    fn look_for_quiet(&self, queue: &mut Queue) {
+        if queue.waiting.is_empty() {
+            queue.overload.emptied();
+            if queue.watched > 0 && queue.leased == 0 {
+                self.quiet.notify_waiters();
+            }
         }
     }
 
@@ -310,16 +428,22 @@ impl Shared {
     /// Refuses requests that have waited too long. Called by the supervisor's tick.
     pub(crate) fn expire_waiters(&self) {
         let mut queue = self.queue.lock().expect("no holder panics");
-        while queue
-            .waiting
-            .front()
-            .is_some_and(|waiter| waiter.since.elapsed() >= self.options.backlog_timeout)
-        {
-            queue.waiting.pop_front();
+        let (now, patience) = (Instant::now(), self.patience(&queue));
+        while queue.waiting.pop_expired(now, patience).is_some() {}
+        self.look_for_quiet(&mut queue);
+    }
+
+    /// Ends so many idle workers, those first that have been idle for longest. Tells how many there were.
+    pub(crate) fn end_idle(self: &Arc<Self>, number: usize) -> usize {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let number = number.min(queue.idle.len());
+        let surplus: Vec<_> = queue.idle.drain(..number).collect();
+        drop(queue);
+        for worker in surplus {
+            worker.info.surplus.store(true, Ordering::Relaxed);
+            self.end(worker);
         }
-        if queue.watched > 0 && queue.leased == 0 && queue.waiting.is_empty() {
-            self.quiet.notify_waiters();
-        }
+        number
     }
 
     /// Forgets an idle worker that has ended, or ends an idle one that is to retire.
@@ -345,7 +469,7 @@ impl Shared {
             let quiet = self.quiet.notified();
             {
                 let mut queue = self.queue.lock().expect("no holder panics");
-                queue.waiting.retain(|waiter| !waiter.give.is_closed());
+                queue.waiting.forget(oneshot::Sender::is_closed);
                 if queue.leased == 0 && queue.waiting.is_empty() {
                     drop(queue);
                     return;
@@ -372,7 +496,12 @@ impl Shared {
         }
     }
 
-    pub(crate) fn backlog(&self) -> usize {
-        self.queue.lock().expect("no holder panics").waiting.len()
+    pub(crate) fn line(&self) -> Line {
+        let queue = self.queue.lock().expect("no holder panics");
+        Line {
+            backlog: queue.waiting.len(),
+            overloaded: queue.overload.is_shedding(),
+            waits: queue.waits,
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Keeps the workers in number and in health: forks, boots, replaces, kills, and restarts the zygote.
 //!
 //! Invariants
-//! - As many workers as `Options::workers` run or are being booted, unless they keep dying: then the next try waits, up to
+//! - As many workers as the `scaler` says run or are being booted, unless they keep dying: then the next try waits, up to
 //!   [`Supervisor::LONGEST_PAUSE`]. One-shot workers: so many wait or are being booted, and never more than twice as many live.
+//! - Only idle workers end because there are too many.
 //! - A healthy worker is replaced only when its successor is ready.
 //! - A request over its time limit loses its worker within a tenth of the limit, and at most within [`Supervisor::LONGEST_TICK`].
 
@@ -15,11 +16,13 @@ use rustix::process::{Pid, Signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument as _, debug, error, info, warn};
 
 use crate::info::{WorkerInfo, describe_exit};
+use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
-use crate::status::WorkerState;
+use crate::slow::{SlowRequest, Traced};
+use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
 use crate::{Model, Options, StartError, output};
@@ -28,6 +31,11 @@ use crate::{Model, Options, StartError, output};
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
+    scaler: Scaler,
+    /// When to look whether more workers are needed: requests wait.
+    look_at: Option<Instant>,
+    /// Requests were refused when it was last looked at.
+    overloaded: bool,
     commands: mpsc::Receiver<Command>,
     zygote: Option<Zygote>,
     /// Every worker that has not ended, by slot.
@@ -47,6 +55,8 @@ pub(crate) struct Supervisor {
     pause_until: Instant,
     /// Told once: the first worker is ready, or why it will not be.
     first: Option<oneshot::Sender<Result<(), StartError>>>,
+    /// Whose stack the zygote looks at.
+    traced: Traced,
     jitter: Jitter,
 }
 
@@ -67,6 +77,7 @@ impl Supervisor {
     /// `zygote` has said HELLO. `first` hears of the first worker.
     pub(crate) fn new(
         shared: Arc<Shared>,
+        scaler: Scaler,
         commands: mpsc::Receiver<Command>,
         zygote: Zygote,
         first: oneshot::Sender<Result<(), StartError>>,
@@ -74,6 +85,9 @@ impl Supervisor {
         Self {
             pause_until: shared.started,
             shared,
+            scaler,
+            look_at: None,
+            overloaded: false,
             commands,
             zygote: Some(zygote),
             workers: HashMap::new(),
@@ -84,6 +98,7 @@ impl Supervisor {
             was_ready: false,
             starting: JoinSet::new(),
             first: Some(first),
+            traced: Traced::default(),
             jitter: Jitter::new(),
         }
     }
@@ -96,7 +111,9 @@ impl Supervisor {
     pub(crate) async fn run(mut self) {
         let limit = self.options().request_timeout.unwrap_or(Self::LONGEST_TICK * 10);
         let waiting = self.options().backlog_timeout;
-        let period = (limit.min(waiting) / 10).clamp(Duration::from_millis(5), Self::LONGEST_TICK);
+        let slow = self.options().slow.unwrap_or(limit);
+        let period =
+            (limit.min(waiting).min(slow) / 10).clamp(Duration::from_millis(5), Self::LONGEST_TICK);
         let mut tick = tokio::time::interval(period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
@@ -123,10 +140,22 @@ impl Supervisor {
                     let failed = StartError::Boot { output: "its start was cancelled".to_owned() };
                     self.started(started.unwrap_or(Err(failed))).await;
                 }
-                () = shared.wanted.notified() => self.fill().await,
+                () = shared.wanted.notified() => {
+                    self.scale();
+                    self.fill().await;
+                }
+                () = tokio::time::sleep_until(self.look_at.unwrap_or(shared.started)),
+                    if self.look_at.is_some() =>
+                {
+                    self.scale();
+                    self.fill().await;
+                }
                 _ = tick.tick() => {
                     self.shared.expire_waiters();
+                    self.scale();
+                    self.tell_overload();
                     self.enforce_time_limit().await;
+                    self.look_for_slow_requests().await;
                     self.fill().await;
                 }
                 _ = memory.tick() => {
@@ -153,6 +182,43 @@ impl Supervisor {
         }
     }
 
+    /// Decides how many workers there are to be, and ends idle ones that are too many.
+    fn scale(&mut self) {
+        if self.options().scaling.is_none() {
+            return;
+        }
+        let (now, before) = (Instant::now(), self.scaler.wanted());
+        let again = self.scaler.look(now, self.shared.load());
+        self.look_at = again.then(|| now + scaler::STALL);
+        let wanted = self.scaler.wanted();
+        if wanted != before {
+            let grown = wanted.saturating_sub(before) as u64;
+            self.shared.grown.fetch_add(grown, Ordering::Relaxed);
+            self.shared.want(wanted);
+            debug!(before, wanted, "number of workers changed");
+        }
+        // Those that boot may still be surplus when they are ready: until then nobody who is goes in their place.
+        let surplus = self.living_of(WorkerInfo::has_booted).saturating_sub(wanted);
+        if surplus > 0 {
+            self.shared.end_idle(surplus);
+        }
+    }
+
+    fn tell_overload(&mut self) {
+        let line = self.shared.line();
+        if line.overloaded != self.overloaded {
+            self.overloaded = line.overloaded;
+            if line.overloaded {
+                warn!(
+                    backlog = line.backlog,
+                    "more requests come than are answered: some are refused"
+                );
+            } else {
+                info!("no requests are refused any more");
+            }
+        }
+    }
+
     /// Forks as many workers as are missing, when the time for it has come.
     async fn fill(&mut self) {
         if Instant::now() < self.pause_until {
@@ -161,7 +227,8 @@ impl Supervisor {
         if self.zygote.is_none() {
             if self.starting.is_empty() {
                 let shared = Arc::clone(&self.shared);
-                self.starting.spawn(async move { Zygote::start(&shared.options).await });
+                self.starting
+                    .spawn(async move { Zygote::start(&shared.options).await }.in_current_span());
             }
             return;
         }
@@ -186,20 +253,33 @@ impl Supervisor {
     }
 
     fn missing(&self) -> usize {
-        let wanted = self.options().workers.get();
+        let wanted = self.scaler.wanted();
+        let missing = wanted.saturating_sub(self.living());
+        if self.shared.one_shot() {
+            return missing.min((wanted * 2).saturating_sub(self.workers.len()));
+        }
+        missing
+    }
+
+    /// Workers that are there for requests to come. Of one-shot workers those that wait for their request.
+    fn living(&self) -> usize {
+        self.living_of(|_| true)
+    }
+
+    fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
         let going = |info: &&Arc<WorkerInfo>| {
-            !info.told_to_end.load(Ordering::Relaxed) && !info.timed_out.load(Ordering::Relaxed)
+            counts(info)
+                && !info.told_to_end.load(Ordering::Relaxed)
+                && !info.timed_out.load(Ordering::Relaxed)
         };
         if self.shared.one_shot() {
             let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
-            let waiting = self.workers.values().filter(going).filter(fresh).count();
-            let room = (wanted * 2).saturating_sub(self.workers.len());
-            return wanted.saturating_sub(waiting).min(room);
+            return self.workers.values().filter(going).filter(fresh).count();
         }
-        let here = self.workers.values().filter(going).count();
+        let is_successor = |slot: &u32| self.successors.contains_key(slot);
+        let here = self.workers.iter().filter(|(_, info)| going(info));
         // A successor stands in for nobody until it is ready.
-        let extra = self.successors.len().min(here);
-        wanted.saturating_sub(here - extra)
+        here.filter(|(slot, _)| !is_successor(slot)).count()
     }
 
     /// Has one worker forked; false when the zygote is lost.
@@ -217,11 +297,11 @@ impl Supervisor {
                 self.publish(slot, &info);
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
-                self.shared.tasks.spawn(lines);
+                self.shared.tasks.spawn(lines.in_current_span());
                 let board = Arc::new(ends.board);
                 info.set_board(Arc::clone(&board));
                 let worker = Box::new(Worker::new(info, ends.frames, board));
-                self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker));
+                self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker).in_current_span());
                 true
             }
             Err(cause) => {
@@ -246,6 +326,11 @@ impl Supervisor {
                 let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
                 error!(error = %cause, "worker could not be forked");
                 self.pause();
+            }
+            Event::Stack { pid, stack, why } => {
+                if let Some(slow) = self.traced.answered(pid, &stack, &why) {
+                    self.tell_slow(slow);
+                }
             }
             Event::Exited { pid, status } => {
                 let slot =
@@ -279,6 +364,8 @@ impl Supervisor {
         let how = describe_exit(status);
         if info.timed_out.load(Ordering::Relaxed) {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
+            let reason = "its request was over the time limit";
+            self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
         } else if spent && (status == 0 || told_to_end) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
         } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
@@ -287,19 +374,26 @@ impl Supervisor {
         } else if status == Self::RETIRED && self.options().model == Model::Snapshot {
             self.shared.retired.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&self.shared);
-            self.shared.tasks.spawn(async move {
+            let heard = async move {
                 // How many requests it answered, and why it retired, may still be on the way.
                 if tokio::time::timeout(Self::HEARING, info.read_out()).await.is_err() {
                     debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
                 }
                 shared.command(Command::Retired { info });
-            });
+            };
+            self.shared.tasks.spawn(heard.in_current_span());
+        } else if info.surplus.load(Ordering::Relaxed) {
+            self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
+            debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
         } else if told_to_end {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
+            let why = info.replaced_for.get().copied().unwrap_or("told to end");
+            self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, why));
         } else {
             self.shared.crashes.fetch_add(1, Ordering::Relaxed);
             error!(worker.pid = pid, requests, how, "worker died");
+            self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::Crashed, &how));
             let lived = self.shared.now().saturating_sub(info.booted_at.load(Ordering::Relaxed));
             let booted = info.booted_at.load(Ordering::Relaxed) != 0;
             // What a one-shot worker dies of is its request: its successor is as good as any.
@@ -320,13 +414,15 @@ impl Supervisor {
         let requests = info.requests.load(Ordering::Relaxed);
         let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
         info!(worker.pid = info.pid(), requests, reason, "worker retired");
+        let end = WorkerEnd::now(info.pid(), requests, Ending::Retired, &reason);
+        self.shared.ended.push(end);
         *self.shared.last_retirement.lock().expect("no holder panics") = Some(reason);
         if requests > 0 {
             self.fruitless = 0;
             return;
         }
         self.fruitless = self.fruitless.saturating_add(1);
-        let usual = u32::try_from(self.options().workers.get()).unwrap_or(u32::MAX);
+        let usual = u32::try_from(self.scaler.wanted()).unwrap_or(u32::MAX);
         if let Some(beyond) = self.fruitless.checked_sub(usual) {
             let pause = Self::pause_after(beyond);
             // Before any worker was ready it is the start that fails, and says so.
@@ -399,6 +495,7 @@ impl Supervisor {
     async fn replace(&mut self, slot: u32, why: &'static str) {
         let Some(info) = self.workers.get(&slot) else { return };
         info!(worker.pid = info.pid(), why, "worker is being replaced");
+        info.replaced_for.get_or_init(|| why);
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
         if !self.fork().await {
@@ -469,6 +566,33 @@ impl Supervisor {
         }
     }
 
+    async fn look_for_slow_requests(&mut self) {
+        let Some(limit) = self.options().slow else { return };
+        let (model, now) = (self.options().model, self.shared.now());
+        let slow: Vec<_> = self
+            .workers
+            .values()
+            .filter_map(|info| Some((SlowRequest::of(info, model, now, limit)?, Arc::clone(info))))
+            .collect();
+        for (slow, info) in slow {
+            let asked = match &mut self.zygote {
+                Some(zygote) => zygote.trace(slow.pid).await.is_ok(),
+                None => false,
+            };
+            if asked {
+                self.traced.wait(&info, slow);
+            } else {
+                self.tell_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });
+            }
+        }
+    }
+
+    fn tell_slow(&self, slow: SlowRequest) {
+        slow.log();
+        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
+        self.shared.slow.push(slow);
+    }
+
     async fn look_at_memory(&mut self) {
         let limit = self.options().memory_limit.map_or(u64::MAX, |limit| limit.0);
         let mut over = Vec::new();
@@ -492,6 +616,9 @@ impl Supervisor {
         error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
         if let Some(zygote) = self.zygote.take() {
             zygote.end(Duration::from_millis(200)).await;
+        }
+        for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
+            self.tell_slow(slow);
         }
         let slots: Vec<u32> = self.workers.keys().copied().collect();
         for slot in slots {
@@ -547,6 +674,9 @@ impl Supervisor {
     }
 }
 
+/// Why nobody can look where a worker is.
+const NO_ZYGOTE: &str = "the zygote is gone";
+
 /// The zygote's next word; pending for ever while there is none. Cancel safe.
 async fn next_event(zygote: &mut Option<Zygote>) -> Result<Event, Gone> {
     match zygote {
@@ -597,6 +727,14 @@ pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Errs where a process of another user is hidden, and with it the memory that limits are about.
+pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
+    if options.identity.is_none() || resident_bytes(pid).is_some() {
+        return Ok(());
+    }
+    Err(StartError::Hidden { pid })
 }
 
 /// Spreads recycling: a small xorshift, seeded by the address-space layout and the process id. Nothing secret hangs on it.

@@ -18,6 +18,8 @@ use wire::send::RequestWriter;
 
 use crate::context::{RequestContext, Scheme};
 
+/// W3C Trace Context, 3.2.
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const SOFTWARE: &str = concat!("hearth/", env!("CARGO_PKG_VERSION"));
 
 /// Takes variables in order.
@@ -143,17 +145,22 @@ pub(crate) fn write_variables(
     for (name, value) in &context.variables {
         frame.pair(name.as_bytes(), value);
     }
-    write_fields(frame, parts);
+    let trace = context.trace.as_ref().map(|trace| trace.context().traceparent());
+    if let Some(trace) = &trace {
+        frame.pair(b"HTTP_TRACEPARENT", trace.as_bytes());
+    }
+    write_fields(frame, parts, trace.is_some());
 }
 
-/// The header fields as `HTTP_*`; several of one name become one, as RFC 9110 section 5.3 joins them.
-fn write_fields(frame: &mut impl Sink, parts: &Parts) {
+/// The header fields as `HTTP_*`; several of one name become one, as RFC 9110 section 5.3 joins them. `traced`: the client's `traceparent` is
+/// not the one that PHP is to see.
+fn write_fields(frame: &mut impl Sink, parts: &Parts, traced: bool) {
     if let (None, Some(authority)) = (parts.headers.get(HOST), parts.uri.authority()) {
         frame.pair(b"HTTP_HOST", authority.as_str().as_bytes()); // RFC 9113 section 8.3.1
     }
     let mut variable = Vec::with_capacity(64);
     for name in parts.headers.keys() {
-        if !reaches_php(name) {
+        if !reaches_php(name) || (traced && name == TRACEPARENT) {
             continue;
         }
         variable.clear();
@@ -269,6 +276,7 @@ mod tests {
             id: RequestId(Arc::from("id")),
             hints: None,
             deadline: None,
+            trace: None,
             variables: Vec::new(),
         }
     }

@@ -37,6 +37,7 @@ pub(crate) enum Event {
     Spawned { slot: u32, pid: u32 },
     Exited { pid: u32, status: u32 },
     Failed { slot: u32, errno: u32 },
+    Stack { pid: u32, stack: String, why: String },
 }
 
 /// The head of an answer.
@@ -102,6 +103,10 @@ impl FrameReader {
                 FromWorker::Spawned { slot, pid } => Event::Spawned { slot, pid },
                 FromWorker::Exited { pid, status } => Event::Exited { pid, status },
                 FromWorker::Failed { slot, errno } => Event::Failed { slot, errno },
+                FromWorker::Stack { pid, stack, why } => {
+                    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                    Event::Stack { pid, stack: text(stack), why: text(why) }
+                }
                 FromWorker::Publish(publication) => {
                     events::publish(info, &publication);
                     continue;

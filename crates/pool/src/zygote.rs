@@ -25,6 +25,8 @@ use wire::Sender;
 
 use crate::info::WorkerInfo;
 use crate::options::Options;
+use crate::sandbox::Confinement;
+use crate::supervisor::must_see;
 use crate::worker::{Board, Event, FrameReader, Gone};
 use crate::{RequestContext, StartError, output, sys, variables};
 
@@ -38,6 +40,8 @@ pub(crate) struct Zygote {
     info: Arc<WorkerInfo>,
     pub(crate) php_version: String,
     output: tokio::task::JoinSet<()>,
+    /// It runs as another user.
+    is_other: bool,
 }
 
 /// The server's ends of a new worker's descriptors.
@@ -64,12 +68,18 @@ impl Zygote {
         command
             .args(arguments(options))
             .current_dir(&options.directory)
-            .envs(options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        options.environment(&mut command);
         sys::give_descriptor_3(&mut command, OwnedFd::from(theirs));
+        if let Some(identity) = &options.identity {
+            identity.put_on(command.as_std_mut());
+        }
+        if let Some(confinement) = Confinement::of(options)? {
+            sys::confine(&mut command, Arc::new(confinement));
+        }
         let spawned = command.spawn();
         drop(command); // and with it our copy of the zygote's end
         let mut child =
@@ -80,12 +90,13 @@ impl Zygote {
         let mut output = tokio::task::JoinSet::new();
         if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
             let info = Arc::clone(&info);
-            output.spawn(async move {
+            let lines = async move {
                 tokio::join!(
                     output::read_lines(&info, stdout, "stdout"),
                     output::read_lines(&info, stderr, "stderr"),
                 );
-            });
+            };
+            output.spawn(tracing::Instrument::in_current_span(lines));
         }
         let warm_up = warm_up_frames(options);
         let mut zygote = Self {
@@ -95,10 +106,12 @@ impl Zygote {
             info,
             php_version: String::new(),
             output,
+            is_other: options.identity.is_some(),
         };
         match tokio::time::timeout(options.boot_timeout, zygote.first_word(&warm_up)).await {
             Ok(Ok(Event::Hello { version: wire::VERSION, php_version, .. })) => {
                 zygote.php_version = php_version;
+                must_see(options, zygote.info.pid())?;
                 Ok(zygote)
             }
             Ok(Ok(Event::Hello { version, .. })) => Err(StartError::Zygote {
@@ -192,6 +205,11 @@ impl Zygote {
         rustix::io::ioctl_fionbio(&theirs, false)?;
         let (stdout, their_stdout) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (stderr, their_stderr) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        if self.is_other {
+            for pipe in [&their_stdout, &their_stderr] {
+                rustix::fs::fchmod(pipe, sys::PIPE_MODE)?;
+            }
+        }
         let mut frame = Vec::new();
         wire::send::spawn(&mut frame, slot);
         let board = Board::new()?;
@@ -229,6 +247,13 @@ impl Zygote {
         self.write_all(&frame).await
     }
 
+    /// Asks where a worker's PHP code is; one [`crate::worker::Event::Stack`] answers.
+    pub(crate) async fn trace(&mut self, pid: u32) -> std::io::Result<()> {
+        let mut frame = Vec::new();
+        wire::send::trace(&mut frame, pid);
+        self.write_all(&frame).await
+    }
+
     async fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         tokio::io::AsyncWriteExt::write_all(&mut self.socket, bytes).await
     }
@@ -261,6 +286,9 @@ fn arguments(options: &Options) -> Vec<std::ffi::OsString> {
         if options.rehearse {
             arguments.push("--rehearse".into());
         }
+    }
+    if options.sandbox.is_some() {
+        arguments.push("--confine".into());
     }
     for (name, value) in &options.ini {
         arguments.push("--ini".into());

@@ -1,35 +1,49 @@
-//! The admin address: `/metrics` for Prometheus, `/status` for programs, `/up` for load balancers, `/` for people.
+//! The admin address: `/metrics` for Prometheus, `/status` for programs, `/up` for load balancers, `/` for people, and `/events` for
+//! their page.
 //!
 //! Invariants
 //! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
 //! - It reads; only the console of realtime can change something: send an event.
+//! - Who may ask is `guard`'s to say, before anything else is looked at.
+
+mod feed;
+mod guard;
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pool::{DatabaseServer, DatabaseStatus, PoolStatus, WorkerState};
+use pool::{DatabaseServer, PoolStatus, WorkerState};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Settings;
+use self::feed::{Events, Reader};
+pub(crate) use self::guard::may_listen;
+use crate::config::{Settings, Token};
+use crate::dashboard::{self, Problem};
 use crate::failure::Failure;
 use crate::realtime::Realtime;
-use crate::state::{Draining, Reloads};
+use crate::state::{AdminSocket, Draining, Reloads, Served, in_one};
 pub(crate) use crate::state::{Serving, State};
-use crate::{connectors, egress, log, realtime};
+use crate::{collector, connectors, egress, log, realtime, tls};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
@@ -41,37 +55,96 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const DURATION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
 /// The bound admin address.
 #[derive(Debug)]
 pub(crate) struct Admin {
     listener: TcpListener,
+    desk: Desk,
+    joining: mpsc::Receiver<Reader>,
+}
+
+/// What answers; each connection has one.
+#[derive(Clone, Debug)]
+struct Desk {
     metrics: PrometheusHandle,
     state: Arc<State>,
+    token: Option<Token>,
+    /// Where readers of the dashboard join.
+    readers: mpsc::Sender<Reader>,
+    /// A permit for each of them.
+    places: Arc<Semaphore>,
+}
+
+/// A socket is bound to this address; any port will do for port 0.
+fn is_at(listener: &std::net::TcpListener, wanted: Option<SocketAddr>) -> bool {
+    let (Some(wanted), Ok(bound)) = (wanted, listener.local_addr()) else { return false };
+    bound.ip() == wanted.ip() && [0, bound.port()].contains(&wanted.port())
 }
 
 impl Admin {
-    /// Binds the address that the settings name, if any, and says where it is.
+    /// Takes the socket that was given, if it is where the settings want it or a service manager has put it, or binds the address that they
+    /// name, if any, and says where it is.
     pub(crate) async fn as_set(
         settings: &Settings,
+        given: Option<AdminSocket>,
         state: &Arc<State>,
     ) -> Result<Option<Self>, Failure> {
-        let Some(address) = settings.admin.listen else { return Ok(None) };
-        let bound = Self::bind(address, Arc::clone(state)).await?;
+        let token = settings.admin.token.clone();
+        let wanted = settings.admin.listen;
+        let given = given.filter(|given| given.passed || is_at(&given.listener, wanted));
+        let bound = match (given, wanted) {
+            (Some(AdminSocket { listener, .. }), _) => {
+                Self::on(listener, token, Arc::clone(state))?
+            }
+            (None, Some(address)) => Self::bind(address, token, Arc::clone(state)).await?,
+            (None, None) => return Ok(None),
+        };
         if let Ok(address) = bound.address() {
             log::say(&format!("admin on http://{address}"));
         }
         Ok(Some(bound))
     }
 
-    /// Binds the address and starts recording metrics.
-    pub(crate) async fn bind(address: SocketAddr, state: Arc<State>) -> Result<Self, Failure> {
-        let listener = TcpListener::bind(address).await.map_err(|error| {
+    /// Takes a socket that listens and starts recording metrics.
+    fn on(
+        listener: std::net::TcpListener,
+        token: Option<Token>,
+        state: Arc<State>,
+    ) -> Result<Self, Failure> {
+        let take = || {
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, TcpListener::from_std(listener)?))
+        };
+        let (address, listener) = take().map_err(|error: std::io::Error| {
             Failure::caused_by(
-                format!("cannot listen on {address} (admin)"),
+                "cannot take the socket of the admin address",
                 &error,
-                "choose another address with `--admin`, or port 0 for any free one",
+                "pass another one",
             )
         })?;
+        may_listen(address, token.as_ref())?;
+        Self::recording(listener, token, state)
+    }
+
+    /// Binds the address and starts recording metrics.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        token: Option<Token>,
+        state: Arc<State>,
+    ) -> Result<Self, Failure> {
+        may_listen(address, token.as_ref())?;
+        let listener =
+            TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
+        Self::recording(listener, token, state)
+    }
+
+    fn recording(
+        listener: TcpListener,
+        token: Option<Token>,
+        state: Arc<State>,
+    ) -> Result<Self, Failure> {
         let metrics = PrometheusBuilder::new()
             .set_buckets_for_metric(
                 Matcher::Full("hearth_request_duration_seconds".into()),
@@ -82,10 +155,14 @@ impl Admin {
                 Failure::caused_by("cannot record metrics", &error, "please report this")
             })?;
         describe_metrics();
-        if !address.ip().is_loopback() {
-            tracing::warn!(%address, "admin address is not loopback: anyone who reaches it can read it");
-        }
-        Ok(Self { listener, metrics, state })
+        let (readers, joining) = mpsc::channel(feed::READERS);
+        let places = Arc::new(Semaphore::new(feed::READERS));
+        Ok(Self { listener, desk: Desk { metrics, state, token, readers, places }, joining })
+    }
+
+    /// Its socket once more, for a process that is to take this one's place.
+    pub(crate) fn share(&self) -> std::io::Result<std::net::TcpListener> {
+        Ok(self.listener.as_fd().try_clone_to_owned()?.into())
     }
 
     /// The address bound, its port the real one.
@@ -95,29 +172,33 @@ impl Admin {
 
     /// Answers until `end` is cancelled.
     pub(crate) async fn serve(self, end: CancellationToken) {
+        let Self { listener, desk, mut joining } = self;
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);
+        let mut beat = tokio::time::interval(feed::BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut readers: Vec<Reader> = Vec::new();
         loop {
             tokio::select! {
                 () = end.cancelled() => break,
-                _ = upkeep.tick() => self.metrics.run_upkeep(),
+                _ = upkeep.tick() => desk.metrics.run_upkeep(),
+                _ = beat.tick(), if !readers.is_empty() => {
+                    let event = feed::event(&dashboard::parts_as_json(&desk.view()));
+                    readers.retain(|reader| reader.tell(&event));
+                }
+                Some(reader) = joining.recv() => {
+                    readers.push(reader);
+                    beat.reset_immediately();
+                }
                 Some(_) = connections.join_next() => {}
-                accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((socket, _peer)) => {
-                        let (metrics, state) = (self.metrics.clone(), Arc::clone(&self.state));
-                        connections.spawn(speak(socket, move |request| {
-                            let (metrics, state) = (metrics.clone(), Arc::clone(&state));
-                            async move {
-                                let path = request.uri().path();
-                                if path == "/realtime" || path.starts_with("/realtime/") {
-                                    let serving = state.serving();
-                                    let realtime = serving.as_ref().and_then(|serving| serving.realtime.as_ref());
-                                    realtime::answer_console(request, realtime).await
-                                } else {
-                                    answer(&request, Some(&metrics), &state).map(http_body_util::BodyExt::boxed_unsync)
-                                }
-                            }
-                        }));
+                        let (desk, cut) = (desk.clone(), CancellationToken::new());
+                        let attended = speak(socket, cut.clone(), move |request| {
+                            let (desk, cut) = (desk.clone(), cut.clone());
+                            async move { desk.answer(request, cut).await }
+                        });
+                        drop(connections.spawn(attended));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "admin connection not accepted");
@@ -130,9 +211,21 @@ impl Admin {
     }
 }
 
+/// Why there is no admin address.
+pub(crate) fn not_bound(address: SocketAddr, error: &std::io::Error) -> Failure {
+    Failure::caused_by(
+        format!("cannot listen on {address} (admin)"),
+        error,
+        "choose another address with `--admin`, or port 0 for any free one",
+    )
+}
+
 /// Answers the requests of one connection.
-pub(crate) async fn speak<S, B, F>(socket: S, answer: impl Fn(Request<hyper::body::Incoming>) -> F)
-where
+pub(crate) async fn speak<S, B, F>(
+    socket: S,
+    cut: CancellationToken,
+    answer: impl Fn(Request<hyper::body::Incoming>) -> F,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
     B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + 'static,
@@ -146,13 +239,82 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(socket), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "admin connection ended early");
+    tokio::select! {
+        () = cut.cancelled() => {}
+        ended = connection => if let Err(error) = ended {
+            tracing::debug!(%error, "admin connection ended early");
+        },
+    }
+}
+
+impl Desk {
+    /// `cut` ends the connection that the request came on.
+    async fn answer<B>(&self, request: Request<B>, cut: CancellationToken) -> Answer
+    where
+        B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        let path = request.uri().path();
+        let mut answer = match guard::check(path, request.headers(), self.token.as_ref()) {
+            Err(refused) => {
+                let mut response = text(refused.status(), refused.text().into());
+                if refused.status() == StatusCode::UNAUTHORIZED {
+                    response.headers_mut().insert(WWW_AUTHENTICATE, guard::CHALLENGE);
+                }
+                response.map(BodyExt::boxed_unsync)
+            }
+            Ok(()) if path == "/realtime" || path.starts_with("/realtime/") => {
+                let serving = self.state.serving();
+                let realtime = serving.as_ref().and_then(|serving| serving.realtime.as_ref());
+                realtime::answer_console(request, realtime).await
+            }
+            Ok(()) if path == "/events" && request.method() == Method::GET => self.events(cut),
+            Ok(()) => look(&request, Some(&self.metrics), &self.state).map(BodyExt::boxed_unsync),
+        };
+        // Nothing here is to be shown in, or taken for, anything else.
+        let fields = [
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (X_FRAME_OPTIONS, "DENY"),
+            (REFERRER_POLICY, "no-referrer"),
+            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        ];
+        for (name, value) in fields {
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        answer
+    }
+
+    /// The figures of the dashboard, from now on.
+    fn events(&self, cut: CancellationToken) -> Answer {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let text = text(StatusCode::SERVICE_UNAVAILABLE, "too many look already\n".into());
+            return text.map(BodyExt::boxed_unsync);
+        };
+        let (reader, response) = feed::open(cut, place);
+        match self.readers.try_send(reader) {
+            Ok(()) => response.map(Events::boxed_unsync),
+            Err(_full) => {
+                let text = text(StatusCode::SERVICE_UNAVAILABLE, "the server ends\n".into());
+                text.map(BodyExt::boxed_unsync)
+            }
+        }
+    }
+    /// What the dashboard shows.
+    fn view(&self) -> dashboard::View {
+        view(&self.state)
+    }
+}
+
+fn view(state: &State) -> dashboard::View {
+    let serving = state.serving();
+    let traffic = serving.as_ref().and_then(|serving| serving.traffic.as_ref());
+    dashboard::View {
+        status: Status::of(state),
+        history: traffic.map(|traffic| traffic.history()).unwrap_or_default(),
     }
 }
 
 /// What reads. Without `metrics` none are recorded.
-pub(crate) fn answer<B>(
+pub(crate) fn look<B>(
     request: &Request<B>,
     metrics: Option<&PrometheusHandle>,
     state: &State,
@@ -163,7 +325,7 @@ pub(crate) fn answer<B>(
         return response;
     }
     match request.uri().path() {
-        "/up" => match state.phase() {
+        guard::OPEN => match state.phase() {
             "ready" => text(StatusCode::OK, "ok\n".into()),
             phase => text(StatusCode::SERVICE_UNAVAILABLE, format!("{phase}\n")),
         },
@@ -179,10 +341,17 @@ pub(crate) fn answer<B>(
                 .expect("the status has only plain types");
             typed(StatusCode::OK, "application/json", status + "\n")
         }
-        "/" => typed(StatusCode::OK, "text/html; charset=utf-8", page(&Status::of(state))),
-        _ => {
-            text(StatusCode::NOT_FOUND, "here are /, /up, /status, /metrics and /realtime\n".into())
+        "/" => {
+            let page = dashboard::page(&view(state));
+            let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", page);
+            let policy = HeaderValue::from_static(dashboard::policy());
+            response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+            response
         }
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "here are /, /events, /up, /status, /metrics and /realtime\n".into(),
+        ),
     }
 }
 
@@ -204,21 +373,106 @@ pub(crate) fn typed(
 
 /// `/status`.
 #[derive(Debug, Serialize)]
-struct Status {
-    version: &'static str,
-    pid: u32,
-    state: &'static str,
-    uptime_seconds: u64,
-    listeners: Vec<String>,
-    application: Option<String>,
-    model: Option<&'static str>,
-    generation: Option<u64>,
-    pool: Option<PoolStatus>,
-    draining: Vec<Draining>,
-    reloads: Reloads,
-    egress: Option<egress::Status>,
-    connectors: Vec<connectors::Status>,
-    realtime: Option<realtime::Status>,
+pub(crate) struct Status {
+    pub version: &'static str,
+    pub pid: u32,
+    pub state: &'static str,
+    pub uptime_seconds: u64,
+    pub listeners: Vec<String>,
+    pub application: Option<String>,
+    pub model: Option<&'static str>,
+    pub generation: Option<u64>,
+    /// What is wrong now, the worst first.
+    pub problems: Vec<Problem>,
+    pub traffic: Option<Traffic>,
+    /// Of all applications together.
+    pub pool: Option<PoolStatus>,
+    pub applications: Vec<OfApplication>,
+    pub draining: Vec<Draining>,
+    pub reloads: Reloads,
+    pub egress: Option<egress::Status>,
+    pub connectors: Vec<connectors::Status>,
+    pub realtime: Option<realtime::Status>,
+    pub certificates: Vec<tls::Status>,
+    pub acme: Option<tls::AcmeStatus>,
+}
+
+/// One application, its figures.
+#[derive(Debug, Serialize)]
+pub(crate) struct OfApplication {
+    pub name: String,
+    /// The requests that are for it.
+    pub claims: Vec<String>,
+    pub application: String,
+    pub model: Option<&'static str>,
+    pub php_version: String,
+    /// Workers there are to be by now, the least and the most.
+    pub wanted: usize,
+    pub least: usize,
+    pub most: usize,
+    /// Workers that can take a request or have one.
+    pub ready: usize,
+    pub busy: usize,
+    pub backlog: usize,
+    pub overloaded: bool,
+    pub requests: u64,
+    pub refused: u64,
+    pub crashes: u64,
+    pub timeouts: u64,
+    pub slow_requests: u64,
+}
+
+impl OfApplication {
+    fn of(served: &Served, pool: &PoolStatus) -> Self {
+        let busy = pool.workers.iter().filter(|worker| worker.state == WorkerState::Busy);
+        Self {
+            name: served.name.to_string(),
+            claims: served.claims.clone(),
+            application: served.explanation.clone(),
+            model: served.model,
+            php_version: pool.php_version.clone(),
+            wanted: pool.wanted,
+            least: pool.least,
+            most: pool.most,
+            ready: pool.ready(),
+            busy: busy.count(),
+            backlog: pool.backlog,
+            overloaded: pool.overloaded,
+            requests: pool.requests,
+            refused: pool.refused,
+            crashes: pool.crashes,
+            timeouts: pool.timeouts,
+            slow_requests: pool.slow_requests,
+        }
+    }
+}
+
+/// What the HTTP front answers: since the start, and in the last minute.
+#[derive(Debug, Serialize)]
+pub(crate) struct Traffic {
+    pub requests: u64,
+    pub errors: u64,
+    pub per_second: f64,
+    pub errors_per_second: f64,
+    pub p50_seconds: Option<f64>,
+    pub p95_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+}
+
+impl Traffic {
+    fn of(traffic: &front_http::Traffic) -> Self {
+        let last = traffic.last(front_http::STEPS_A_MINUTE);
+        let seconds = |took: Option<Duration>| took.map(|took| took.as_secs_f64());
+        Self {
+            requests: traffic.requests(),
+            errors: traffic.errors(),
+            per_second: last.per_second(),
+            errors_per_second: last.errors_per_second(),
+            p50_seconds: seconds(last.p50),
+            p95_seconds: seconds(last.p95),
+            p99_seconds: seconds(last.p99),
+        }
+    }
 }
 
 impl Status {
@@ -226,16 +480,26 @@ impl Status {
         let serving = state.serving();
         let serving = serving.as_deref();
         let (generation, draining) = state.generations();
-        Self {
+        let traffic = serving.and_then(|serving| serving.traffic.as_deref());
+        let pools = state.pools();
+        let applications = serving.map(|serving| &*serving.applications).unwrap_or_default();
+        let none = PoolStatus::default();
+        let applications = applications
+            .iter()
+            .map(|served| OfApplication::of(served, pools.get(&served.name).unwrap_or(&none)));
+        let mut status = Self {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             state: state.phase(),
             uptime_seconds: state.uptime().as_secs(),
             listeners: serving.map(|serving| serving.listeners.clone()).unwrap_or_default(),
             application: serving.map(|serving| serving.explanation.clone()),
-            model: serving.and_then(|serving| serving.model),
+            model: serving.and_then(|serving| serving.applications.first()?.model),
             generation,
-            pool: state.pool(),
+            problems: Vec::new(),
+            traffic: traffic.map(Traffic::of),
+            applications: applications.collect(),
+            pool: in_one(pools),
             draining,
             reloads: state.reloads(),
             egress: serving.and_then(|serving| serving.egress.as_ref()).map(egress::Watch::status),
@@ -243,16 +507,53 @@ impl Status {
                 .map(|serving| serving.connectors.iter().map(connectors::Status::of).collect())
                 .unwrap_or_default(),
             realtime: serving.and_then(|serving| serving.realtime.as_deref()).map(Realtime::status),
-        }
+            certificates: serving
+                .and_then(|serving| serving.tls.as_ref())
+                .map(tls::Watch::status)
+                .unwrap_or_default(),
+            acme: serving.and_then(|serving| serving.tls.as_ref()).and_then(tls::Watch::acme),
+        };
+        status.problems = dashboard::problems(&status);
+        status
     }
 }
 
 fn describe_metrics() {
+    collector::describe_metrics();
     egress::describe_metrics();
     connectors::describe_metrics();
     realtime::describe_metrics();
+    tls::describe_metrics();
     metrics::describe_gauge!("hearth_workers", "PHP workers by what they do");
+    metrics::describe_gauge!(
+        "hearth_workers_wanted",
+        "PHP workers that there are to be by now, between `php.workers` and `php.workers_max`"
+    );
+    metrics::describe_counter!(
+        "hearth_workers_grown_total",
+        "Workers added because requests waited"
+    );
+    metrics::describe_counter!(
+        "hearth_workers_shrunk_total",
+        "Workers that ended because they were not needed for `php.workers_idle_timeout`"
+    );
     metrics::describe_gauge!("hearth_backlog", "Requests waiting for a worker");
+    metrics::describe_counter!(
+        "hearth_backlog_refused_total",
+        "Requests answered with 503: no worker became free in time, or none would have"
+    );
+    metrics::describe_counter!(
+        "hearth_backlog_waited_total",
+        "Requests that got a worker after having waited for it"
+    );
+    metrics::describe_gauge!(
+        "hearth_backlog_waited_seconds",
+        "How long all of those have waited, added up since the start"
+    );
+    metrics::describe_gauge!(
+        "hearth_overloaded",
+        "1 while requests are refused because more come than are answered (`php.backlog_target`)"
+    );
     metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
     metrics::describe_gauge!("hearth_generation", "The generation of workers that takes requests");
     metrics::describe_gauge!(
@@ -311,6 +612,10 @@ fn describe_metrics() {
         "hearth_worker_timeouts_total",
         "Requests that lost their worker to the time limit"
     );
+    metrics::describe_counter!(
+        "hearth_worker_slow_requests_total",
+        "Requests that PHP worked on for longer than `log.slow_requests`"
+    );
     metrics::describe_histogram!(
         "hearth_request_duration_seconds",
         "From a request's head to the end of its answer"
@@ -328,9 +633,15 @@ const WORKER_STATES: &[(WorkerState, &str)] = &[
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
 fn set_gauges(state: &State) {
     metrics::gauge!("hearth_uptime_seconds").set(state.uptime().as_secs_f64());
+    if let Some(tracer) = state.tracer() {
+        collector::set_metrics(tracer);
+    }
     let serving = state.serving();
     if let Some(watch) = serving.as_ref().and_then(|serving| serving.egress.as_ref()) {
         egress::set_metrics(watch);
+    }
+    if let Some(watch) = serving.as_ref().and_then(|serving| serving.tls.as_ref()) {
+        tls::set_metrics(watch);
     }
     if let Some(realtime) = serving.as_ref().and_then(|serving| serving.realtime.as_ref()) {
         realtime::set_metrics(realtime);
@@ -346,35 +657,64 @@ fn set_gauges(state: &State) {
         metrics::counter!("hearth_reloads_total", "outcome" => "done").absolute(reloads.done);
         metrics::counter!("hearth_reloads_total", "outcome" => "failed").absolute(reloads.failed);
     }
-    let Some(mut status) = state.pool() else { return };
+    let mut pools = state.pools();
     // Processes are processes, whatever generation they are of.
-    status.workers.extend(draining.into_iter().flat_map(|draining| draining.pool.workers));
-    for (worker_state, name) in WORKER_STATES {
-        let count = status.workers.iter().filter(|worker| worker.state == *worker_state).count();
-        metrics::gauge!("hearth_workers", "state" => *name).set(count as f64);
+    for worker in draining.into_iter().flat_map(|draining| draining.pool.workers) {
+        if let Some(name) = &worker.application
+            && let Some(pool) = pools.get_mut(name.as_str())
+        {
+            pool.workers.push(worker);
+        }
     }
-    let resident: u64 = status.workers.iter().map(|worker| worker.resident_bytes).sum();
-    metrics::gauge!("hearth_workers_resident_bytes").set(resident as f64);
-    metrics::gauge!("hearth_backlog").set(status.backlog as f64);
-    metrics::counter!("hearth_worker_requests_total").absolute(status.requests);
-    metrics::counter!("hearth_worker_crashes_total").absolute(status.crashes);
-    metrics::counter!("hearth_worker_recycled_total").absolute(status.recycled);
-    metrics::counter!("hearth_worker_retired_total").absolute(status.retired);
-    metrics::counter!("hearth_worker_timeouts_total").absolute(status.timeouts);
-    let databases = &status.databases;
-    metrics::gauge!("hearth_database_connections_kept").set(databases.kept as f64);
-    metrics::gauge!("hearth_database_reset_seconds").set(databases.reset_seconds);
-    metrics::counter!("hearth_database_resets_total").absolute(databases.resets);
-    metrics::counter!("hearth_database_retired_total").absolute(databases.retired);
-    for server in &databases.servers {
-        set_database_gauges(server);
+    for (name, status) in &pools {
+        set_pool_gauges(name, status);
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-fn set_database_gauges(server: &DatabaseServer) {
-    let labels =
-        [("db.system", server.protocol.to_lowercase()), ("peer", server.connection.clone())];
+fn set_pool_gauges(name: &Arc<str>, status: &PoolStatus) {
+    let labels = [("application", name.to_string())];
+    for (worker_state, state) in WORKER_STATES {
+        let count = status.workers.iter().filter(|worker| worker.state == *worker_state).count();
+        let [application] = labels.clone();
+        let labels = [application, ("state", (*state).to_owned())];
+        metrics::gauge!("hearth_workers", &labels).set(count as f64);
+    }
+    let gauge = |name: &'static str, value: f64| metrics::gauge!(name, &labels).set(value);
+    let counter = |name: &'static str, value| metrics::counter!(name, &labels).absolute(value);
+    let resident: u64 = status.workers.iter().map(|worker| worker.resident_bytes).sum();
+    gauge("hearth_workers_resident_bytes", resident as f64);
+    gauge("hearth_workers_wanted", status.wanted as f64);
+    counter("hearth_workers_grown_total", status.grown);
+    counter("hearth_workers_shrunk_total", status.shrunk);
+    gauge("hearth_backlog", status.backlog as f64);
+    counter("hearth_backlog_refused_total", status.refused);
+    counter("hearth_backlog_waited_total", status.waited);
+    gauge("hearth_backlog_waited_seconds", status.waited_seconds);
+    gauge("hearth_overloaded", f64::from(u8::from(status.overloaded)));
+    counter("hearth_worker_requests_total", status.requests);
+    counter("hearth_worker_crashes_total", status.crashes);
+    counter("hearth_worker_recycled_total", status.recycled);
+    counter("hearth_worker_retired_total", status.retired);
+    counter("hearth_worker_timeouts_total", status.timeouts);
+    counter("hearth_worker_slow_requests_total", status.slow_requests);
+    let databases = &status.databases;
+    gauge("hearth_database_connections_kept", databases.kept as f64);
+    gauge("hearth_database_reset_seconds", databases.reset_seconds);
+    counter("hearth_database_resets_total", databases.resets);
+    counter("hearth_database_retired_total", databases.retired);
+    for server in &databases.servers {
+        set_database_gauges(name, server);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
+fn set_database_gauges(application: &Arc<str>, server: &DatabaseServer) {
+    let labels = [
+        ("application", application.to_string()),
+        ("db.system", server.protocol.to_lowercase()),
+        ("peer", server.connection.clone()),
+    ];
     metrics::gauge!("hearth_database_server_connections_kept", &labels).set(server.kept as f64);
     metrics::gauge!("hearth_database_server_connections_refused", &labels)
         .set(server.refused as f64);
@@ -383,116 +723,14 @@ fn set_database_gauges(server: &DatabaseServer) {
         .absolute(server.retired.values().sum());
     for (name, part) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
         if let Some(time) = server.reset_times.quantile(part) {
-            let [system, peer] = labels.clone();
+            let [application, system, peer] = labels.clone();
             metrics::gauge!(
                 "hearth_database_server_reset_quantile_seconds",
-                &[system, peer, ("quantile", name.to_owned())]
+                &[application, system, peer, ("quantile", name.to_owned())]
             )
             .set(time.as_secs_f64());
         }
     }
-}
-
-fn retired(pool: &PoolStatus) -> String {
-    match &pool.last_retirement {
-        Some(reason) => format!("{}; the last: {reason}", pool.retired),
-        None => pool.retired.to_string(),
-    }
-}
-
-fn generations(generation: u64, status: &Status) -> String {
-    let mut text = generation.to_string();
-    if status.reloads.under_way {
-        text.push_str(", the next one boots");
-    }
-    if !status.draining.is_empty() {
-        write!(text, ", {} draining", status.draining.len()).expect("a String takes all");
-    }
-    if let Some(why) = &status.reloads.last_failure {
-        write!(text, "; the last reload failed: {why}").expect("a String takes all");
-    }
-    text
-}
-
-/// One line for each server, and one for all.
-fn databases(status: &DatabaseStatus) -> String {
-    let mut lines = vec![format!(
-        "{} connections kept, {} resets, {} workers retired",
-        status.kept, status.resets, status.retired
-    )];
-    lines.extend(status.servers.iter().map(database));
-    lines.join("\n")
-}
-
-fn database(server: &DatabaseServer) -> String {
-    let DatabaseServer { connection, protocol, kept, resets, .. } = server;
-    let mut line = format!("{connection} ({protocol}): {kept} kept, {resets} resets");
-    let times = &server.reset_times;
-    if let (Some(p50), Some(p99)) = (times.quantile(0.5), times.quantile(0.99)) {
-        let [p50, p99, longest] = [p50, p99, times.longest()].map(|time| time.as_secs_f64() * 1e6);
-        _ = write!(line, " (p50 {p50:.0} µs, p99 {p99:.0} µs, longest {longest:.0} µs)");
-    }
-    if let Some(why) = &server.refused_because {
-        _ = write!(line, "; {} not kept: {why}", server.refused);
-    }
-    for (why, count) in &server.retired {
-        _ = write!(line, "; {count} workers retired: {why}");
-    }
-    line
-}
-
-/// `/`: the same numbers for people, without a script.
-fn page(status: &Status) -> String {
-    let mut rows = vec![
-        ("State", status.state.to_owned()),
-        ("Uptime", format!("{} s", status.uptime_seconds)),
-        ("Listeners", status.listeners.join(", ")),
-        ("Application", status.application.clone().unwrap_or_default()),
-        ("Model", status.model.unwrap_or("none").to_owned()),
-    ];
-    if let Some(generation) = status.generation {
-        rows.push(("Generation", generations(generation, status)));
-    }
-    if let Some(pool) = &status.pool {
-        let count = |state| pool.workers.iter().filter(|worker| worker.state == state).count();
-        rows.extend([
-            ("PHP", pool.php_version.clone()),
-            (
-                "Workers",
-                format!(
-                    "{} ({} busy, {} idle)",
-                    pool.workers.len(),
-                    count(WorkerState::Busy),
-                    count(WorkerState::Idle)
-                ),
-            ),
-            ("Backlog", pool.backlog.to_string()),
-            ("Requests", pool.requests.to_string()),
-            ("Crashes", pool.crashes.to_string()),
-            ("Recycled", pool.recycled.to_string()),
-            ("Retired", retired(pool)),
-            ("Databases", databases(&pool.databases)),
-        ]);
-    }
-    rows.extend(status.connectors.iter().map(|connector| ("Connector", connector.line())));
-    let rows = rows
-        .iter()
-        .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>", escaped(value)))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let console =
-        if status.realtime.is_some() { "<a href=\"/realtime\">Channels</a> · " } else { "" };
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"5\">\n\
-         <title>Hearth</title>\n<style>body {{ font: 1rem/1.5 system-ui; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }} \
-         td {{ white-space: pre-line }} th {{ text-align: left; padding-right: 2rem; vertical-align: top }}</style>\n<h1>Hearth {}</h1>\n<table>\n{rows}\n</table>\n\
-         <p>{console}<a href=\"/status\">/status</a> · <a href=\"/metrics\">/metrics</a> · <a href=\"/up\">/up</a></p>\n</html>\n",
-        status.version
-    )
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

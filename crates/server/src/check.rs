@@ -14,14 +14,17 @@ mod model;
 mod php;
 mod realtime;
 mod report;
+mod traces;
 
 use pool::Model;
 
+use crate::applications;
 use crate::cli::Target;
-use crate::config::{self, ConfigError, Environment, Origin};
-use crate::detect;
+use crate::config::{self, ConfigError, Environment, NamedApplication, Origin};
+use crate::detect::{self, Application};
 use crate::failure::Failure;
 use crate::plan::Plan;
+use crate::user::PhpUser;
 pub(crate) use report::Report;
 use report::Topic;
 
@@ -50,27 +53,40 @@ pub(crate) fn check(
         };
     report.fine(Topic::Settings, "all settings can be used");
 
-    let plan = match detect::detect(&target.path) {
-        Ok(found) => Plan::new(found.clone(), &settings, environment).map_err(|failure| {
+    let users = PhpUser::all_of(&settings, environment);
+    let others_have_users = users.as_ref().is_ok_and(|users| !users.is_empty());
+    if let Err(failure) = &users {
+        report.failure(Topic::Settings, failure);
+    }
+    let at_path = applications::at_path(&target.path, &settings);
+    let nobody_there = matches!(at_path, Ok(None));
+    let plan = match &at_path {
+        Ok(None) => {
+            let what = "no application at PATH: what none of the others claims gets 421, or 404 on a host of theirs";
+            report.fine(Topic::Application, what);
+            Err(None)
+        }
+        Ok(Some(found)) => Plan::new(found.clone(), &settings, environment).map_err(|failure| {
             let model = settings.php.model.0.unwrap_or(Model::Request);
             let no_php = crate::php::program(model, &settings, environment).is_err();
             report.failure(if no_php { Topic::Php } else { Topic::Application }, &failure);
-            Some(found)
+            Some(found.clone())
         }),
-        Err(error) => {
-            report.problem(Topic::Application, error.to_string(), error.hint());
+        Err(failure) => {
+            report.failure(Topic::Application, failure);
             Err(None)
         }
     };
     let (application, plan) = match plan {
         Ok(mut plan) => {
+            php::user(&mut report, &mut plan, others_have_users);
             model::look(&mut report, &mut plan, &settings);
             (Some(plan.application.clone()), Some(plan))
         }
         Err(application) => (application, None),
     };
 
-    let wants_php = plan.as_ref().is_none_or(|plan| plan.php.is_some());
+    let wants_php = !nobody_there && plan.as_ref().is_none_or(|plan| plan.php.is_some());
     let info = if wants_php {
         php::look(&mut report, plan.as_ref(), &settings, environment)
     } else {
@@ -85,12 +101,57 @@ pub(crate) fn check(
             lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
         }
     }
+    for named in &settings.applications {
+        report.about(Some(&named.name));
+        let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
+        another(&mut report, named, at_path, others_have_users, environment);
+    }
+    report.about(None);
     realtime::look(&mut report, &folder, &settings, environment);
     databases::look(&mut report, &settings, plan.as_ref(), environment);
-    connectors::look(&mut report, &settings);
+    connectors::look(&mut report, &settings, plan.as_ref());
     egress::look(&mut report, &settings, plan.as_ref(), info.as_ref());
-    machine::look(&mut report, &settings);
+    traces::look(&mut report, &settings, environment);
+    machine::look(&mut report, &settings, environment);
     Ok(report)
+}
+
+/// One application beside the one at PATH.
+fn another(
+    report: &mut Report,
+    named: &NamedApplication,
+    at_path: Option<&Application>,
+    others_have_users: bool,
+    environment: &Environment,
+) {
+    let settings = &named.settings;
+    let found = match applications::found(named, at_path) {
+        Ok(found) => found,
+        Err(failure) => return report.failure(Topic::Application, &failure),
+    };
+    if let Some(folder) = applications::unread_settings(named, at_path) {
+        report.warning(
+            Topic::Settings,
+            format!("the `hearth.toml` in {} is not read", folder.display()),
+            "what it says belongs into the table of the application",
+        );
+    }
+    let mut plan = match Plan::new(found, settings, environment) {
+        Ok(plan) => plan,
+        Err(failure) => return report.failure(Topic::Application, &failure),
+    };
+    php::user(report, &mut plan, others_have_users);
+    model::look(report, &mut plan, settings);
+    let info = match plan.php {
+        Some(_) => php::look(report, Some(&plan), settings, environment),
+        None => None,
+    };
+    let claims: Vec<String> = named.claims.iter().map(ToString::to_string).collect();
+    let version = info.as_ref().map(|info| info.php_version.as_str());
+    let what = format!("answers {}: {}", claims.join(", "), plan.explain(version));
+    report.fine(Topic::Application, what);
+    application::look(report, &plan.application, info.as_ref(), environment);
+    databases::look(report, settings, Some(&plan), environment);
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
+use crate::top::Sort;
 
 /// What was asked for.
 #[derive(Debug)]
@@ -22,6 +23,22 @@ pub(crate) enum Invocation {
     Serve(Target),
     /// `hearth reload [PATH]`.
     Reload(Target),
+    /// `hearth upgrade [PATH]`.
+    Upgrade(Target),
+    /// `hearth status [PATH]`.
+    Status {
+        /// Whose server.
+        target: Target,
+        /// `--json`.
+        json: bool,
+    },
+    /// `hearth stop [PATH]`.
+    Stop {
+        /// Whose server.
+        target: Target,
+        /// `--now`.
+        now: bool,
+    },
     /// `hearth check [PATH]`.
     Check {
         /// What to look at.
@@ -52,6 +69,13 @@ pub(crate) enum Invocation {
         /// Values by setting.
         flags: Vec<(&'static str, Raw)>,
     },
+    /// `hearth top`.
+    Top(Top),
+    /// `hearth tls trust`.
+    TlsTrust {
+        /// `--config`.
+        config: Option<PathBuf>,
+    },
     /// `hearth lambda invoke`.
     Invoke(Invoke),
     /// `hearth php ARGS...`.
@@ -71,6 +95,19 @@ pub(crate) struct Target {
     pub config: Option<PathBuf>,
     /// Values by setting.
     pub flags: Vec<(&'static str, Raw)>,
+}
+
+/// `hearth top`.
+#[derive(Debug)]
+pub(crate) struct Top {
+    /// Where the admin address is.
+    pub address: Option<String>,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--once`.
+    pub once: bool,
+    /// `--sort`.
+    pub sort: Sort,
 }
 
 /// `hearth lambda invoke`.
@@ -108,6 +145,15 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
     Ok(match name.as_str() {
         "serve" => Invocation::Serve(target(&mut matches, of_application)),
         "reload" => Invocation::Reload(target(&mut matches, of_control)),
+        "upgrade" => Invocation::Upgrade(target(&mut matches, of_control)),
+        "status" => {
+            let json = matches.get_flag("json");
+            Invocation::Status { target: target(&mut matches, of_control), json }
+        }
+        "stop" => {
+            let now = matches.get_flag("now");
+            Invocation::Stop { target: target(&mut matches, of_control), now }
+        }
         "check" => {
             let json = matches.get_flag("json");
             let lambda = matches.get_flag("lambda");
@@ -137,6 +183,17 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
             flags: flags(&mut matches, of_channels),
             config: matches.remove_one("config"),
         },
+        "top" => Invocation::Top(Top {
+            address: matches.remove_one("address"),
+            config: matches.remove_one("config"),
+            once: matches.get_flag("once"),
+            sort: matches.remove_one("sort").expect("it has a default"),
+        }),
+        "tls" => {
+            let (_trust, mut matches) =
+                matches.remove_subcommand().expect("clap insists on a command");
+            Invocation::TlsTrust { config: matches.remove_one("config") }
+        }
         "php" => Invocation::Php(
             matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
         ),
@@ -209,6 +266,7 @@ pub(crate) fn command() -> Command {
             "Examples:\n  \
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
+             hearth status                what the server of this folder's application does\n  \
              hearth reload                the application booted anew, without losing a request\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
              hearth channels              only the channels of realtime, for clients of Pusher and Laravel Echo\n  \
@@ -218,11 +276,16 @@ pub(crate) fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve())
+        .subcommand(status())
         .subcommand(reload())
+        .subcommand(upgrade())
+        .subcommand(stop())
         .subcommand(check())
+        .subcommand(top())
         .subcommand(lambda())
         .subcommand(channels())
         .subcommand(egress())
+        .subcommand(tls())
         .subcommand(php())
         .subcommand(bench())
 }
@@ -236,6 +299,8 @@ fn serve() -> Command {
              hearth serve public/worker.php --php 8.2\n  \
              hearth serve --watch                 in development: every change is served at once\n  \
              hearth serve --listen :443 --tls-cert fullchain.pem --tls-key key.pem\n  \
+             hearth serve --listen https://:443 --listen http://:80 --acme shop.example.com --acme-accept-terms\n  \
+             hearth serve --tls-local             in development: https://localhost:8080\n  \
              hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
              Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
              Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`.",
@@ -257,6 +322,68 @@ fn reload() -> Command {
              hearth reload --run-dir /run/hearth\n\n\
              The signal HUP does the same. PATH is what `hearth serve` was given. Exit status: 0 the new generation serves, 1 the old one goes on, \
              2 misused.",
+        )
+}
+
+fn status() -> Command {
+    with_target(Command::new("status"), of_control)
+        .about("Say what a running server does")
+        .long_about(
+            "Asks a running server over its control socket: what is wrong, what it serves and where, rates and times, and every worker with \
+             the request that it has.",
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print the server's /status, one JSON object, instead of text"),
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth status                          of this folder's application\n  \
+             hearth status /srv/shop/current --json\n  \
+             hearth status --run-dir /run/hearth\n\n\
+             PATH is what `hearth serve` was given. Exit status: 0 it takes requests, 1 it does not yet, or not any more, or none runs, 2 misused.",
+        )
+}
+
+fn upgrade() -> Command {
+    with_target(Command::new("upgrade"), of_control)
+        .about("Have the installed program take a running server's place")
+        .long_about(
+            "Has a running server start its program anew, as it was started itself: another version, when one was installed meanwhile, with all \
+             settings read anew. It gets the sockets that listen, boots the application, and takes over when it is ready; the old process finishes \
+             what it has and ends. No connection is refused. When the new one fails the old one goes on, and this command says why.",
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth upgrade                         of the server of this folder's application\n  \
+             hearth upgrade --run-dir /run/hearth\n\n\
+             The signal USR2 does the same. The new process has another process id: systemd is told (MAINPID), other supervisors have to follow.\n\
+             Exit status: 0 the new process serves, 1 the old one goes on, 2 misused.",
+        )
+}
+
+fn stop() -> Command {
+    with_target(Command::new("stop"), of_control)
+        .about("Have a running server finish what it has, and end")
+        .long_about(
+            "Has a running server take nothing new, answer what it has taken, close its connections and end; waits for that, and says on stderr \
+             what it waits for. The server cuts what takes longer than `server.shutdown_patience`.",
+        )
+        .arg(
+            Arg::new("now")
+                .long("now")
+                .action(ArgAction::SetTrue)
+                .help("End it at once: what runs is cut"),
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth stop\n  \
+             hearth stop /srv/shop/current --now\n  \
+             hearth stop --run-dir /run/hearth\n\n\
+             The signal TERM does the same, a second one ends at once. PATH is what `hearth serve` was given.\n\
+             Exit status: 0 its process has ended, 1 it has not, or none runs, 2 misused.",
         )
 }
 
@@ -283,6 +410,43 @@ fn check() -> Command {
         )
 }
 
+fn top() -> Command {
+    Command::new("top")
+        .about("Show what a running server does, in the terminal")
+        .long_about(
+            "Asks the admin address of a running server once a second: what is wrong, rates and times, and every worker with the request that \
+             it has. Without a terminal it prints one screen and ends.",
+        )
+        .arg(
+            Arg::new("address")
+                .value_name("ADDR")
+                .help("The server's admin address [default: `admin.listen` of the settings, else 127.0.0.1:9180]"),
+        )
+        .arg(
+            Arg::new("once")
+                .long("once")
+                .action(ArgAction::SetTrue)
+                .help("Print one screen and end"),
+        )
+        .arg(
+            Arg::new("sort")
+                .long("sort")
+                .value_name("BY")
+                .value_parser(clap::builder::EnumValueParser::<Sort>::new())
+                .default_value("time")
+                .help("Sort workers by this"),
+        )
+        .arg(config_file("hearth.toml in the current folder"))
+        .after_long_help(
+            "Keys: t, r, m, p sort by time, requests, memory, process id; q or Ctrl-C ends.\n\n\
+             Examples:\n  \
+             hearth top\n  \
+             hearth top 127.0.0.1:9180 --sort memory\n  \
+             HEARTH_ADMIN_TOKEN=… hearth top --once 10.0.0.7:9180\n\n\
+             Exit status: 0 done, 1 no server answers, 2 misused.",
+        )
+}
+
 fn egress() -> Command {
     Command::new("egress")
         .about("Keep outgoing connections warm for every PHP on this machine")
@@ -302,6 +466,27 @@ fn egress() -> Command {
              nothing has gone out, and why: whoever asked makes the call directly then, as without a broker.\n\n\
              Every setting is also a key of hearth.toml, section `egress`: docs/reference/config.md.\n\
              Signals: TERM and INT finish the calls that run and end; a second one ends at once.",
+        )
+}
+
+fn tls() -> Command {
+    Command::new("tls")
+        .about("Have browsers believe `hearth serve --tls-local`")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("trust")
+                .about("Say how to trust this machine's own authority")
+                .long_about(
+                    "Makes the authority of `hearth serve --tls-local` if it is not there, and prints the commands by which systems and browsers \
+                     come to believe it. Nothing is changed by itself.",
+                )
+                .arg(config_file("hearth.toml in the current folder")),
+        )
+        .after_long_help(
+            "Examples:\n  \
+             hearth serve --tls-local --listen 127.0.0.1:8443\n  \
+             hearth tls trust",
         )
 }
 

@@ -5,6 +5,8 @@
 //! - A name that no setting has is an error that says which one is nearest; nothing is ignored silently.
 //! - A wrong value is reported with the setting, the place it came from and what would have been right.
 
+mod acme;
+mod applications;
 mod apps;
 mod connectors;
 mod dotenv;
@@ -14,21 +16,25 @@ mod keys;
 #[cfg(test)]
 mod reference;
 mod reload;
+mod traces;
 mod value;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub(crate) use applications::{MAIN, NamedApplication};
 pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use connectors::NamedConnector;
 pub(crate) use dotenv::DotEnv;
 pub(crate) use environment::Environment;
 pub(crate) use file::File;
-pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Settings};
+use file::Table;
+pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
+pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
-    Address, Auto, Handler, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
+    Address, Auto, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
 };
 
 /// Where a value came from.
@@ -150,6 +156,8 @@ impl ConfigError {
 pub(crate) struct Sources {
     /// What the platform has set for every program on it: stronger than defaults, weaker than all else. With the variable's name.
     pub platform: Vec<(&'static str, &'static str, Raw)>,
+    /// What OpenTelemetry's own variables say: stronger than files, weaker than our variables. With the variable's name.
+    pub shared: Vec<(&'static str, &'static str, Raw)>,
     /// Values of flags by the key's name.
     pub flags: Vec<(&'static str, Raw)>,
     /// `HEARTH_*` variables.
@@ -160,6 +168,8 @@ pub(crate) struct Sources {
     pub current_dir: PathBuf,
     /// What the defaults' relative paths would be relative to, and `hearth.toml`'s are: the application's folder.
     pub folder: PathBuf,
+    /// One of several applications: what its table says is stronger than everything that is said of all.
+    pub application: Option<Table>,
 }
 
 impl Sources {
@@ -169,6 +179,18 @@ impl Sources {
             file.check_names()?;
         }
         environment::check_names(&self.environment)
+    }
+
+    /// Has none of them say anything of those settings.
+    fn forget(&mut self, which: impl Fn(&str) -> bool) {
+        self.platform.retain(|(name, ..)| !which(name));
+        self.flags.retain(|(name, _)| !which(name));
+        let named = KEYS.iter().filter(|key| which(key.name));
+        let variables: Vec<String> = named.map(Key::environment).collect();
+        self.environment.retain(|(name, _)| !variables.contains(name));
+        if let Some(file) = &mut self.file {
+            file.forget(which);
+        }
     }
 
     /// What each source that names a setting says of it, the weakest first.
@@ -182,7 +204,9 @@ impl Sources {
         let platform = platform.map(|(.., raw)| raw.clone());
         let environment = environment.map(|(_, text)| Raw::Text(text.clone()));
         let file = file.map(|(raw, _)| raw.clone());
-        platform.chain(file).chain(environment).chain(flags.map(of)).collect()
+        let shared = self.shared.iter().filter(|(name, ..)| *name == key.name);
+        let shared = shared.map(|(.., raw)| raw.clone());
+        platform.chain(file).chain(shared).chain(environment).chain(flags.map(of)).collect()
     }
 
     /// The value of one setting, typed, of its strongest source.
@@ -199,6 +223,10 @@ impl Sources {
             let origin = Origin::File { path: file.path.clone(), line };
             value = T::overridden_by(value, read(key, raw, &origin, file.folder())?);
         }
+        if let Some((_, variable, raw)) = self.shared.iter().find(|(name, ..)| *name == key.name) {
+            let origin = Origin::Environment((*variable).into());
+            value = T::overridden_by(value, read(key, raw, &origin, &self.current_dir)?);
+        }
         let variable = key.environment();
         if let Some((_, text)) = self.environment.iter().find(|(name, _)| *name == variable) {
             let raw = Raw::Text(text.clone());
@@ -212,6 +240,12 @@ impl Sources {
                 Origin::Flag(key.flag.expect("only settings with a flag have a value from one"));
             value = T::overridden_by(value, read(key, raw, &origin, &self.current_dir)?);
         }
+        if let (Some(table), Some(file)) = (&self.application, &self.file)
+            && let Some(entry) = table.entry(key.name)
+        {
+            let origin = Origin::File { path: file.path.clone(), line: entry.line };
+            value = T::overridden_by(value, read(key, &entry.raw, &origin, file.folder())?);
+        }
         Ok(value)
     }
 }
@@ -222,8 +256,17 @@ fn read<T: Value>(
     origin: &Origin,
     base: &Path,
 ) -> Result<T, ConfigError> {
+    read_raw(key.name, raw, origin, base)
+}
+
+fn read_raw<T: Value>(
+    key: &'static str,
+    raw: &Raw,
+    origin: &Origin,
+    base: &Path,
+) -> Result<T, ConfigError> {
     T::parse(raw, base).map_err(|wrong| ConfigError::WrongValue {
-        key: key.name,
+        key,
         origin: origin.clone(),
         nearest: nearest(wrong.0.trim_matches('`'), T::choices().iter().copied()),
         found: wrong.0,
@@ -255,15 +298,18 @@ pub(crate) fn load_on(
     };
     let sources = Sources {
         platform,
+        shared: OfOpenTelemetry::read(environment).settings,
         flags,
         environment: environment.settings(),
         file,
         current_dir: environment.current_dir.clone(),
         folder: folder.to_owned(),
+        application: None,
     };
     sources.check_names()?;
-    let settings = Settings::read(&sources)?;
+    let mut settings = Settings::read(&sources)?;
     settings.check_together()?;
+    settings.applications = applications::read(&sources)?;
     Ok(settings)
 }
 
@@ -289,13 +335,41 @@ impl Settings {
         }
         match (&self.http.tls_cert, &self.http.tls_key) {
             (Some(_), None) => {
-                together("`http.tls_cert` is set without `http.tls_key`", "add `--tls-key FILE`")
+                return together(
+                    "`http.tls_cert` is set without `http.tls_key`",
+                    "add `--tls-key FILE`",
+                );
             }
             (None, Some(_)) => {
-                together("`http.tls_key` is set without `http.tls_cert`", "add `--tls-cert FILE`")
+                return together(
+                    "`http.tls_key` is set without `http.tls_cert`",
+                    "add `--tls-cert FILE`",
+                );
             }
-            _ => Ok(()),
+            (Some(certificates), Some(keys)) if certificates.len() != keys.len() => {
+                return together(
+                    "`http.tls_cert` and `http.tls_key` name different numbers of files",
+                    "name a key for each certificate, in the same order",
+                );
+            }
+            _ => {}
         }
+        if self.http.listen.iter().any(|listen| listen.tls == Some(true)) && !self.has_tls() {
+            return together(
+                "`http.listen` has `https://`, and there is no certificate",
+                "add `--tls-cert FILE --tls-key FILE`, `--acme DOMAIN` or `--tls-local`",
+            );
+        }
+        if !self.http.tls_local_names.is_empty() && !self.http.tls_local.0 {
+            return together(
+                "`http.tls_local_names` is set without `http.tls_local`",
+                "add `--tls-local`",
+            );
+        }
+        if self.php.group.0.is_some() && self.php.user.is_none() {
+            return together("`php.group` is set without `php.user`", "name the user, too");
+        }
+        self.check_acme()
     }
 }
 

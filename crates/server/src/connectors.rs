@@ -3,7 +3,13 @@
 //! Invariants
 //! - PHP is told of a socket only when it is there.
 //! - A server that is down stops nobody: clients of its connector hear about it, each in turn.
+//! - Connections that workers keep leave at least one session to those that nobody keeps, also while two generations run.
+//! - Workers of a server that takes another's place have its own sessions, by whatever name they ask for them: the other one need not wait for them.
 
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{NamedConnector, Settings};
 use crate::failure::Failure;
+use crate::run_dir::let_pass;
+use crate::upgrade;
+use crate::user::PhpUser;
 
 /// By which Hearth's own scripts know which servers connectors stand for.
 const VARIABLE: &str = "HEARTH_CONNECTORS";
@@ -31,16 +40,99 @@ pub(crate) struct Connectors {
     drain: CancellationToken,
     watches: Vec<Watch>,
     env: Vec<(String, String)>,
+    /// Where sockets are, and where they belong.
+    beside: Vec<(PathBuf, PathBuf)>,
+    places: Vec<Places>,
+}
+
+/// The places for connections that workers keep: bytes of a file, each of which one worker locks (`native/sapi/databases_places.h`).
+#[derive(Debug)]
+struct Places {
+    connector: String,
+    socket: PathBuf,
+    /// The name that the socket will have, while it lies beside it.
+    name: Option<PathBuf>,
+    path: PathBuf,
+    file: File,
+    sessions: NonZeroUsize,
+}
+
+impl Places {
+    fn make(
+        options: &Options,
+        name: Option<PathBuf>,
+        run_dir: &Path,
+        user: Option<&PhpUser>,
+    ) -> Result<Self, Failure> {
+        // Its own: a server whose place this one takes still counts by its file.
+        let places = format!("{}.{}.places", options.name, std::process::id());
+        let path = run_dir.join(FOLDER).join(places);
+        let make = || -> std::io::Result<File> {
+            std::fs::create_dir_all(run_dir.join(FOLDER))?;
+            let mut new = OpenOptions::new();
+            let file = new.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            if let Some(user) = user {
+                user.identity.share(&path, 0o660)?;
+            }
+            Ok(file)
+        };
+        let file = make().map_err(|error| {
+            Failure::caused_by(
+                format!("the connector `{}` cannot start", options.name),
+                &error,
+                "name a folder that can be written to in `server.run_dir`",
+            )
+        })?;
+        Ok(Self {
+            connector: options.name.clone(),
+            socket: options.socket.clone(),
+            name,
+            path,
+            file,
+            sessions: options.sessions,
+        })
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        // Nobody looks for it any more: what is not taken away is overwritten by a later process of this number.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// How many of a connector's sessions workers may keep. One is left for the others, who would else wait for ever; with fewer sessions
+/// than that takes, all are borrowed.
+pub(crate) fn places(sessions: NonZeroUsize, workers: NonZeroUsize) -> usize {
+    if sessions > workers { sessions.get() - 1 } else { 0 }
 }
 
 impl Connectors {
     /// Makes the sockets and serves them. `run_dir`: where those go that nobody has named a place for.
-    pub(crate) fn start(settings: &Settings, run_dir: &Path) -> Result<Self, Failure> {
+    /// `user`: whom PHP runs as, where that is not ours. `succeeds`: others live there, whose places these take: they are made beside them.
+    pub(crate) fn start(
+        settings: &Settings,
+        run_dir: &Path,
+        user: Option<&PhpUser>,
+        succeeds: bool,
+    ) -> Result<Self, Failure> {
         let mut all = Self::default();
         let mut known = Vec::new();
         for named in &settings.databases.connectors.0 {
-            let options = options(named, settings, run_dir);
+            let mut options = options(named, settings, run_dir, user);
+            let mut name = None;
+            if succeeds {
+                let beside = upgrade::beside(&options.socket);
+                let place = std::mem::replace(&mut options.socket, beside.clone());
+                name = Some(place.clone());
+                all.beside.push((beside, place));
+            }
+            make_folder(&options, run_dir, user).map_err(|cause| {
+                let path = options.socket.clone();
+                failure(&named.name, &BindError::Socket { path, cause })
+            })?;
             let bound = Connector::bind(&options).map_err(|error| failure(&named.name, &error))?;
+            all.places.push(Places::make(&options, name, run_dir, user)?);
             all.watches.push(bound.watch());
             known.push(serde_json::json!({
                 "protocol": named.scheme(),
@@ -57,9 +149,48 @@ impl Connectors {
         Ok(all)
     }
 
+    /// Where sockets are that were made beside others, and where they belong once those are to be replaced.
+    pub(crate) fn beside(&self) -> &[(PathBuf, PathBuf)] {
+        &self.beside
+    }
+
     /// What PHP finds in its environment.
     pub(crate) fn env(&self) -> &[(String, String)] {
         &self.env
+    }
+
+    /// Fits the places to a generation that is about to start. What its workers are told of them, below the settings of `databases`.
+    pub(crate) fn places(&self, workers: NonZeroUsize, keep: bool) -> Result<String, Failure> {
+        let mut told = String::new();
+        for Places { connector, socket, name, path, file, sessions } in &self.places {
+            let places = places(*sessions, workers);
+            if keep && places == 0 {
+                tracing::warn!(
+                    connector,
+                    sessions,
+                    workers,
+                    "connections through this connector are not kept: it needs more `sessions` than there are workers"
+                );
+            }
+            file.set_len(places as u64).map_err(|error| {
+                Failure::caused_by(
+                    format!("cannot write {}", path.display()),
+                    &error,
+                    "make room in `server.run_dir`",
+                )
+            })?;
+            write!(told, "\n{}\t{}", socket.display(), path.display())
+                .expect("a String takes any text");
+            if let Some(name) = name {
+                write!(told, "\t{}", name.display()).expect("a String takes any text");
+            }
+        }
+        Ok(told)
+    }
+
+    /// The files by which workers count: they open and lock them.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.places.iter().map(|places| &*places.path)
     }
 
     /// For the admin address.
@@ -79,8 +210,24 @@ impl Connectors {
     }
 }
 
+/// The folder of a socket. Where PHP is another user it may pass through those that we make; one that was named is let be.
+fn make_folder(options: &Options, run_dir: &Path, user: Option<&PhpUser>) -> std::io::Result<()> {
+    let (Some(folder), Some(_)) = (options.socket.parent(), user) else { return Ok(()) };
+    let named = !folder.starts_with(run_dir) && folder.exists();
+    std::fs::DirBuilder::new().mode(0o711).recursive(true).create(folder)?;
+    for folder in folder.ancestors().take_while(|folder| !named && folder.starts_with(run_dir)) {
+        let_pass(folder)?;
+    }
+    Ok(())
+}
+
 /// For the engine.
-pub(crate) fn options(named: &NamedConnector, settings: &Settings, run_dir: &Path) -> Options {
+pub(crate) fn options(
+    named: &NamedConnector,
+    settings: &Settings,
+    run_dir: &Path,
+    user: Option<&PhpUser>,
+) -> Options {
     let folder = run_dir.join(FOLDER);
     let socket = named.socket.clone().unwrap_or_else(|| match named.protocol {
         // libpq wants a folder, and puts this name behind it.
@@ -92,6 +239,7 @@ pub(crate) fn options(named: &NamedConnector, settings: &Settings, run_dir: &Pat
     Options {
         name: named.name.clone(),
         socket,
+        client: user.map(|user| (user.identity.user, user.identity.group)),
         protocol: named.protocol,
         host: named.host.clone(),
         port: named.port,

@@ -3,21 +3,31 @@
 //!
 //! Invariants
 //! - PHP is told of a socket only when it is there.
+//! - Each user that PHP runs as has a socket and a token of its own, and connections of its own: those of the engine have the caller's number in
+//!   their keys.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::{DoorOptions, DoorWatch, Engine, HttpDoor, Key, OriginReport, Scheme, SocketError};
+use egress::{
+    DoorOptions, DoorReport, DoorWatch, Engine, HttpDoor, Key, OriginReport, Scheme, SocketError,
+};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 
 use crate::admin::{Serving, State};
+use crate::collector::Collector;
 use crate::config::{self, Environment, OriginUrl, Raw, Settings};
 use crate::failure::Failure;
 use crate::process;
-use crate::{log, notify};
+use crate::run_dir::let_pass;
+use crate::user::PhpUser;
+use crate::{log, notify, upgrade};
 
 /// The environment variable by which PHP finds the socket.
 pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
@@ -25,6 +35,8 @@ pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
 const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.
 const SOCKET_NAME: &str = "egress.sock";
+/// Beside it: who may read this may call (egress's door).
+const TOKEN_NAME: &str = "egress.token";
 /// Beside it: the origins of the last run.
 const MEMORY_NAME: &str = "egress.origins";
 /// Origins with metrics of their own, the most called ones; the others are one. Their names come from callers.
@@ -33,25 +45,90 @@ const ORIGINS: usize = 100;
 /// A broker that listens.
 #[derive(Debug)]
 pub(crate) struct Broker {
-    door: HttpDoor,
+    /// That of the settings first.
+    doors: Vec<Door>,
     engine: Engine,
     prewarm: Vec<Key>,
     memory: PathBuf,
 }
 
+/// A socket of a broker, for one user's calls.
+#[derive(Debug)]
+struct Door {
+    http: HttpDoor,
+    entrance: Entrance,
+    _folder: Option<OwnFolder>,
+}
+
+/// A folder for one door and nothing else; goes with it.
+#[derive(Debug)]
+struct OwnFolder(PathBuf);
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        // Where it is not empty another broker lives there by now.
+        drop(std::fs::remove_dir(&self.0));
+    }
+}
+
+/// What others know of a door.
+#[derive(Clone, Debug)]
+struct Entrance {
+    /// Whose PHP it is for; none: our own user's.
+    user: Option<PhpUser>,
+    socket: PathBuf,
+    /// Where the socket belongs, if it was made beside that of another broker.
+    place: PathBuf,
+    watch: DoorWatch,
+}
+
+/// Whom a broker is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Users<'u> {
+    /// As whom PHP runs, where that is another one than ours.
+    pub first: Option<&'u PhpUser>,
+    /// Further ones: each has a folder of its own beside.
+    pub others: &'u [PhpUser],
+}
+
+impl<'u> Users<'u> {
+    /// One, or our own.
+    pub(crate) fn one(user: Option<&'u PhpUser>) -> Self {
+        Self { first: user, others: &[] }
+    }
+
+    /// Each once, by number.
+    fn numbers(self) -> Vec<u32> {
+        let own = || rustix::process::geteuid().as_raw();
+        let mut numbers = vec![self.first.map_or_else(own, |user| user.identity.user)];
+        for user in self.others {
+            if !numbers.contains(&user.identity.user) {
+                numbers.push(user.identity.user);
+            }
+        }
+        numbers
+    }
+}
+
 /// Tells what a broker does.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    socket: PathBuf,
-    door: DoorWatch,
+    /// That of the settings first.
+    entrances: Vec<Entrance>,
     engine: Engine,
 }
 
 impl Broker {
-    /// Makes the socket. `socket`: where, unless the settings say it.
-    pub(crate) fn bind(settings: &Settings, socket: &Path) -> Result<Self, Failure> {
+    /// Makes the socket. `socket`: where, unless the settings say it. `succeeds`: another one lives there, whose place this one takes: it is
+    /// made beside it. `users`: who is to call.
+    pub(crate) fn bind(
+        settings: &Settings,
+        socket: &Path,
+        users: Users<'_>,
+        succeeds: bool,
+    ) -> Result<Self, Failure> {
         let egress = &settings.egress;
-        let socket = egress.socket.0.as_deref().unwrap_or(socket);
+        let place = egress.socket.0.as_deref().unwrap_or(socket);
         if let Some(ca) = &egress.ca.0 {
             check_authorities(ca)?;
         }
@@ -65,17 +142,15 @@ impl Broker {
             deny: egress.deny.clone(),
             ..egress::Options::default()
         };
-        let door = HttpDoor::bind(DoorOptions {
-            socket: socket.to_owned(),
-            group: egress.group.0.map(|group| group.0),
-            allow_users: egress.allow_users.iter().map(|user| user.0).collect(),
-            callers: egress.callers.get(),
-            connect: egress.connect_timeout,
-            queue: egress.queue_timeout,
-        })
-        .map_err(|error| Failure::caused(&error, hint(&error)))?;
-        let memory = door.path().with_file_name(MEMORY_NAME);
-        let mut prewarm: Vec<Key> = egress.prewarm.iter().map(key).collect();
+        let mut doors = vec![Door::bind(settings, place, users.first, true, succeeds)?];
+        for user in users.others {
+            let place = place.with_file_name(user.folder()).join(SOCKET_NAME);
+            doors.push(Door::bind(settings, &place, Some(user), false, succeeds)?);
+        }
+        let memory = std::path::absolute(place).unwrap_or_else(|_cause| place.to_owned());
+        let memory = memory.with_file_name(MEMORY_NAME);
+        let of_all = |origin| users.numbers().into_iter().map(move |uid| key(uid, origin));
+        let mut prewarm: Vec<Key> = egress.prewarm.iter().flat_map(of_all).collect();
         match egress::recall(&memory) {
             Ok(remembered) => {
                 let new = remembered.into_iter().filter(|key| !prewarm.contains(key));
@@ -85,27 +160,32 @@ impl Broker {
                 tracing::warn!(path = %memory.display(), %error, "origins of the last run not read");
             }
         }
-        Ok(Self { door, engine: Engine::new(options), prewarm, memory })
+        Ok(Self { doors, engine: Engine::new(options), prewarm, memory })
     }
 
-    /// The path of the socket, absolute.
-    pub(crate) fn socket(&self) -> &Path {
-        self.door.path()
-    }
-
-    /// For the admin address.
-    pub(crate) fn watch(&self) -> Watch {
-        Watch {
-            socket: self.door.path().to_owned(),
-            door: self.door.watch(),
-            engine: self.engine.clone(),
+    /// Has each call have a span.
+    pub(crate) fn trace(&mut self, tracer: Option<&Tracer>) {
+        if let Some(tracer) = tracer {
+            for door in &mut self.doors {
+                door.http.trace(tracer.clone());
+            }
         }
+    }
+
+    /// For the admin address, and for those who tell PHP of it.
+    pub(crate) fn watch(&self) -> Watch {
+        let entrances = self.doors.iter().map(|door| door.entrance.clone()).collect();
+        Watch { entrances, engine: self.engine.clone() }
     }
 
     /// Takes calls until `drain` is cancelled, and finishes those that have begun.
     pub(crate) async fn serve(self, drain: CancellationToken) {
         self.engine.prewarm(self.prewarm);
-        self.door.serve(self.engine.clone(), drain).await;
+        let mut serving = JoinSet::new();
+        for door in self.doors {
+            serving.spawn(door.serve(self.engine.clone(), drain.clone()));
+        }
+        while serving.join_next().await.is_some() {}
         let origins = self.engine.remembered();
         if !origins.is_empty()
             && let Err(error) = egress::remember(&self.memory, &origins)
@@ -115,6 +195,66 @@ impl Broker {
         }
         self.engine.close().await;
     }
+}
+
+impl Door {
+    /// `named`: it is the one that the settings speak of.
+    fn bind(
+        settings: &Settings,
+        place: &Path,
+        user: Option<&PhpUser>,
+        named: bool,
+        succeeds: bool,
+    ) -> Result<Self, Failure> {
+        let egress = &settings.egress;
+        let place = &std::path::absolute(place).unwrap_or_else(|_cause| place.to_owned());
+        let folder = place.parent().filter(|_| !named);
+        let folder =
+            folder.map(|folder| make_folder(folder, user).map(|()| OwnFolder(folder.to_owned())));
+        let folder = folder.transpose()?;
+        let beside = succeeds.then(|| upgrade::beside(place));
+        if let Some(folder) = beside.as_deref().and_then(Path::parent) {
+            make_folder(folder, user)?;
+        }
+        let identity = user.map(|user| &user.identity);
+        let group = egress.group.0.filter(|_| named).map(|group| group.0);
+        let allowed = egress.allow_users.iter().filter(|_| named).map(|user| user.0);
+        let http = HttpDoor::bind(DoorOptions {
+            socket: beside.as_deref().unwrap_or(place).to_owned(),
+            group: group.or_else(|| identity.map(|php| php.group)),
+            allow_users: allowed.chain(identity.map(|php| php.user)).collect(),
+            callers: egress.callers.get(),
+            connect: egress.connect_timeout,
+            queue: egress.queue_timeout,
+        })
+        .map_err(|error| Failure::caused(&error, hint(&error)))?;
+        let entrance = Entrance {
+            user: user.cloned(),
+            socket: http.path().to_owned(),
+            place: place.to_owned(),
+            watch: http.watch(),
+        };
+        Ok(Self { http, entrance, _folder: folder })
+    }
+
+    async fn serve(self, engine: Engine, drain: CancellationToken) {
+        let Self { http, _folder, .. } = self;
+        http.serve(engine, drain).await;
+    }
+}
+
+/// A folder for a socket, in which PHP's user finds it by its name.
+fn make_folder(folder: &Path, user: Option<&PhpUser>) -> Result<(), Failure> {
+    let failed = |what: &str, error: &std::io::Error| {
+        let what = format!("{what} {}", folder.display());
+        Failure::caused_by(what, error, "choose another folder with `egress.socket`")
+    };
+    let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
+    made.map_err(|error| failed("cannot make", &error))?;
+    if user.is_some() {
+        let_pass(folder).map_err(|error| failed("cannot let PHP into", &error))?;
+    }
+    Ok(())
 }
 
 /// Said at the start, not by each call that cannot be verified.
@@ -130,9 +270,8 @@ pub(crate) fn check_authorities(path: &Path) -> Result<(), Failure> {
     Err(Failure::failed(format!("{} holds no certificate in PEM form", path.display()), hint))
 }
 
-/// A call of our own user's, that wants nothing in particular.
-fn key(origin: &OriginUrl) -> Key {
-    let uid = rustix::process::geteuid().as_raw();
+/// A call of a user's that wants nothing in particular.
+fn key(uid: u32, origin: &OriginUrl) -> Key {
     Key::plain(uid, origin.scheme, origin.host.as_str(), origin.port)
 }
 
@@ -163,6 +302,11 @@ pub(crate) fn socket_in(folder: &Path) -> PathBuf {
     folder.join(SOCKET_NAME)
 }
 
+/// The token of the broker at a socket.
+pub(crate) fn token_of(socket: &Path) -> PathBuf {
+    socket.with_file_name(TOKEN_NAME)
+}
+
 /// `hearth egress`: the broker alone, until a signal ends it.
 pub(crate) fn run(
     config: Option<&Path>,
@@ -175,7 +319,7 @@ pub(crate) fn run(
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    process::attend(settings, async |state, drain| {
+    process::attend(settings, None, process::alone(), async |state, drain| {
         serve_and_drain(settings, environment, state, drain).await
     })
     .await
@@ -187,16 +331,21 @@ async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let broker = Broker::bind(settings, Path::new(SOCKET))?;
-    let listener = format!("unix:{}", broker.socket().display());
+    let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false)?;
+    let collector = Collector::start(settings, environment, "egress")?;
+    broker.trace(collector.tracer());
+    state.trace(collector.tracer());
+    let watch = broker.watch();
+    let listener = format!("unix:{}", watch.socket().display());
     state.ready(Serving {
-        pool: None,
+        applications: Vec::new(),
         listeners: vec![listener.clone()],
-        model: None,
         explanation: "egress broker".to_owned(),
-        egress: Some(broker.watch()),
+        egress: Some(watch),
         connectors: Vec::new(),
         realtime: None,
+        traffic: None,
+        tls: None,
     });
     log::say(&format!("ready on {listener}"));
     notify::notify(environment.notify_socket(), "READY=1");
@@ -211,6 +360,7 @@ async fn serve_and_drain(
         () = broker.serve(drain.clone()) => tracing::info!("drained"),
         () = draining => tracing::warn!("calls were cut: they took longer than `server.shutdown_patience`"),
     }
+    collector.end().await;
     Ok(())
 }
 
@@ -219,11 +369,25 @@ async fn serve_and_drain(
 pub(crate) struct Inside {
     tasks: JoinSet<()>,
     drain: CancellationToken,
+    /// Begins spans, if anybody wants some.
+    tracer: Option<Tracer>,
 }
 
 impl Inside {
+    /// Of a server that has spans begun there, if anywhere.
+    pub(crate) fn traced(tracer: Option<&Tracer>) -> Self {
+        Self { tracer: tracer.cloned(), ..Self::default() }
+    }
+
+    /// The same in the place of this one, which is returned.
+    pub(crate) fn replace(&mut self) -> Self {
+        let successor = Self::traced(self.tracer.as_ref());
+        std::mem::replace(self, successor)
+    }
+
     /// Has the broker take calls.
-    pub(crate) fn start(&mut self, broker: Broker) {
+    pub(crate) fn start(&mut self, mut broker: Broker) {
+        broker.trace(self.tracer.as_ref());
         self.tasks.spawn(broker.serve(self.drain.clone()));
     }
 
@@ -242,46 +406,70 @@ impl Inside {
 /// The broker's part of `/status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
-    socket: PathBuf,
-    callers: usize,
-    calls: u64,
-    declined: Vec<Unanswered>,
-    failed: Vec<Unanswered>,
-    origins: Vec<Origin>,
+    pub socket: PathBuf,
+    pub callers: usize,
+    pub calls: u64,
+    pub declined: Vec<Unanswered>,
+    pub failed: Vec<Unanswered>,
+    pub origins: Vec<Origin>,
 }
 
 #[derive(Debug, Serialize)]
-struct Unanswered {
-    reason: &'static str,
-    calls: u64,
+pub(crate) struct Unanswered {
+    pub reason: &'static str,
+    pub calls: u64,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Origin {
+pub(crate) struct Origin {
     #[serde(rename = "origin")]
-    url: String,
-    calls: u64,
-    reused: u64,
-    connects: u64,
-    handshakes: u64,
-    handshakes_saved: u64,
-    repeated: u64,
-    waiting: usize,
-    connections: usize,
+    pub url: String,
+    pub calls: u64,
+    pub reused: u64,
+    pub connects: u64,
+    pub handshakes: u64,
+    pub handshakes_saved: u64,
+    pub repeated: u64,
+    pub waiting: usize,
+    pub connections: usize,
 }
 
 impl Watch {
-    /// The path of the socket.
+    /// Socket and token that were made beside those of another broker, and where they belong.
+    pub(crate) fn beside(&self) -> Vec<(PathBuf, PathBuf)> {
+        let made_beside =
+            self.entrances.iter().filter(|door| door.socket.parent() != door.place.parent());
+        let pair = |Entrance { socket, place, .. }: &Entrance| {
+            [(token_of(socket), token_of(place)), (socket.clone(), place.clone())]
+        };
+        made_beside.flat_map(pair).collect()
+    }
+
+    /// The path of the socket that the settings speak of, absolute.
     pub(crate) fn socket(&self) -> &Path {
-        &self.socket
+        &self.entrances.first().expect("there is one").socket
+    }
+
+    /// The socket for calls of that user's PHP; none: our own, which may use any.
+    pub(crate) fn socket_of(&self, user: Option<&PhpUser>) -> Option<&Path> {
+        if user.is_none() {
+            return Some(self.socket());
+        }
+        let is_for = |entrance: &&Entrance| PhpUser::same(entrance.user.as_ref(), user);
+        Some(&*self.entrances.iter().find(is_for)?.socket)
     }
 
     /// What it does now.
     pub(crate) fn status(&self) -> Status {
-        let door = self.door.report();
+        let doors: Vec<DoorReport> =
+            self.entrances.iter().map(|entrance| entrance.watch.report()).collect();
         let unanswered = |fate| {
-            let of_fate = door.unanswered.iter().filter(move |(is, ..)| *is == fate);
-            of_fate.map(|(_, reason, calls)| Unanswered { reason, calls: *calls }).collect()
+            let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
+            let all = doors.iter().flat_map(|door| &door.unanswered);
+            for (_, reason, calls) in all.filter(|(is, ..)| *is == fate) {
+                *sums.entry(reason).or_default() += calls;
+            }
+            sums.into_iter().map(|(reason, calls)| Unanswered { reason, calls }).collect()
         };
         let mut origins: Vec<Origin> = self.engine.report().into_iter().map(Origin::of).collect();
         origins.sort_by_key(|origin| std::cmp::Reverse(origin.calls));
@@ -291,9 +479,9 @@ impl Watch {
             origins.push(others);
         }
         Status {
-            socket: self.socket.clone(),
-            callers: door.callers,
-            calls: door.calls,
+            socket: self.socket().to_owned(),
+            callers: doors.iter().map(|door| door.callers).sum(),
+            calls: doors.iter().map(|door| door.calls).sum(),
             declined: unanswered(egress::Fate::Declined),
             failed: unanswered(egress::Fate::Failed),
             origins,

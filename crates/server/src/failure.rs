@@ -61,6 +61,12 @@ impl Failure {
         Self { status: 1, ..self }
     }
 
+    /// It is about one of several applications.
+    #[must_use]
+    pub(crate) fn of_application(self, name: &str) -> Self {
+        Self { message: format!("application `{name}`: {}", self.message), ..self }
+    }
+
     /// What to do.
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -93,6 +99,13 @@ impl From<DetectError> for Failure {
     fn from(error: DetectError) -> Self {
         Self { causes: causes(&error), ..Self::failed(error.to_string(), error.hint()) }
     }
+}
+
+/// An error and its causes, for a log.
+pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
+    let mut texts = vec![error.to_string()];
+    texts.extend(causes(error));
+    texts.join(": ")
 }
 
 fn causes(error: &(dyn Error + 'static)) -> Vec<String> {

@@ -10,15 +10,16 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogTarget, Application, BindError, Front, Listen, Options, Release,
-    RequestBody, Routing, SendfileRoot, Switch, TlsFiles,
+    AccessLog, AccessLogTarget, Application, BindError, Certificates, Front, Given, Hosted, Listen,
+    Options, Reader, Release, RequestBody, Routing, SendfileRoot, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pool::{Cut, DispatchError, Pool, ResponseBody};
 use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 
-use crate::config::{Address, Settings};
+use crate::config::{self, Address, Settings};
 use crate::failure::Failure;
 use crate::generation::Stay;
 use crate::plan::Plan;
@@ -30,23 +31,85 @@ pub(crate) struct Bound {
     front: Front<Php>,
 }
 
-/// Binds every listener.
-pub(crate) async fn bind(settings: &Settings, plan: &Plan) -> Result<Bound, Failure> {
-    let front = Front::bind(options(settings, plan)?, Php::default())
+/// Binds every listener, or takes the socket that listens there already. Where a service manager has passed sockets (`activated`),
+/// `http.listen` says of their ports only what is spoken there.
+pub(crate) async fn bind(
+    settings: &Settings,
+    certificates: Option<&Certificates>,
+    tracer: Option<&Tracer>,
+    (given, activated): (Vec<Given>, bool),
+) -> Result<Bound, Failure> {
+    // Files and scripts come with the first generation.
+    let mut options =
+        Options { tls: certificates.cloned(), tracer: tracer.cloned(), ..common(settings) };
+    if activated {
+        let known = std::mem::take(&mut options.listen);
+        for given in &given {
+            options.listen.push(listen_on(given, &known, options.tls.is_some())?);
+        }
+    }
+    let front = Front::bind_with(options, given, Php::default())
         .await
         .map_err(|error| Failure::caused(&error, hint(&error)))?;
     Ok(Bound { front })
 }
 
-/// What a release of the application brings along for the front.
-pub(crate) fn release(settings: &Settings, plan: &Plan) -> Result<Release, Failure> {
-    Release::new(&options(settings, plan)?).map_err(|error| Failure::caused(&error, hint(&error)))
+/// What is spoken on a socket that was passed: as on the address of the settings (`known`) that has its port, else TLS where there is any.
+fn listen_on(given: &Given, known: &[Listen], tls: bool) -> Result<Listen, Failure> {
+    let port = |address: &front_http::Address| match address {
+        front_http::Address::Tcp(address) => {
+            address.rsplit_once(':').map(|(_, port)| port.to_owned())
+        }
+        front_http::Address::Unix(_) => None,
+    };
+    match given.address() {
+        Ok(Some(address @ front_http::Address::Tcp(_))) => {
+            let alike = known.iter().find(|listen| port(&listen.address) == port(&address));
+            let (tls, redirect) = alike.map_or((tls, false), |alike| (alike.tls, alike.redirect));
+            Ok(Listen { address, tls, redirect })
+        }
+        Ok(Some(address)) => Ok(Listen::plain(address)),
+        Ok(None) => Err(Failure::misused(
+            "a unix socket was passed that has no path",
+            "name a path in `ListenStream=`",
+        )),
+        Err(error) => Err(Failure::caused_by(
+            "a socket was passed that has no address",
+            &error,
+            "pass listening stream sockets",
+        )),
+    }
+}
+
+/// What a release of the only application brings along for the front.
+pub(crate) fn release(options: &Options) -> Result<Release, Failure> {
+    Release::new(options).map_err(|error| Failure::caused(&error, hint(&error)))
+}
+
+/// What a release of several applications brings along.
+pub(crate) fn release_of(applications: &[Hosted]) -> Result<Release, Failure> {
+    Release::of(applications).map_err(|error| Failure::caused(&error, hint(&error)))
 }
 
 impl Bound {
     /// What clients connect to, the first listener first.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.front.addresses().iter().map(ToString::to_string).collect()
+    }
+
+    /// Its sockets once more, for a process that takes this one's place.
+    pub(crate) fn share(&self) -> std::io::Result<Vec<Given>> {
+        self.front.share()
+    }
+
+    /// To be cancelled when such a process accepts from them.
+    pub(crate) fn succeeded(&self) -> CancellationToken {
+        self.front.succeeded()
+    }
+
+    /// What is answered lately.
+    pub(crate) fn traffic(&self) -> Arc<front_http::Traffic> {
+        self.front.traffic()
     }
 
     /// Has channels on the same listeners.
@@ -65,7 +128,7 @@ impl Bound {
     }
 }
 
-/// What answers requests that no file answers: the workers of one generation.
+/// What answers requests that no file answers: the workers of one application in one generation.
 #[derive(Debug, Default)]
 pub(crate) struct Php {
     pool: Option<Pool>,
@@ -74,7 +137,7 @@ pub(crate) struct Php {
 }
 
 impl Php {
-    /// Those of a generation; without a pool only files are served.
+    /// Without a pool only files are served.
     pub(crate) fn new(pool: Option<Pool>, stay: Stay) -> Self {
         Self { pool, _stay: Some(stay) }
     }
@@ -124,10 +187,12 @@ impl Body for AnswerBody {
     }
 }
 
-fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
+/// What the front is told for one application.
+pub(crate) fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
     let http = &settings.http;
     Ok(Options {
         document_root: plan.application.document_root.clone(),
+        reader: reader(plan),
         routing: routing(plan)?,
         sendfile: http
             .sendfile
@@ -142,10 +207,16 @@ fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
     })
 }
 
+/// What PHP could not read, its links do not publish.
+fn reader(plan: &Plan) -> Option<Reader> {
+    let identity = &plan.php.as_ref()?.user.as_ref()?.identity;
+    Some(Reader { user: identity.user, groups: identity.groups.clone() })
+}
+
 /// The front of `hearth channels`, which has no files and no scripts. Without TLS the hub has the listeners.
 pub(crate) fn options_alone(settings: &Settings) -> Options {
     let common = common(settings);
-    if common.tls.is_some() {
+    if settings.has_tls() {
         return common;
     }
     Options { listen: Vec::new(), visitors: true, ..common }
@@ -154,25 +225,24 @@ pub(crate) fn options_alone(settings: &Settings) -> Options {
 /// What fronts have in common.
 fn common(settings: &Settings) -> Options {
     let http = &settings.http;
-    let tls = match (&http.tls_cert, &http.tls_key) {
-        (Some(certificate), Some(key)) => {
-            Some(TlsFiles { certificate: certificate.clone(), key: key.clone() })
-        }
-        _ => None,
-    };
-    let listen = |address: &Address| match address {
+    let https = http.listen.iter().any(|listen| settings.speaks_tls(listen));
+    let listen = |listen: &config::Listen| match &listen.address {
         Address::Tcp(address) => {
-            Listen { address: front_http::Address::Tcp(address.to_string()), tls: tls.is_some() }
+            let tls = settings.speaks_tls(listen);
+            Listen {
+                address: front_http::Address::Tcp(address.to_string()),
+                tls,
+                redirect: !tls && https && http.redirect_to_https,
+            }
         }
         // A proxy on this machine is at the other end: TLS is its business.
-        Address::Unix(path) => {
-            Listen { address: front_http::Address::Unix(path.clone()), tls: false }
-        }
+        Address::Unix(path) => Listen::plain(front_http::Address::Unix(path.clone())),
     };
     Options {
         listen: http.listen.iter().map(listen).collect(),
         visitors: false,
         document_root: PathBuf::from("/nonexistent"),
+        reader: None,
         routing: Routing::Files { front_controller: None },
         static_files: http.static_files,
         cache_control: http.static_cache_control.clone(),
@@ -202,8 +272,11 @@ fn common(settings: &Settings) -> Options {
                 .clone()
                 .map_or(AccessLogTarget::Stdout, AccessLogTarget::File),
         }),
+        tracer: None,
         patience: settings.server.shutdown_patience,
-        tls,
+        tls: None,
+        https_port: http.https_port.0,
+        hsts: http.hsts.as_ref().map(|hsts| hsts.0.clone()),
     }
 }
 
@@ -247,7 +320,9 @@ pub(crate) fn hint(error: &BindError) -> String {
                 .into()
         }
         BindError::Listen { .. } | BindError::NoAddress => "choose another with `--listen`".into(),
-        BindError::NoCertificate { .. } | BindError::Tls(_) => "correct `--tls-cert` and `--tls-key`".into(),
+        BindError::NoCertificate { .. } => "add `--tls-cert` and `--tls-key`".into(),
+        BindError::NowhereToSend { .. } => "switch `http.redirect_to_https` off".into(),
+        BindError::Hsts { .. } => "correct `http.hsts`".into(),
         BindError::AccessLog { .. } => "correct `http.access_log_path`".into(),
         BindError::CacheControl { .. } => "correct `http.static_cache_control`".into(),
         _ => "`hearth check` looks at addresses and certificates".into(),

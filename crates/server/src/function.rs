@@ -13,6 +13,7 @@ use crate::detect::{self, Application, DetectError, Kind};
 use crate::failure::Failure;
 use crate::php;
 use crate::plan::{PhpPlan, Plan, WorkerScript, processors};
+use crate::user::PhpUser;
 
 /// The variable that tells Hearth's own scripts which file is the function.
 const FUNCTION: &str = "HEARTH_FUNCTION";
@@ -110,7 +111,9 @@ impl Plan {
             boot_is_our_idea: false,
             script: Some(if is_console { CONSOLE_SCRIPT } else { FUNCTION_SCRIPT }),
             env,
+            user: PhpUser::of(settings, environment)?,
             workers: settings.php.workers.0.unwrap_or_else(processors),
+            workers_max: None,
         };
         Ok(Self { application, php: Some(php) })
     }

@@ -14,18 +14,22 @@ use front_lambda::{Report, Runtime};
 use pool::{Model, Pool, Script};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 
 use crate::admin::{Serving, State};
 use crate::cli::LambdaTarget;
+use crate::collector::{Collector, salt};
 use crate::config::{self, Environment, Handler, Raw, Settings};
 use crate::detect::{self, Application, DetectError, Kind};
-use crate::egress::{self, Inside};
+use crate::egress::{self, Inside, Users};
 use crate::emulate;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::function;
 use crate::plan::Plan;
 use crate::process;
-use crate::serve::{OwnFiles, bind_broker, boot_failure, own_files, pool_options};
+use crate::serve::{OwnFiles, bind_broker, boot_failure, own_files, pool_options, service_of};
+use crate::state::Served;
+use crate::user::{check_php, prepare_for_php};
 use crate::{log, php};
 
 /// How the environment came to be: `on-demand`, `provisioned-concurrency`, `snap-start` or [`MANAGED_INSTANCES`].
@@ -55,8 +59,11 @@ pub(crate) fn run(
         Ok(settings) => settings,
         Err(failure) => return Err(tell(&api, failure)),
     };
+    if let Err(failure) = prepare_for_php(&settings, environment) {
+        return Err(tell(&api, failure));
+    }
     process::run(&settings, async {
-        let outcome = process::attend(&settings, async |state, drain| {
+        let outcome = process::attend(&settings, None, process::alone(), async |state, drain| {
             serve_and_drain(&settings, &path, &api, environment, state, drain).await
         });
         outcome.await
@@ -76,7 +83,7 @@ fn tell(api: &str, failure: Failure) -> Failure {
 async fn report(api: &str, failure: &Failure) {
     let report = Report::of_hearth("InitError", failure.message());
     if let Err(error) = front_lambda::report_init_error(api, &report).await {
-        tracing::warn!(error = %Failure::caused(&error, "").message(), "init error not told");
+        tracing::warn!(error = %failure::in_one_line(&error), "init error not told");
     }
 }
 
@@ -154,7 +161,17 @@ pub(crate) async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut broker = Inside::default();
+    let service = environment.variable("AWS_LAMBDA_FUNCTION_NAME").map(str::to_owned);
+    let service = service.unwrap_or_else(|| service_of(path));
+    let collector = match Collector::start(settings, environment, &service) {
+        Ok(collector) => collector,
+        Err(failure) => {
+            report(api, &failure).await;
+            return Err(failure);
+        }
+    };
+    state.trace(collector.tracer());
+    let mut broker = Inside::traced(collector.tracer());
     let booted = tokio::select! {
         booted = boot(settings, path, environment, state, &mut broker) => booted,
         () = drain.cancelled() => return Ok(()),
@@ -169,7 +186,7 @@ pub(crate) async fn serve_and_drain(
     let initialization = environment.variable(INITIALIZATION).unwrap_or_default();
     if initialization == "snap-start" {
         tokio::select! {
-            restored = restored(settings, api, &mut booted, &mut broker) => restored?,
+            restored = restored(settings, api, &mut booted, &mut broker, collector.tracer()) => restored?,
             () = drain.cancelled() => {}
         }
     }
@@ -182,6 +199,7 @@ pub(crate) async fn serve_and_drain(
         stage_prefix: settings.lambda.stage_prefix,
         extension: settings.lambda.extension.0.unwrap_or(initialization != MANAGED_INSTANCES),
         api_timeout: settings.lambda.api_timeout,
+        tracer: collector.tracer().cloned(),
     };
     let patience = settings.server.shutdown_patience;
     // One patience for all: what an invocation has used up is not given again.
@@ -201,6 +219,7 @@ pub(crate) async fn serve_and_drain(
     let deadline = *deadline.get_or_init(|| Instant::now() + patience);
     booted.pool.drain(deadline.saturating_duration_since(Instant::now())).await;
     broker.drain(deadline.saturating_duration_since(Instant::now())).await;
+    collector.end().await;
     tracing::info!("drained");
     outcome.map_err(|error| {
         Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
@@ -232,7 +251,7 @@ async fn boot(
         }
     };
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
-        let probe = php::probe(&php.worker, settings);
+        let probe = php::probe(php, settings);
         if let Some(fallback) = plan.fit_to_machine(&probe) {
             fallback.warn();
         }
@@ -242,20 +261,28 @@ async fn boot(
             "connectors to databases are only in `hearth serve`: PHP connects by itself"
         );
     }
+    if !settings.applications.is_empty() {
+        tracing::warn!(
+            "`[applications]` is only for `hearth serve`: a function is one application"
+        );
+    }
+    check_php(&plan)?;
     let own_files = own_files(settings, &plan, environment)?;
-    let watch = start_broker(settings, own_files.as_ref(), broker)?;
+    let watch = start_broker(settings, &plan, own_files.as_ref(), broker)?;
     let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = start_pool(settings, &mut plan, own_files.as_ref(), socket).await?;
     let explanation = plan.explain(Some(&pool.status().php_version));
     log::say(&explanation);
+    let model = plan.php.as_ref().map(|php| php.model.name());
     state.ready(Serving {
-        pool: Some(pool.clone()),
+        applications: vec![Served::alone(pool.clone(), model, explanation.clone())],
         listeners: Vec::new(),
-        model: plan.php.as_ref().map(|php| php.model.name()),
         explanation,
         egress: watch,
         connectors: Vec::new(),
         realtime: None,
+        traffic: None,
+        tls: None,
     });
     let filename = answering_script(&plan, own_files.as_ref());
     let script = Script {
@@ -296,11 +323,15 @@ fn answering_script(plan: &Plan, own_files: Option<&OwnFiles>) -> PathBuf {
 
 fn start_broker(
     settings: &Settings,
+    plan: &Plan,
     own_files: Option<&OwnFiles>,
     broker: &mut Inside,
 ) -> Result<Option<egress::Watch>, Failure> {
     let Some(folder) = own_files.map(OwnFiles::folder) else { return Ok(None) };
-    let Some(bound) = bind_broker(settings, folder)? else { return Ok(None) };
+    let user = plan.php.as_ref().and_then(|php| php.user.as_ref());
+    let Some(bound) = bind_broker(settings, folder, Users::one(user), false)? else {
+        return Ok(None);
+    };
     let watch = bound.watch();
     broker.start(bound);
     Ok(Some(watch))
@@ -319,7 +350,12 @@ async fn start_pool(
                 "name the script: `hearth lambda PATH/TO/index.php`",
             ));
         };
-        let options = pool_options(php, plan, settings, own_files, socket, None);
+        // As many workers as invocations at once: none ever waits.
+        let options = pool::Options {
+            scaling: None,
+            backlog_target: None,
+            ..pool_options(php, plan, settings, own_files, socket, None)
+        };
         match Pool::start(options).await {
             Ok(pool) => return Ok(pool),
             Err(error) => {
@@ -339,15 +375,19 @@ async fn restored(
     api: &str,
     booted: &mut Booted,
     broker: &mut Inside,
+    tracer: Option<&Tracer>,
 ) -> Result<(), Failure> {
     const AT_ONCE: Duration = Duration::ZERO;
     front_lambda::wait_for_restore(api).await.map_err(|error| {
         Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
     })?;
+    if let Some(tracer) = tracer {
+        tracer.reseed(salt());
+    }
     let renewed = async {
-        std::mem::take(broker).drain(AT_ONCE).await;
+        broker.replace().drain(AT_ONCE).await;
         let own_files = booted.own_files.as_ref();
-        let watch = start_broker(settings, own_files, broker)?;
+        let watch = start_broker(settings, &booted.plan, own_files, broker)?;
         let socket = watch.as_ref().map(egress::Watch::socket);
         match booted.pool.renew().await {
             Ok(true) => Ok(()),

@@ -5,12 +5,15 @@
 //! - Exit status: 0 done, 1 failed, 2 misused; the last line on stderr then says what to do.
 
 mod admin;
+mod applications;
 mod check;
 mod cli;
+mod collector;
 mod composer;
 mod config;
 mod connectors;
 mod control;
+mod dashboard;
 mod detect;
 mod egress;
 mod emulate;
@@ -31,7 +34,13 @@ mod reload;
 mod run_dir;
 mod runners;
 mod serve;
+mod sockets;
 mod state;
+mod sys;
+mod tls;
+mod top;
+mod upgrade;
+mod user;
 mod watch;
 
 use std::io::Write;
@@ -65,7 +74,22 @@ fn run() -> Result<ExitCode, Failure> {
             serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Reload(target) => {
-            let text = control::run_reload(&target, &environment)?;
+            let text = control::reload(&target, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
+        }
+        Invocation::Upgrade(target) => {
+            let text = control::upgrade(&target, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
+        }
+        Invocation::Status { target, json } => {
+            let (text, ready) = control::status(&target, json, &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Invocation::Stop { target, now } => {
+            let text = control::stop(&target, now, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
@@ -83,6 +107,12 @@ fn run() -> Result<ExitCode, Failure> {
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
+        }
+        Invocation::Top(top) => top::run(&top, &environment).map(|()| ExitCode::SUCCESS),
+        Invocation::TlsTrust { config } => {
+            let text = tls::trust(config.as_deref(), &environment)?;
+            print_to(&mut std::io::stdout(), &text);
+            Ok(ExitCode::SUCCESS)
         }
         Invocation::Invoke(invoke) => {
             let text = invoke::run(&invoke, &environment)?;

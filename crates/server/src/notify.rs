@@ -4,9 +4,11 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio_util::sync::CancellationToken;
 
 /// Tells the service manager `state`, e.g. `READY=1`. A failure is logged: the server works without a manager.
 pub(crate) fn notify(socket: Option<&Path>, state: &str) {
@@ -21,6 +23,15 @@ pub(crate) fn reloading(socket: Option<&Path>) {
     let now = clock_gettime(ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
     notify(socket, &format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+}
+
+/// Tells the service manager that the process lives, twice as often as it wants to hear it (`sd_watchdog_enabled(3)`). One whose event loop
+/// stands still says nothing.
+pub(crate) async fn live(socket: PathBuf, limit: Duration, end: CancellationToken) {
+    let mut beat = tokio::time::interval(limit / 2);
+    while end.run_until_cancelled(beat.tick()).await.is_some() {
+        notify(Some(&socket), "WATCHDOG=1");
+    }
 }
 
 fn send(path: &Path, state: &str) -> io::Result<()> {

@@ -16,6 +16,8 @@ use crate::config::{Environment, PhpVersion, Settings};
 use crate::egress;
 use crate::failure::Failure;
 use crate::fallback::Probe;
+use crate::plan::PhpPlan;
+use crate::user::PhpUser;
 
 /// A worker program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,13 +169,18 @@ pub(crate) fn program(
 }
 
 /// Asks a worker program about its PHP, with the application's ini settings.
-pub(crate) fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure> {
+pub(crate) fn info(
+    worker: &Worker,
+    settings: &Settings,
+    user: Option<&PhpUser>,
+) -> Result<Info, Failure> {
     let program = worker.program.display().to_string();
     let rebuild = "`make build` builds it again; run it by hand with `--info-json` to see more";
     let mut command = Command::new(&worker.program);
     for (name, value) in &settings.php.ini.0 {
         command.arg("--ini").arg(format!("{name}={value}"));
     }
+    PhpUser::put_on(user, &mut command);
     let output = command
         .arg("--info-json")
         .output()
@@ -191,14 +198,15 @@ pub(crate) fn info(worker: &Worker, settings: &Settings) -> Result<Info, Failure
 }
 
 /// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
-pub(crate) fn probe(worker: &Worker, settings: &Settings) -> Probe {
+pub(crate) fn probe(php: &PhpPlan, settings: &Settings) -> Probe {
+    let worker = &php.worker;
     let none = |why: String| Probe { tracker: "none".to_owned(), why };
     let program = worker.program.display();
-    let output = Command::new(&worker.program)
-        .envs(settings.php.env.0.iter().map(|(name, value)| (name, value)))
-        .arg("--probe-snapshot")
-        .output();
-    match output {
+    let mut command = Command::new(&worker.program);
+    command.arg("--probe-snapshot");
+    PhpUser::put_on(php.user.as_ref(), &mut command);
+    command.envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
+    match command.output() {
         Err(error) => none(format!("cannot run {program}: {error}")),
         Ok(output) if !output.status.success() => {
             none(format!("{program} --probe-snapshot failed ({})", output.status))
@@ -210,11 +218,14 @@ pub(crate) fn probe(worker: &Worker, settings: &Settings) -> Probe {
 }
 
 /// Asks one of PHP's own programs the same, as far as all of them tell it. Whether OPcache is on is not among that.
-pub(crate) fn foreign_info(worker: &Worker) -> Result<Info, Failure> {
+pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<Info, Failure> {
     let program = worker.program.display().to_string();
     let ask = |option: &str| {
         let hint = format!("run it by hand: `{program} {option}`");
-        let output = Command::new(&worker.program).arg(option).output().map_err(|error| {
+        let mut command = Command::new(&worker.program);
+        command.arg(option);
+        PhpUser::put_on(user, &mut command);
+        let output = command.output().map_err(|error| {
             Failure::caused_by(format!("cannot run {program}"), &error, hint.clone())
         })?;
         if output.status.success() {

@@ -19,7 +19,7 @@ fn said(script: &str) -> Result<Info, Failure> {
     let program = executable(folder.path(), "hearth-worker-8.2", script);
     let environment = Environment::for_test(folder.path(), &[]);
     let settings = settings(folder.path(), "[php.ini]\nmemory_limit = \"1M\"\n", &environment);
-    info(&Worker { version: PhpVersion::parse("8.2"), program }, &settings)
+    info(&Worker { version: PhpVersion::parse("8.2"), program }, &settings, None)
 }
 
 #[test]

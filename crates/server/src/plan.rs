@@ -15,6 +15,7 @@ use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
 use crate::php::{self, Worker};
 use crate::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
+use crate::user::PhpUser;
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
@@ -52,8 +53,12 @@ pub(crate) struct PhpPlan {
     pub script: Option<WorkerScript>,
     /// What the worker script expects in its environment.
     pub env: Vec<(String, String)>,
+    /// As whom, where that is another user than the server's.
+    pub user: Option<PhpUser>,
     /// How many processes.
     pub workers: NonZeroUsize,
+    /// How many at most, where their number follows the load.
+    pub workers_max: Option<NonZeroUsize>,
 }
 
 impl PhpPlan {
@@ -119,11 +124,21 @@ impl Plan {
             }
             _ => Vec::new(),
         };
-        let workers = settings.php.workers.0.unwrap_or_else(processors);
+        let (workers, workers_max) = numbers(model, settings)?;
         let worker = php::program(model, settings, environment)?;
         let boot_is_our_idea =
             settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
-        let php = PhpPlan { worker, model, wished: model, boot_is_our_idea, script, env, workers };
+        let php = PhpPlan {
+            worker,
+            model,
+            wished: model,
+            boot_is_our_idea,
+            script,
+            env,
+            user: PhpUser::of(settings, environment)?,
+            workers,
+            workers_max,
+        };
         Ok(Self { application, php: Some(php) })
     }
 
@@ -197,8 +212,14 @@ impl Plan {
                 || php.worker.program.display().to_string(),
                 |version| format!("PHP {version}"),
             ));
-            let plural = if php.workers.get() == 1 { "" } else { "s" };
-            add(format!("{} worker{plural}", php.workers));
+            add(match php.workers_max {
+                Some(most) => format!("{} to {most} workers", php.workers),
+                None if php.workers.get() == 1 => "1 worker".to_owned(),
+                None => format!("{} workers", php.workers),
+            });
+            if let Some(user) = &php.user {
+                add(format!("as user {}", user.name()));
+            }
         }
         line
     }
@@ -285,6 +306,45 @@ fn worker_script(
 
 fn ours(name: &'static str, text: &'static str) -> WorkerScript {
     WorkerScript::Ours { name, text, beside: BESIDE_WORKERS }
+}
+
+/// The least and the most workers.
+fn numbers(
+    model: Model,
+    settings: &Settings,
+) -> Result<(NonZeroUsize, Option<NonZeroUsize>), Failure> {
+    let php = &settings.php;
+    let Some(most) = php.workers_max else { return Ok((workers(settings), None)) };
+    if model.is_foreign() {
+        return Err(Failure::misused(
+            format!(
+                "`php.workers_max` is set, and the model `{}` has a fixed number",
+                model.name()
+            ),
+            "set `php.workers`, or use a model of Hearth's own workers such as `--model request`",
+        ));
+    }
+    let least = match php.workers.0 {
+        Some(least) if least > most => {
+            return Err(Failure::misused(
+                format!("`php.workers` is {least}, and `php.workers_max` less: {most}"),
+                "`php.workers` is the least, `php.workers_max` the most",
+            ));
+        }
+        Some(least) => least,
+        None => processors().min(most),
+    };
+    Ok((least, Some(most)))
+}
+
+/// As many workers as are always there.
+fn workers(settings: &Settings) -> NonZeroUsize {
+    settings.php.workers.0.unwrap_or_else(processors)
+}
+
+/// As many workers as there may be at once.
+pub(crate) fn most_workers(settings: &Settings) -> NonZeroUsize {
+    settings.php.workers_max.unwrap_or_else(|| workers(settings))
 }
 
 /// The processors that this process may use.

@@ -267,3 +267,16 @@ fn a_symfony_runtime_for_frankenphp_runs_the_front_controller_as_worker_script()
     machine.write("hearth.toml", "[php.env]\nAPP_RUNTIME = \"App\\\\HearthRuntime\"\n");
     assert_eq!(script(), WorkerScript::File(index));
 }
+
+#[test]
+fn the_most_workers_are_more_than_the_least_and_of_hearths_own() {
+    let app = Machine::with(&["index.php"]);
+    let told = app.explained(&[("php.workers", "2"), ("php.workers_max", "9")]);
+    assert!(told.ends_with("; 2 to 9 workers"), "{told}");
+    let told = app.explained(&[("php.workers", "4"), ("php.workers_max", "3")]);
+    assert!(told.contains("`php.workers` is 4, and `php.workers_max` less: 3"), "{told}");
+    let one = app.plan(&[("php.workers_max", "1")]).unwrap().php.unwrap();
+    assert_eq!((one.workers.get(), one.workers_max.unwrap().get()), (1, 1));
+    let told = app.explained(&[("php.model", "fpm"), ("php.workers_max", "9")]);
+    assert!(told.contains("the model `fpm` has a fixed number"), "{told}");
+}

@@ -1,7 +1,7 @@
 //! What every command that runs on has in common: its runtime, its signals, its admin address, its descriptors.
 //!
 //! Invariants
-//! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload.
+//! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload, USR2 for an upgrade.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ use crate::admin::{Admin, State};
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::plan::processors;
-use crate::state::Ask;
+use crate::state::{AdminSocket, Ask, Ending};
 
 /// Runs a command to its end, with as many descriptors as there may be.
 pub(crate) fn run(
@@ -32,32 +33,58 @@ pub(crate) fn run(
 }
 
 /// Runs `serve` with what every command has beside it: the admin address, for as long as it runs, and signals. The first one cancels its
-/// token, the second one cuts it short.
+/// token, the second one cuts it short. `admin`: a socket for the admin address that somebody else has bound; nothing is accepted from it
+/// before `alone`, for as long as another process does.
 pub(crate) async fn attend(
     settings: &Settings,
+    admin: Option<AdminSocket>,
+    alone: CancellationToken,
     serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let end = Ending::default();
     let mut watchers = JoinSet::new();
     let state = State::starting();
+    let end = state.ending().clone();
     watchers.spawn(Signals::listen()?.watch(end.clone(), Arc::clone(&state)));
 
+    let passed = admin.as_ref().is_some_and(|admin| admin.passed);
+    let bound = Admin::as_set(settings, admin, &state).await?;
     let mut admin = JoinSet::new();
     let end_admin = CancellationToken::new();
-    if let Some(bound) = Admin::as_set(settings, &state).await? {
-        admin.spawn(bound.serve(end_admin.clone()));
+    if let Some(bound) = bound {
+        match bound.share() {
+            Ok(listener) => state.share_admin(AdminSocket { listener, passed }),
+            Err(error) => {
+                tracing::warn!(%error, "an upgrade will have to find another admin address");
+            }
+        }
+        let (end, succeeded) = (end_admin.clone(), state.succeeded().clone());
+        admin.spawn(async move {
+            tokio::select! {
+                () = async { alone.cancelled().await; bound.serve(end.clone()).await } => {}
+                () = end.cancelled() => {}
+                // It answers there from now on.
+                () = succeeded.cancelled() => {}
+            }
+        });
     }
 
     let outcome = tokio::select! {
         outcome = serve(&state, &end.drain) => outcome,
         () = end.at_once.cancelled() => {
-            tracing::warn!("second signal: ended at once");
+            tracing::warn!("ended at once: a second signal, or `hearth stop --now`");
             Ok(())
         }
     };
     end_admin.cancel();
     while admin.join_next().await.is_some() {}
     outcome
+}
+
+/// Of a process that takes nobody's place.
+pub(crate) fn alone() -> CancellationToken {
+    let alone = CancellationToken::new();
+    alone.cancel();
+    alone
 }
 
 /// A runtime with as many threads as the settings say.
@@ -95,21 +122,13 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// How far the end has come.
-#[derive(Clone, Debug, Default)]
-struct Ending {
-    /// The first TERM or INT: finish what runs.
-    drain: CancellationToken,
-    /// The second: do not.
-    at_once: CancellationToken,
-}
-
 /// The signals that ask for an end.
 #[derive(Debug)]
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    upgrade: Signal,
 }
 
 impl Signals {
@@ -119,6 +138,7 @@ impl Signals {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
                 hang_up: signal(SignalKind::hangup())?,
+                upgrade: signal(SignalKind::user_defined2())?,
             })
         };
         listen().map_err(|error| {
@@ -132,6 +152,13 @@ impl Signals {
             tokio::select! {
                 Some(()) = self.terminate.recv() => end.one_more(),
                 Some(()) = self.interrupt.recv() => end.one_more(),
+                Some(()) = self.upgrade.recv() => {
+                    // Its outcome is in the log.
+                    let (answer, _outcome) = oneshot::channel();
+                    if !state.ask_upgrade(answer) {
+                        tracing::warn!("USR2 ignored: there is nothing to upgrade here, or it is under way");
+                    }
+                }
                 Some(()) = self.hang_up.recv() => {
                     if state.cannot_reload() {
                         tracing::warn!("HUP ignored: there is no application to reload here");
@@ -140,16 +167,6 @@ impl Signals {
                     }
                 }
             }
-        }
-    }
-}
-
-impl Ending {
-    fn one_more(&self) {
-        if self.drain.is_cancelled() {
-            self.at_once.cancel();
-        } else {
-            self.drain.cancel();
         }
     }
 }

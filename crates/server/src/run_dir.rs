@@ -1,16 +1,60 @@
 //! The private folder of one running server: its control socket, the broker's, and a folder for each generation.
 //!
 //! Invariants
-//! - Only our own user can look into it (mode 0700; files 0600).
+//! - Only our own user can look into it (mode 0700; files 0600). Where PHP is another user, it can pass through (0711) to what is for it: folders
+//!   and files of its group.
 //! - A folder that we made is gone when we are; one that was configured stays.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+
+use crate::user::PhpUser;
+
+/// A socket's file that this process has made; taken away on drop, unless another one has put its own in its place.
+#[derive(Debug)]
+pub(crate) struct Made {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Made {
+    /// What is there now.
+    pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
+        let inode = std::fs::symlink_metadata(&path)?.ino();
+        Ok(Self { path, inode })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let there = std::fs::symlink_metadata(&self.path);
+        if there.is_ok_and(|there| there.ino() == self.inode) {
+            drop(std::fs::remove_file(&self.path));
+        }
+    }
+}
 
 /// How the names of folders begin that servers make for themselves.
 pub(crate) const SERVERS: &str = "hearth-";
+
+/// Lets others pass through a folder of ours: they come to what is theirs in it if they know its name, and cannot look around.
+pub(crate) fn let_pass(folder: &Path) -> io::Result<()> {
+    const PASS: u32 = 0o011;
+    let mode = std::fs::metadata(folder)?.permissions().mode();
+    if mode & PASS == PASS {
+        return Ok(());
+    }
+    std::fs::set_permissions(folder, Permissions::from_mode(mode | PASS))
+}
 
 /// The folder, removed on drop when it is ours.
 #[derive(Debug)]
@@ -43,6 +87,14 @@ impl RunDir {
         ))
     }
 
+    /// Lets PHP's users come to what is for them. None: PHP is our own user.
+    pub(crate) fn for_php(self, users: &[PhpUser]) -> io::Result<Self> {
+        if !users.is_empty() {
+            let_pass(&self.path)?;
+        }
+        Ok(self)
+    }
+
     /// A folder in it that is ours, also where it is not. One that was left behind under this name is replaced.
     pub(crate) fn inside(&self, name: &str) -> io::Result<Self> {
         let path = self.path.join(name);
@@ -59,16 +111,35 @@ impl RunDir {
         &self.path
     }
 
+    /// A socket in it that only our own user and root can connect to. One of this name that is there is replaced, in one step.
+    pub(crate) fn listen(&self, name: &str) -> io::Result<(UnixListener, Made)> {
+        let path = self.path.join(name);
+        let new = self.path.join(format!("{name}.{}", std::process::id()));
+        make_room(&new)?;
+        let listener = UnixListener::bind(&new)?;
+        let mut made = Made::at(new)?;
+        // Who comes is looked at in any case.
+        std::fs::set_permissions(made.path(), Permissions::from_mode(0o600))?;
+        std::fs::rename(made.path(), &path)?;
+        made.path = path;
+        Ok((listener, made))
+    }
+
     /// Writes a file into it, readable by our user only, and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        make_room(&path)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(text.as_bytes())?;
         Ok(path)
+    }
+}
+
+/// Takes a file away that is perhaps there.
+fn make_room(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -84,8 +155,6 @@ impl Drop for RunDir {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -124,6 +193,20 @@ mod tests {
         assert_eq!(mode(inside.path()), 0o700);
         drop(inside);
         assert!(folder.path().is_dir() && !folder.path().join("1").exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_replaced_and_taken_away_only_by_who_has_made_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let run_dir = RunDir::new(Some(folder.path()), folder.path()).unwrap();
+        let (_old, made_first) = run_dir.listen("a.sock").unwrap();
+        let (_new, made_last) = run_dir.listen("a.sock").unwrap();
+        let path = folder.path().join("a.sock");
+        assert_eq!(mode(&path), 0o600);
+        drop(made_first);
+        assert!(path.exists(), "it is the other one's");
+        drop(made_last);
+        assert!(!path.exists());
     }
 
     #[test]

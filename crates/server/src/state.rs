@@ -4,18 +4,26 @@
 //! - Numbers of the pool count since the start of the server, whatever generations have come and gone.
 //! - Requests for a reload are bounded by [`ASKS`]; one more is refused.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use pool::{Pool, PoolStatus};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 
+use crate::config::MAIN;
 use crate::egress;
 use crate::failure::Failure;
+use crate::log;
 use crate::realtime::Realtime;
+use crate::tls;
+use crate::upgrade::Upgraded;
 
 /// How many may wait for a reload; all of them get the outcome of one.
 const ASKS: usize = 128;
@@ -28,22 +36,68 @@ const DRAINING: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct State {
     started: Instant,
+    ending: Ending,
     phase: AtomicU8,
     serving: RwLock<Option<Arc<Serving>>>,
     generations: Mutex<Generations>,
     asks: mpsc::Sender<Ask>,
     asked: Mutex<Option<mpsc::Receiver<Ask>>>,
+    upgrades: mpsc::Sender<UpgradeAsk>,
+    upgrades_asked: Mutex<Option<mpsc::Receiver<UpgradeAsk>>>,
+    /// One was asked for, and nothing has become of it yet.
+    upgrading: AtomicBool,
+    /// Cancelled when another process has taken the place of this one.
+    succeeded: CancellationToken,
+    /// The socket of the admin address, for that process.
+    admin: Mutex<Option<AdminSocket>>,
+    /// Where spans begin, if anybody wants some.
+    tracer: OnceLock<Tracer>,
+}
+
+/// A socket for the admin address that was bound elsewhere.
+#[derive(Debug)]
+pub(crate) struct AdminSocket {
+    pub listener: TcpListener,
+    /// A service manager has passed it: `admin.listen` is not looked at.
+    pub passed: bool,
+}
+
+/// Where the outcome of an upgrade is waited for.
+pub(crate) type UpgradeAsk = oneshot::Sender<Result<Upgraded, Failure>>;
+
+/// How far the end has come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    /// What runs is finished, and nothing new is begun.
+    pub drain: CancellationToken,
+    /// Nothing is waited for.
+    pub at_once: CancellationToken,
+}
+
+impl Ending {
+    /// A signal has come: the first one asks for an end in order, the second one does not wait.
+    pub(crate) fn one_more(&self) {
+        if self.drain.is_cancelled() {
+            self.at_once.cancel();
+        } else {
+            self.drain.cancel();
+        }
+    }
+
+    /// Ends without waiting.
+    pub(crate) fn at_once(&self) {
+        self.drain.cancel();
+        self.at_once.cancel();
+    }
 }
 
 /// Known once the server is ready.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    /// PHP, unless only files are served.
-    pub pool: Option<Pool>,
+    /// What runs PHP or serves files, the one at PATH first.
+    pub applications: Vec<Served>,
     /// Addresses with their scheme.
     pub listeners: Vec<String>,
-    /// The name of the model, unless only files are served.
-    pub model: Option<&'static str>,
     /// The line that explains what runs.
     pub explanation: String,
     /// The egress broker, when there is one.
@@ -52,16 +106,73 @@ pub(crate) struct Serving {
     pub connectors: Vec<connector::Watch>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
+    /// What the HTTP front has answered lately, where there is one.
+    pub traffic: Option<Arc<front_http::Traffic>>,
+    /// Certificates, where TLS is spoken.
+    pub tls: Option<tls::Watch>,
 }
+
+/// One application.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// What it is called.
+    pub name: Arc<str>,
+    /// The requests that are for it.
+    pub claims: Vec<String>,
+    /// PHP, unless only files are served.
+    pub pool: Option<Pool>,
+    /// The name of the model, unless only files are served.
+    pub model: Option<&'static str>,
+    /// The line that explains what runs.
+    pub explanation: String,
+}
+
+impl Served {
+    /// There is no other, and PHP runs.
+    pub(crate) fn alone(pool: Pool, model: Option<&'static str>, explanation: String) -> Self {
+        let claims = vec![front_http::Claim::everything().to_string()];
+        Self { name: MAIN.into(), claims, pool: Some(pool), model, explanation }
+    }
+}
+
+impl Serving {
+    /// Whether names are needed to tell applications apart.
+    pub(crate) fn several(&self) -> bool {
+        self.applications.iter().any(|served| &*served.name != MAIN)
+    }
+
+    /// Says what runs, to whoever has started it.
+    pub(crate) fn say(&self) {
+        if !self.several() {
+            return log::say(&self.explanation);
+        }
+        for Served { name, claims, explanation, .. } in &self.applications {
+            log::say(&format!("{name} ({}): {explanation}", claims.join(", ")));
+        }
+        if self.applications.iter().all(|served| &*served.name != MAIN) {
+            log::say(
+                "no application at PATH: what none of these claims gets 421, or 404 on a host of theirs",
+            );
+        }
+    }
+
+    fn pools(&self) -> Vec<NamedPool> {
+        let named = |served: &Served| Some((Arc::clone(&served.name), served.pool.clone()?));
+        self.applications.iter().filter_map(named).collect()
+    }
+}
+
+/// The pool of one application, with its name.
+type NamedPool = (Arc<str>, Pool);
 
 #[derive(Debug, Default)]
 struct Generations {
     /// Of the one that takes requests.
     number: Option<u64>,
     /// Those that finish what they have.
-    draining: Vec<(u64, Pool)>,
-    /// What those have counted that are gone.
-    past: PoolStatus,
+    draining: Vec<(u64, Vec<NamedPool>)>,
+    /// What those have counted that are gone, by application.
+    past: BTreeMap<Arc<str>, PoolStatus>,
     reloads: Reloads,
 }
 
@@ -115,14 +226,39 @@ impl State {
     /// A server that has just begun to start.
     pub(crate) fn starting() -> Arc<Self> {
         let (asks, asked) = mpsc::channel(ASKS);
+        let (upgrades, upgrades_asked) = mpsc::channel(1);
         Arc::new(Self {
             started: Instant::now(),
+            ending: Ending::default(),
             phase: AtomicU8::new(STARTING),
             serving: RwLock::default(),
             generations: Mutex::default(),
             asks,
             asked: Mutex::new(Some(asked)),
+            upgrades,
+            upgrades_asked: Mutex::new(Some(upgrades_asked)),
+            upgrading: AtomicBool::new(false),
+            succeeded: CancellationToken::new(),
+            admin: Mutex::default(),
+            tracer: OnceLock::new(),
         })
+    }
+
+    /// Spans begin there, for who counts them.
+    pub(crate) fn trace(&self, tracer: Option<&Tracer>) {
+        if let Some(tracer) = tracer {
+            self.tracer.get_or_init(|| tracer.clone());
+        }
+    }
+
+    /// Where spans begin, if anybody wants some.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.get()
+    }
+
+    /// By which an end is asked for.
+    pub(crate) fn ending(&self) -> &Ending {
+        &self.ending
     }
 
     /// Requests are answered from now on.
@@ -134,9 +270,9 @@ impl State {
     /// Requests are answered by this generation from now on.
     pub(crate) fn ready_with(&self, generation: u64, serving: Serving) {
         let mut generations = self.generations.lock().expect("no holder panics");
-        let old = self.serving().and_then(|serving| serving.pool.clone());
-        if let (Some(pool), Some(number)) = (old, generations.number) {
-            generations.draining.push((number, pool));
+        let old = self.serving().map(|serving| serving.pools()).unwrap_or_default();
+        if let Some(number) = generations.number.filter(|_| !old.is_empty()) {
+            generations.draining.push((number, old));
         }
         generations.number = Some(generation);
         self.ready(serving);
@@ -146,8 +282,10 @@ impl State {
     pub(crate) fn drained(&self, generation: u64) {
         let mut generations = self.generations.lock().expect("no holder panics");
         let Generations { draining, past, .. } = &mut *generations;
-        for (_, pool) in draining.extract_if(.., |(number, _)| *number == generation) {
-            past.add_past(&pool.status());
+        for (_, pools) in draining.extract_if(.., |(number, _)| *number == generation) {
+            for (name, pool) in pools {
+                past.entry(name).or_default().add_past(&pool.status());
+            }
         }
     }
 
@@ -175,23 +313,35 @@ impl State {
         self.serving.read().expect("no holder panics").clone()
     }
 
-    /// The workers of the generation that takes requests, and what all have counted.
-    pub(crate) fn pool(&self) -> Option<PoolStatus> {
+    /// By application: its workers in the generation that takes requests, and what those of all generations have counted. One that is gone has
+    /// only counted.
+    pub(crate) fn pools(&self) -> BTreeMap<Arc<str>, PoolStatus> {
         let generations = self.generations.lock().expect("no holder panics");
-        let mut status = self.serving()?.pool.as_ref()?.status();
-        status.add_past(&generations.past);
-        for (_, pool) in &generations.draining {
-            status.add_past(&pool.status());
+        let serving = self.serving();
+        let mut pools = generations.past.clone();
+        for (name, pool) in generations.draining.iter().flat_map(|(_, pools)| pools) {
+            pools.entry(Arc::clone(name)).or_default().add_past(&pool.status());
         }
-        Some(status)
+        for (name, pool) in serving.map(|serving| serving.pools()).unwrap_or_default() {
+            let mut status = pool.status().of(&name);
+            if let Some(past) = pools.get(&name) {
+                status.add_past(past);
+            }
+            pools.insert(name, status);
+        }
+        pools
     }
 
     /// The number of the generation that takes requests, and those that finish what they have.
     pub(crate) fn generations(&self) -> (Option<u64>, Vec<Draining>) {
         let generations = self.generations.lock().expect("no holder panics");
-        let draining = generations.draining.iter();
-        let draining = draining
-            .map(|(generation, pool)| Draining { generation: *generation, pool: pool.status() });
+        let draining = generations.draining.iter().map(|(generation, pools)| {
+            let mut pool = PoolStatus::default();
+            for (name, one) in pools {
+                pool.add(one.status().of(name));
+            }
+            Draining { generation: *generation, pool }
+        });
         (generations.number, draining.collect())
     }
 
@@ -218,5 +368,71 @@ impl State {
     /// Nobody sees to requests for reloads in this command.
     pub(crate) fn cannot_reload(&self) -> bool {
         self.asked.lock().expect("no holder panics").is_some()
+    }
+
+    /// Asks for an upgrade. False when nobody takes such requests, or while one runs.
+    pub(crate) fn ask_upgrade(&self, answer: UpgradeAsk) -> bool {
+        if self.succeeded.is_cancelled() || self.upgrading.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let asked = self.upgrades.try_send(answer).is_ok();
+        if !asked {
+            self.upgrade_ended();
+        }
+        asked
+    }
+
+    /// Something has become of the one that was asked for: another one may be.
+    pub(crate) fn upgrade_ended(&self) {
+        self.upgrading.store(false, Ordering::Release);
+    }
+
+    /// Requests for upgrades, for the one who sees to them.
+    pub(crate) fn upgrades_asked(&self) -> Option<mpsc::Receiver<UpgradeAsk>> {
+        self.upgrades_asked.lock().expect("no holder panics").take()
+    }
+
+    /// Cancelled when another process has taken the place of this one.
+    pub(crate) fn succeeded(&self) -> &CancellationToken {
+        &self.succeeded
+    }
+
+    /// Keeps the admin address's socket for a process that takes the place of this one.
+    pub(crate) fn share_admin(&self, socket: AdminSocket) {
+        *self.admin.lock().expect("no holder panics") = Some(socket);
+    }
+
+    /// That socket.
+    pub(crate) fn admin_socket(&self) -> Option<AdminSocket> {
+        self.admin.lock().expect("no holder panics").take()
+    }
+}
+
+/// The pools of all applications in one; none where there are none.
+pub(crate) fn in_one(pools: BTreeMap<Arc<str>, PoolStatus>) -> Option<PoolStatus> {
+    pools.into_values().reduce(|mut sum, pool| {
+        sum.add(pool);
+        sum
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_upgrade_is_refused_until_something_has_become_of_the_first() {
+        let state = State::starting();
+        let mut asked = state.upgrades_asked().unwrap();
+        let ask = || state.ask_upgrade(oneshot::channel().0);
+        assert!(ask());
+        drop(asked.recv().await.unwrap());
+        assert!(!ask(), "it runs");
+        state.upgrade_ended();
+        assert!(ask());
+        drop(asked.recv().await.unwrap());
+        state.succeeded().cancel();
+        state.upgrade_ended();
+        assert!(!ask(), "another process serves");
     }
 }

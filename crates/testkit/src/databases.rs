@@ -132,6 +132,21 @@ impl Database {
         self.server.as_ref().map(|server| server.log().text()).unwrap_or_default()
     }
 
+    /// Has it say nothing any more, until [`Self::resume`]: clients still connect, to the kernel. Not `PostgreSQL`, which is many processes.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// It goes on where it was.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        assert_ne!(self.kind, DatabaseKind::Postgres, "its clients have processes of their own");
+        self.server.as_ref().expect("it runs").signal(signal);
+    }
+
     /// Ends it; `hard`: without a word to its clients.
     pub fn stop(&mut self, hard: bool) {
         let Some(mut server) = self.server.take() else { return };
@@ -375,7 +390,7 @@ impl Drop for Database {
 }
 
 /// `PostgreSQL` refuses to run as root.
-fn as_owner(program: &Path) -> Command {
+pub(crate) fn as_owner(program: &Path) -> Command {
     if !rustix::process::getuid().is_root() {
         return Command::new(program);
     }

@@ -184,6 +184,8 @@ pub struct ProcessFacts {
     pub parent: u32,
     /// Resident memory in bytes.
     pub resident: u64,
+    /// Of these what is no page of a file, such as the program itself.
+    pub anonymous: u64,
     /// Open descriptors.
     pub descriptors: usize,
     /// Mappings of memory.
@@ -201,12 +203,16 @@ impl ProcessFacts {
         }
         let parent = fields.next()?.parse().ok()?;
         let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+        let pages = |field: usize| -> Option<u64> {
+            let pages: u64 = statm.split(' ').nth(field)?.parse().ok()?;
+            Some(pages * rustix::param::page_size() as u64)
+        };
+        let resident = pages(1)?;
+        let anonymous = resident.saturating_sub(pages(2)?);
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
         let mappings = maps.lines().count();
-        let resident = pages * rustix::param::page_size() as u64;
-        Some(Self { parent, resident, descriptors, mappings })
+        Some(Self { parent, resident, anonymous, descriptors, mappings })
     }
 
     /// The living children of a process.

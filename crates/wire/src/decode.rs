@@ -198,6 +198,15 @@ pub enum FromWorker<'a> {
         /// The system's error number.
         errno: u32,
     },
+    /// Where a worker's PHP code was.
+    Stack {
+        /// The worker's process id.
+        pid: u32,
+        /// A line for each function under way, the innermost first; empty when nothing is known.
+        stack: &'a [u8],
+        /// Why nothing is known, or not all.
+        why: &'a [u8],
+    },
 }
 
 /// What the server sent to a worker.
@@ -235,6 +244,11 @@ pub enum ToZygote {
         pid: u32,
         /// The signal.
         signal: u32,
+    },
+    /// Look where a worker's PHP code is.
+    Trace {
+        /// The worker's process id.
+        pid: u32,
     },
 }
 
@@ -294,6 +308,7 @@ impl<'a> FromWorker<'a> {
             Kind::Spawned => Self::Spawned { slot: read.u32()?, pid: read.u32()? },
             Kind::Exited => Self::Exited { pid: read.u32()?, status: read.u32()? },
             Kind::Failed => Self::Failed { slot: read.u32()?, errno: read.u32()? },
+            Kind::Stack => Self::Stack { pid: read.u32()?, stack: read.text()?, why: read.text()? },
             _ => return Err(Malformed::Type(header.kind as u8)),
         };
         read.end()?;
@@ -327,6 +342,7 @@ impl ToZygote {
         let frame = match header.kind {
             Kind::Spawn => Self::Spawn { slot: read.u32()? },
             Kind::Kill => Self::Kill { pid: read.u32()?, signal: read.u32()? },
+            Kind::Trace => Self::Trace { pid: read.u32()? },
             other => return Err(Malformed::Type(other as u8)),
         };
         read.end()?;

@@ -47,6 +47,13 @@ pub fn kill(buffer: &mut Vec<u8>, pid: u32, signal: u32) {
     two(buffer, Kind::Kill, pid, signal);
 }
 
+/// Look where a worker's PHP code is.
+pub fn trace(buffer: &mut Vec<u8>, pid: u32) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&pid.to_le_bytes());
+    finish(buffer, start, Kind::Trace, 0);
+}
+
 /// The process is up; `version` is [`crate::VERSION`] for everybody but tests.
 pub fn hello(buffer: &mut Vec<u8>, version: u16, pid: u32, php_version: &str) {
     let start = begin(buffer);
@@ -125,6 +132,15 @@ pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32) {
 /// A worker could not be forked.
 pub fn failed(buffer: &mut Vec<u8>, slot: u32, errno: u32) {
     two(buffer, Kind::Failed, slot, errno);
+}
+
+/// Where a worker's PHP code was, or why nobody knows; both far below a frame's limit.
+pub fn stack(buffer: &mut Vec<u8>, pid: u32, stack: &[u8], why: &[u8]) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&pid.to_le_bytes());
+    text(buffer, stack);
+    text(buffer, why);
+    finish(buffer, start, Kind::Stack, 0);
 }
 
 fn two(buffer: &mut Vec<u8>, kind: Kind, first: u32, second: u32) {

@@ -30,12 +30,16 @@ pub enum Kind {
     Spawn = 0x21,
     /// Signal a worker, to the zygote.
     Kill = 0x22,
+    /// Look where a worker's PHP code is, to the zygote.
+    Trace = 0x23,
     /// A worker was forked.
     Spawned = 0x31,
     /// A worker has ended.
     Exited = 0x32,
     /// A worker could not be forked.
     Failed = 0x33,
+    /// Where a worker's PHP code was.
+    Stack = 0x34,
     /// A caller's token, to the broker.
     Open = 0x41,
     /// A call, to the broker.
@@ -99,9 +103,11 @@ impl Kind {
             0x17 => Self::Publish,
             0x21 => Self::Spawn,
             0x22 => Self::Kill,
+            0x23 => Self::Trace,
             0x31 => Self::Spawned,
             0x32 => Self::Exited,
             0x33 => Self::Failed,
+            0x34 => Self::Stack,
             0x41 => Self::Open,
             0x42 => Self::Call,
             0x51 => Self::Want,
@@ -130,10 +136,10 @@ impl Kind {
                     | Self::Log
                     | Self::Publish
             ),
-            Sender::ServerToZygote => matches!(self, Self::Spawn | Self::Kill),
+            Sender::ServerToZygote => matches!(self, Self::Spawn | Self::Kill | Self::Trace),
             Sender::Zygote => matches!(
                 self,
-                Self::Hello | Self::Log | Self::Spawned | Self::Exited | Self::Failed
+                Self::Hello | Self::Log | Self::Spawned | Self::Exited | Self::Failed | Self::Stack
             ),
             Sender::Caller => matches!(self, Self::Open | Self::Call | Self::Body | Self::Abort),
             Sender::Broker => matches!(

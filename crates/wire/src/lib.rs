@@ -29,7 +29,9 @@ pub mod send {
     pub use crate::call::{
         answer_head, call, done, interim, no_answer_at_all, open, trailers, want,
     };
-    pub use crate::encode::{abort, body, end, hello, kill, log, ready, response_body, spawn};
-    pub use crate::encode::{exited, failed, publish, spawned};
+    pub use crate::encode::{
+        abort, body, end, hello, kill, log, ready, response_body, spawn, trace,
+    };
+    pub use crate::encode::{exited, failed, publish, spawned, stack};
     pub use crate::head::{RequestWriter, ResponseWriter};
 }

@@ -174,6 +174,9 @@ static bool write_head(struct handle *handle, const struct target *target) {
         add_field(head, "Content-Length", length);
         add_unless(head, handle, "Content-Type", "application/x-www-form-urlencoded");
     }
+    const char *trace = settings_trace();
+    add(head, trace);
+    handle->own_bytes = (long)strlen(trace);
     add(head, "\r\n");
     return true;
 }
@@ -209,7 +212,6 @@ bool fast_prepare(struct handle *handle, const char *url, const struct target *t
                    : handle->method == METHOD_HEAD ? "HEAD"
                    : handle->method == METHOD_POST ? "POST"
                                                    : "GET";
-    handle->own_bytes = 0;
     handle->cut_port = false;
     return true;
 }

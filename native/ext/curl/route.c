@@ -365,6 +365,16 @@ static bool add_own_headers(struct handle *handle, const struct target *target) 
     text_append(&line, handle->origin, strlen(handle->origin) + 1);
     done = done && add_header(handle, line.bytes);
     handle->own_bytes += (long)(line.len - 1 + 2);
+    /* one line each */
+    for (const char *trace = settings_trace(); done && *trace != '\0';) {
+        size_t len = strcspn(trace, "\r");
+        text_clear(&line);
+        text_append(&line, trace, len);
+        text_append(&line, "", 1);
+        done = add_header(handle, line.bytes);
+        handle->own_bytes += (long)(len + 2);
+        trace += len + 2;
+    }
     text_free(&line);
     return done;
 }

@@ -1,6 +1,7 @@
 /* See settings.h, and egress.h for the life cycle. */
 #include "ext/curl/settings.h"
 
+#include <SAPI.h>
 #include <fcntl.h>
 #include <php.h>
 #include <php_ini.h>
@@ -133,6 +134,35 @@ const char *settings_token(void) {
 
 void settings_forget_token(void) {
     token[0] = '\0';
+}
+
+/* Appends a field with a variable of the request, if there is one of at least `least` and at most `most` plain characters. */
+static bool add_variable(
+    char *out, const char *field, const char *name, size_t least, size_t most) {
+    char *value = sapi_getenv(name, strlen(name));
+    if (value == NULL) {
+        return false;
+    }
+    size_t len = strlen(value);
+    bool fits = len >= least && len <= most;
+    for (size_t i = 0; fits && i < len; i++) {
+        fits = value[i] >= ' ' && value[i] <= '~';
+    }
+    if (fits) {
+        sprintf(out + strlen(out), "%s: %s\r\n", field, value);
+    }
+    efree(value);
+    return fits;
+}
+
+const char *settings_trace(void) {
+    enum { PARENT = 55, STATE = 512 }; /* W3C Trace Context, 3.2.2 and 3.3.1.5 */
+    static char fields[PARENT + STATE + 64];
+    fields[0] = '\0';
+    if (add_variable(fields, "Hearth-Traceparent", "HTTP_TRACEPARENT", PARENT, PARENT)) {
+        add_variable(fields, "Hearth-Tracestate", "HTTP_TRACESTATE", 1, STATE);
+    }
+    return fields;
 }
 
 void settings_notice(const char *why) {

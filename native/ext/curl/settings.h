@@ -17,6 +17,10 @@ const char *settings_token(void);
 /* It was not the right one: the broker has started anew. */
 void settings_forget_token(void);
 
+/* What a call is part of, for the broker alone: whole field lines with their ends, `Hearth-Traceparent` and perhaps `Hearth-Tracestate`, of
+ * what the request's variables say. Empty where nothing is traced. Static: until the next call. */
+const char *settings_trace(void);
+
 /* Says once per process that there is no broker. */
 void settings_notice(const char *why);
 

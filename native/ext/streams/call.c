@@ -180,7 +180,9 @@ static bool compose(
     smart_str_append(request, call->wishes);
     smart_str_appends(request, "\r\nHearth-Origin: ");
     smart_str_append(request, call->origin);
-    smart_str_appends(request, "\r\n\r\n");
+    smart_str_appends(request, "\r\n");
+    smart_str_appends(request, settings_trace());
+    smart_str_appends(request, "\r\n");
     return true;
 }
 

@@ -106,6 +106,12 @@ final class Egress
         unset($this->processes['broker']);
     }
 
+    /** What an extension built with sanitizers needs in its process (scripts/test-sanitized). */
+    private static function sanitizers(): array
+    {
+        return array_intersect_key(getenv(), array_flip(['LD_PRELOAD', 'ASAN_OPTIONS', 'UBSAN_OPTIONS', 'USE_ZEND_ALLOC']));
+    }
+
     /** What a script prints; with a socket, under the extension. */
     private function php(array $arguments, ?string $socket, array $environment = [], array $settings = []): string
     {
@@ -123,7 +129,7 @@ final class Egress
             'EGRESS_FOLDER' => $this->folder,
             'EGRESS_CLOSED_PORT' => (string) $this->closed_port ??= $closed[0],
             'PATH' => getenv('PATH'),
-        ]);
+        ] + self::sanitizers());
         $out = stream_get_contents($pipes[1]);
         $status = proc_close($process);
         return $status === 0 ? $out : "exit status $status: $out";
@@ -277,7 +283,7 @@ final class Egress
             'HEARTH_EGRESS' => $socket,
             'EGRESS_HTTP' => $this->bases[0],
             'EGRESS_FOLDER' => $this->folder,
-        ]);
+        ] + self::sanitizers());
         return [$process, $pipes[1]];
     }
 
@@ -473,7 +479,7 @@ final class Egress
             [1 => ['pipe', 'w']],
             $pipes,
             null,
-            ['HEARTH_EGRESS' => $this->socket, 'EGRESS_HTTP' => $this->bases[0], 'EGRESS_FOLDER' => $this->folder]
+            ['HEARTH_EGRESS' => $this->socket, 'EGRESS_HTTP' => $this->bases[0], 'EGRESS_FOLDER' => $this->folder] + self::sanitizers()
         );
         foreach ($steps as $step) {
             $this->until(fn () => file_exists("{$this->folder}/step"), 'the script');

@@ -88,6 +88,27 @@ abstract class ContractTestCase extends TestCase
         $this->assertThrough();
     }
 
+    public function testTheBrokerIsToldWhatACallIsPartOf(): void
+    {
+        $trace = '4bf92f3577b34da6a3ce929d0e0e4736';
+        $before = $_SERVER;
+        $_SERVER['HTTP_TRACEPARENT'] = "00-{$trace}-00f067aa0ba902b7-01";
+        $_SERVER['HTTP_TRACESTATE'] = 'a=1';
+        try {
+            $reply = $this->call(Servers::plain('/headers'), new Wish(fields: [['hearth-traceparent', 'forged']]), Servers::tracing());
+        } finally {
+            $_SERVER = $before;
+        }
+        $this->assertSame(200, $reply->status, $reply->message);
+        $sent = $reply->sent('traceparent');
+        $this->assertCount(1, $sent);
+        $this->assertMatchesRegularExpression("/^00-{$trace}-[0-9a-f]{16}-01$/", $sent[0]);
+        $this->assertStringNotContainsString('00f067aa0ba902b7', $sent[0], 'the span of the call is below the one of the request');
+        $this->assertSame(['a=1'], $reply->sent('tracestate'));
+        $names = array_map('strtolower', array_column($reply->seen()['fields'], 0));
+        $this->assertSame([], preg_grep('/^hearth-/', $names));
+    }
+
     public function testAFieldNamedAsOursIsDropped(): void
     {
         $forged = [['Hearth-Control', 'token="x", verify=?0'], ['hearth-origin', 'http://other.test']];

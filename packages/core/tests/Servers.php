@@ -125,14 +125,22 @@ final class Servers
         return (string) file_get_contents(dirname(self::socket()) . '/egress.token');
     }
 
-    private static function real(): Broker
+    /** A broker that traces. Nobody takes the spans: what goes out tells enough. */
+    public static function tracing(): Broker
     {
-        $folder = self::folder() . '/broker';
-        if (!isset(self::$processes['broker'])) {
+        return self::real('tracing', ['HEARTH_TRACES_ENDPOINT=http://127.0.0.1:1']);
+    }
+
+    /** @param list<string> $settings */
+    private static function real(string $name = 'broker', array $settings = []): Broker
+    {
+        $folder = self::folder() . "/{$name}";
+        if (!isset(self::$processes[$name])) {
             @mkdir($folder, 0700);
             // On a busy machine a call may wait for its connection: that is no reason to make it directly.
-            $hearth = ['env', 'HEARTH_EGRESS_QUEUE_TIMEOUT=30s', getenv('HEARTH_BIN') ?: self::program('hearth')];
-            self::start('broker', [...$hearth, 'egress', '--socket', "{$folder}/egress.sock"], 0);
+            $settings[] = 'HEARTH_EGRESS_QUEUE_TIMEOUT=30s';
+            $hearth = ['env', ...$settings, getenv('HEARTH_BIN') ?: self::program('hearth')];
+            self::start($name, [...$hearth, 'egress', '--socket', "{$folder}/egress.sock"], 0);
             self::wait("{$folder}/egress.sock");
         }
         return new Broker("{$folder}/egress.sock");

@@ -36,13 +36,19 @@ final class Factory implements CurlFactoryInterface
             return $easy;
         }
         try {
-            $easy = $this->inner->create($request->withHeader(Door::CONTROL, $passage->control), $options);
+            $told = $request->withHeader(Door::CONTROL, $passage->control);
+            foreach (Door::trace() as $name => $value) {
+                $told = $told->withHeader($name, $value);
+            }
+            $easy = $this->inner->create($told, $options);
         } catch (GuzzleException) {
             // The exception shows the request: once more, for one without the token.
             return $this->inner->create($request, $options);
         }
         // Exceptions and statistics show the request: not with the token in it.
-        $easy->request = $easy->request->withoutHeader(Door::CONTROL);
+        foreach ([Door::CONTROL, Door::PARENT, Door::STATE] as $name) {
+            $easy->request = $easy->request->withoutHeader($name);
+        }
         $passage->enter($easy);
         return $easy;
     }

@@ -64,7 +64,7 @@ final class Handler
     public function __invoke(RequestInterface $request, array $options): PromiseInterface
     {
         $this->prepare();
-        foreach ([Door::CONTROL, Door::ORIGIN] as $field) {
+        foreach (Door::RESERVED as $field) {
             if ($request->hasHeader($field)) {
                 $request = $request->withoutHeader($field);
             }

@@ -101,6 +101,9 @@ final class SocketHandler
         if ($body !== '' || in_array($request->getMethod(), ['POST', 'PUT', 'PATCH'], true)) {
             $head .= 'Content-Length: ' . strlen($body) . "\r\n";
         }
+        foreach (Door::trace() as $name => $value) {
+            $head .= "{$name}: {$value}\r\n";
+        }
         return $head . Door::CONTROL . ": {$passage->control}\r\nConnection: close\r\n\r\n";
     }
 

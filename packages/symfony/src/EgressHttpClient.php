@@ -141,6 +141,9 @@ final class EgressHttpClient implements HttpClientInterface, LoggerAwareInterfac
         $journey->enter($target);
         $options['headers'][] = Door::ORIGIN . ": {$target->origin()}";
         $options['headers'][] = Door::CONTROL . ": {$control}";
+        foreach (Door::trace() as $name => $value) {
+            $options['headers'][] = "{$name}: {$value}";
+        }
         $ours = ['bindto' => $door->socket, 'proxy' => '', 'no_proxy' => '*', 'http_version' => '1.1'];
         $ours += ['max_redirects' => 0, 'resolve' => []];
         // A unix socket is of neither family.

@@ -90,7 +90,7 @@ abstract class MariaDb extends Session
         } catch (Throwable) {
             $own['temporary'] = false;
         }
-        $volatile = ['timestamp', 'rand_seed1', 'rand_seed2', 'pseudo_thread_id', 'error_count', 'warning_count', 'last_gtid'];
+        $volatile = ['timestamp', 'rand_seed1', 'rand_seed2', 'pseudo_thread_id', 'error_count', 'warning_count', 'last_gtid', 'gtid_executed', 'statement_id'];
         foreach ($this->rows('show session variables') as $row) {
             if (!in_array($row['Variable_name'], $volatile, true) && !str_starts_with($row['Variable_name'], 'innodb_')) {
                 $own[$row['Variable_name']] = $row['Value'];
@@ -782,6 +782,88 @@ final class PhpRedis extends Session
     {
         try {
             $this->client->rawCommand('CLIENT', 'KILL', 'ID', (string) $this->id(), 'SKIPME', 'no');
+            $this->client->ping();
+        } catch (Throwable) {
+        }
+    }
+}
+
+/** Over streams of PHP's own: the library is the application's. */
+final class PredisClient extends Session
+{
+    public function open(): void
+    {
+        require_once '/usr/share/php/Predis/autoload.php';
+        $this->client = new Predis\Client(
+            ['scheme' => 'unix', 'path' => $this->server, 'password' => $this->password(), 'database' => 2],
+        );
+        $this->client->connect();
+    }
+
+    public function id(): int
+    {
+        return (int) $this->client->executeRaw(['CLIENT', 'ID']);
+    }
+
+    public function look(): array
+    {
+        $line = (string) $this->client->executeRaw(['CLIENT', 'LIST', 'ID', (string) $this->id()]);
+        preg_match_all('/(name|flags|db|sub|psub|multi|user|resp|watch)=(\S*)/', $line, $pairs);
+        return array_combine($pairs[1], $pairs[2]) + ['ping' => (string) $this->client->ping('x')];
+    }
+
+    public function do_select(): void
+    {
+        $this->client->select(5);
+    }
+
+    public function do_name(): void
+    {
+        $this->client->executeRaw(['CLIENT', 'SETNAME', 'visitor']);
+    }
+
+    public function do_multi(): void
+    {
+        $this->client->multi();
+        $this->client->set('a', 'b');
+    }
+
+    public function do_watch(): void
+    {
+        $this->client->watch('a');
+    }
+
+    public function do_transaction_exit(): void
+    {
+        $this->do_multi();
+        exit;
+    }
+
+    public function do_pipeline(): void
+    {
+        $this->client->pipeline(static function ($pipeline): void {
+            $pipeline->set('a', 'b');
+            $pipeline->get('a');
+        });
+    }
+
+    public function do_subscribe(): void
+    {
+        $loop = $this->client->pubSubLoop();
+        $loop->subscribe('visitors');
+        $loop->current();
+        $this->held[] = $loop;
+    }
+
+    public function do_error(): void
+    {
+        $this->client->executeRaw(['NO', 'SUCH', 'COMMAND']);
+    }
+
+    public function do_killed(): void
+    {
+        try {
+            $this->client->executeRaw(['CLIENT', 'KILL', 'ID', (string) $this->id(), 'SKIPME', 'no']);
             $this->client->ping();
         } catch (Throwable) {
         }

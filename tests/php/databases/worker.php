@@ -1,6 +1,6 @@
 <?php
 // One connection of a database, kept by the worker: ?look describes the server's session, ?do=NAME leaves something behind in it, ?fresh
-// describes a session of a new connection, ?names lists what can be left. KIND and SERVER say which database and where.
+// describes a session of a new connection, ?names lists what can be left, ?within waits in a transaction. KIND and SERVER say which database and where.
 
 declare(strict_types=1);
 
@@ -39,6 +39,12 @@ while (hearth_handle_request(static function (): void {
         echo 'nothing';
         return;
     }
+    if (isset($_GET['lock'])) {
+        $file = fopen(__FILE__, 'r');
+        flock($file, LOCK_SH);
+        echo json_encode(['pid' => getmypid()]);
+        return;
+    }
     if (!$session->isOpen()) {
         $session->open();
     }
@@ -53,6 +59,21 @@ while (hearth_handle_request(static function (): void {
         $say($fresh->look());
         // It stays open in an object that nobody destroys before the end of the request.
         $GLOBALS['fresh'] = $fresh;
+        return;
+    }
+    if (isset($_GET['within'])) {
+        // A transaction that goes on when somebody says so: meanwhile the server may restart.
+        $session instanceof PhpRedis ? $session->do_multi() : $session->do_transaction();
+        touch(__DIR__ . '/within');
+        for ($i = 0; $i < 4000 && !file_exists(__DIR__ . '/go'); $i++) {
+            usleep(5000);
+        }
+        try {
+            $lost = $session->look() === [];
+        } catch (Throwable) {
+            $lost = true;
+        }
+        echo json_encode(['lost' => $lost]);
         return;
     }
     if (isset($_GET['do'])) {

@@ -1,8 +1,7 @@
-// A request's life, as http.hpp declares it: built, started, told on the way, completed. Included by that header alone.
+// A request as http.hpp declares it: built, told on the way, judged in the end. Included by that header alone.
 //
-// - State changes under the lock of the request's place; callbacks of the program run without it.
-// - Whoever sets `starting` or `delivering` owns the object until it sets another: callback_, extras_ and the rest are its own.
-// - self_ is set from a start to its completion, and nowhere else.
+// - Whoever owns the object (detail/life.hpp) owns extras_ and interceptors_, too.
+// - What a callback throws on the way is kept for the completion.
 #pragma once
 
 #include "../http.hpp"
@@ -12,72 +11,34 @@ inline namespace v1 {
 
 inline void http::begin_anew(
     std::string_view method, std::string_view url, const key_values &query) {
+    look_for_fork();
     std::unique_ptr<detail::extras> gone; // a program's destructors run without the lock
     const std::lock_guard lock(detail::places::of(this).mutex);
     if (!editable()) {
         return;
     }
     gone = std::move(extras_);
-    broken_ = false;
-    threaded_ = engine_->threaded();
-    answer_ = response();
-    if (request_ != nullptr) {
-        judge(hearth_request_reset(request_), code::url_set);
-    } else if (!ready()) {
+    if (!renew()) {
         return;
     }
-    const auto user = user_of(url);
-    if (user) {
-        const std::string bare =
-            std::string(url.substr(0, user->begin)).append(url.substr(user->end));
-        target(method, bare);
-        credentials(url.substr(user->begin, user->end - 1 - user->begin));
-    } else {
-        target(method, url);
-    }
+    aim(url, [&](std::string_view bare) {
+        judge(hearth_request_set_target(
+                  handle_, method.data(), method.size(), bare.data(), bare.size()),
+            code::url_set);
+    });
     for (const auto &[name, value] : query) {
-        judge(hearth_request_add_query(
-                  request_, name.data(), name.size(), value.data(), value.size()),
+        judge(
+            hearth_request_add_query(handle_, name.data(), name.size(), value.data(), value.size()),
             code::url_set);
     }
-}
-
-inline void http::target(std::string_view method, std::string_view url) {
-    judge(hearth_request_set_target(request_, method.data(), method.size(), url.data(), url.size()),
-        code::url_set);
-}
-
-inline std::optional<http::span> http::user_of(std::string_view url) noexcept {
-    const auto slashes = url.find("://");
-    if (slashes == std::string_view::npos) {
-        return std::nullopt;
-    }
-    const auto begin = slashes + 3;
-    const auto authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
-    const auto at = authority.rfind('@');
-    return at == std::string_view::npos ? std::nullopt : std::optional(span{begin, begin + at + 1});
-}
-
-inline void http::credentials(std::string_view user_and_password) {
-    const auto colon = user_and_password.find(':');
-    const auto user = percent_decoded(user_and_password.substr(0, colon));
-    const auto secret = colon == std::string_view::npos
-                            ? std::string()
-                            : percent_decoded(user_and_password.substr(colon + 1));
-    judge(hearth_request_set_text(request_, HEARTH_AUTH_MODE, "basic", HEARTH_TEXT),
-        code::authentication_set);
-    judge(hearth_request_set_text(request_, HEARTH_AUTH_USER, user.data(), user.size()),
-        code::authentication_set);
-    judge(hearth_request_set_text(request_, HEARTH_AUTH_SECRET, secret.data(), secret.size()),
-        code::authentication_set);
 }
 
 inline void http::type(std::string_view content_type) {
     if (!content_type.empty()) {
         constexpr std::string_view name = "Content-Type";
-        judge(hearth_request_remove_header(request_, name.data(), name.size()), code::headers_set);
+        judge(hearth_request_remove_header(handle_, name.data(), name.size()), code::headers_set);
         judge(hearth_request_add_header(
-                  request_, name.data(), name.size(), content_type.data(), content_type.size()),
+                  handle_, name.data(), name.size(), content_type.data(), content_type.size()),
             code::headers_set);
     }
 }
@@ -85,7 +46,7 @@ inline void http::type(std::string_view content_type) {
 inline void http::give(std::string body) {
     auto owned = std::make_unique<std::string>(std::move(body));
     const auto status = hearth_request_give_body(
-        request_, owned->data(), owned->size(),
+        handle_, owned->data(), owned->size(),
         [](void *user, const char *, std::size_t) { delete static_cast<std::string *>(user); },
         owned.get());
     if (status == HEARTH_OK) {
@@ -94,101 +55,57 @@ inline void http::give(std::string body) {
     judge(status, code::body_set);
 }
 
+inline void http::lend(std::string_view body, std::shared_ptr<const void> owner) {
+    using held = std::shared_ptr<const void>;
+    auto kept = std::make_unique<held>(std::move(owner));
+    const auto status = hearth_request_give_body(
+        handle_, body.data(), body.size(),
+        [](void *user, const char *, std::size_t) { delete static_cast<held *>(user); },
+        kept.get());
+    if (status == HEARTH_OK) {
+        static_cast<void>(kept.release());
+    }
+    judge(status, code::body_set);
+}
+
 inline void http::set_source(std::uint64_t length, body_source source, body_rewind rewind) {
     auto &more = extra();
     more.source = std::move(source);
     more.rewind = std::move(rewind);
-    judge(hearth_request_set_body_source(request_, length, &http::read_source,
+    judge(hearth_request_set_body_source(handle_, length, &http::read_source,
               more.rewind ? &http::rewind_source : nullptr, this),
         code::body_set);
 }
 
-inline response http::under_way() const {
-    return response(
-        error{error_kind::bad_request, code::restart_failed, "the request is under way already"});
+inline void http::gathered() {
+    tries_ = 0;
+    if (auto all = engine_->all()) {
+        interceptors_ =
+            std::make_unique<std::shared_ptr<const detail::interceptors>>(std::move(all));
+    } else if (interceptors_) {
+        interceptors_ = nullptr;
+    }
 }
 
-inline bool http::begin(callback done, bool quick) {
-    const auto self =
-        shared_from_this(); // a completion on another thread must not be the end of it
-    callback gone;
-    {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        if (!settled()) {
-            return false;
-        }
-        ++epoch_;
-        generation_ = detail::places::generation();
-        state_ = state::starting;
-        owner_ = std::this_thread::get_id();
-        aborted_ = false;
-        tries_ = 0;
-        gone = std::exchange(callback_, std::move(done));
-        interceptors_ = engine_->all();
-        const bool told =
-            (callback_ && !quick) || interceptors_ || (extras_ && extras_->has_callbacks());
-        runs_threaded_ = threaded_ && told;
-        self_ = self;
-    }
-    if (!attempt()) {
-        deliver();
-    }
-    return true;
+inline bool http::has_callbacks() const noexcept {
+    return interceptors_ || (extras_ && extras_->has_callbacks());
 }
 
-inline bool http::attempt() {
+inline std::optional<error> http::prepare() {
     ++tries_;
     if (!broken_ && interceptors_) {
         try {
-            for (const auto &one : *interceptors_) {
+            for (const auto &one : **interceptors_) {
                 one->before(*this);
             }
         } catch (...) {
-            refuse(thrown_error(std::current_exception()));
-            return false;
+            return detail::thrown_error(std::current_exception());
         }
     }
     if (extras_) {
         prepare(*extras_);
     }
-    if (broken_ || !ready()) {
-        return refused();
-    }
-    hearth_request_set_number(request_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
-    {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        answer_ = response();
-        owner_ = std::thread::id();
-        state_ = state::running;
-    }
-    const auto epoch = epoch_.load();
-    const auto status = hearth_request_start(request_, &http::completed, this);
-    if (status != HEARTH_OK) {
-        const auto kind = status == HEARTH_STATE     ? error_kind::not_running
-                          : status == HEARTH_INVALID ? error_kind::bad_request
-                                                     : error_kind::system;
-        refuse({kind, code::start_failed, hearth_last_error()});
-        return false;
-    }
-    // An abort that came before the library knew of the request.
-    const std::lock_guard lock(detail::places::of(this).mutex);
-    if (epoch_ == epoch && aborted_ && state_ == state::running) {
-        hearth_request_abort(request_);
-    }
-    return true;
-}
-
-inline bool http::refused() {
-    const std::lock_guard lock(detail::places::of(this).mutex);
-    state_ = state::delivering;
-    return false;
-}
-
-inline void http::refuse(error why) {
-    const std::lock_guard lock(detail::places::of(this).mutex);
-    owner_ = std::this_thread::get_id();
-    answer_ = response(std::move(why));
-    state_ = state::delivering;
+    return std::nullopt;
 }
 
 inline void http::prepare(detail::extras &more) {
@@ -212,10 +129,12 @@ inline void http::prepare(detail::extras &more) {
     }
     more.source_used = static_cast<bool>(more.source);
     const bool streams = more.body || more.event || more.sink;
-    hearth_request_on_head(request_, more.head || streams ? &http::head_came : nullptr, this);
-    hearth_request_on_interim(request_, more.interim ? &http::interim_came : nullptr, this);
-    hearth_request_on_body(request_, streams ? &http::body_came : nullptr, this);
-    hearth_request_on_progress(request_, more.moved ? &http::moved_on : nullptr, this);
+    hearth_request_on_head(handle_, more.head || streams ? &http::head_came : nullptr, this);
+    hearth_request_on_interim(handle_, more.interim ? &http::interim_came : nullptr, this);
+    hearth_request_on_body(handle_, streams ? &http::body_came : nullptr, this);
+    hearth_request_on_progress(handle_, more.moved ? &http::moved_on : nullptr, this);
+    hearth_request_on_debug(
+        handle_, more.wire ? &http::wire_seen : nullptr, more.secrets ? 1 : 0, this);
 }
 
 inline bool http::rewound(detail::extras &more) {
@@ -225,47 +144,17 @@ inline bool http::rewound(detail::extras &more) {
         }
         fail(error_kind::bad_request, code::body_set, "the body cannot be had once more");
     } catch (...) {
-        const auto why = thrown_error(std::current_exception());
+        const auto why = detail::thrown_error(std::current_exception());
         fail(why.kind, why.code, why.message);
     }
     return false;
-}
-
-inline error http::thrown_error(const std::exception_ptr &thrown) {
-    try {
-        std::rethrow_exception(thrown);
-    } catch (const std::exception &what) {
-        return {error_kind::callback, code::user_callback, what.what()};
-    } catch (...) {
-        return {error_kind::callback, code::user_callback,
-            "a callback threw what is no std::exception"};
-    }
-}
-
-inline void http::completed(void *user, hearth_request *, const hearth_response *lent) {
-    static_cast<http *>(user)->complete(lent);
-}
-
-inline void http::complete(const hearth_response *lent) noexcept {
-    static_cast<void>(state_.load(std::memory_order_acquire)); // what attempt() wrote
-    const detail::inside_callback inside(engine_.get(), !runs_threaded_);
-    auto result = outcome(lent);
-    {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        answer_ = std::move(result);
-        owner_ = std::this_thread::get_id();
-        state_ = state::delivering;
-    }
-    if (!wants_another_try() || !attempt_again()) {
-        deliver();
-    }
 }
 
 inline response http::outcome(const hearth_response *lent) {
     if (extras_) {
         auto &more = *extras_;
         if (more.thrown) {
-            return response(thrown_error(std::exchange(more.thrown, nullptr)), lent);
+            return response(detail::thrown_error(std::exchange(more.thrown, nullptr)), lent);
         }
         const bool good = hearth_response_error(lent) == HEARTH_ERROR_NONE;
         if (more.sink && (more.sink_failed || (good && more.wanted && !more.sink->keep()))) {
@@ -287,70 +176,27 @@ inline bool http::wants_another_try() {
     }
     try {
         bool again = false;
-        for (auto one = interceptors_->rbegin(); one != interceptors_->rend(); ++one) {
+        const auto kept = *interceptors_;
+        const auto &all = *kept;
+        for (auto one = all.rbegin(); one != all.rend(); ++one) {
             again = (*one)->after(*this, tries_) == interceptor::verdict::again || again;
         }
         return again && tries_ <= 10 && !aborted_;
     } catch (...) {
-        answer_ = response(thrown_error(std::current_exception()));
+        answer_ = response(detail::thrown_error(std::current_exception()));
         return false;
     }
 }
 
-inline bool http::attempt_again() {
+inline bool http::again() {
+    if (!wants_another_try()) {
+        return false;
+    }
     {
         const std::lock_guard lock(detail::places::of(this).mutex);
         state_ = state::starting;
     }
     return attempt();
-}
-
-inline void http::deliver() noexcept {
-    callback done;
-    std::shared_ptr<http> self;
-    const auto epoch = epoch_.load();
-    {
-        const std::lock_guard lock(detail::places::of(this).mutex);
-        done = std::exchange(callback_, nullptr);
-        self = std::move(self_);
-    }
-    std::exception_ptr thrown;
-    if (done) {
-        try {
-            done(*this);
-        } catch (...) {
-            thrown = std::current_exception();
-        }
-        done = nullptr;
-    }
-    auto &place = detail::places::of(this);
-    const std::lock_guard lock(place.mutex);
-    if (epoch_ != epoch) {
-        return; // begun anew by its callback
-    }
-    if (thrown) {
-        answer_ = response(thrown_error(thrown));
-    }
-    owner_ = std::thread::id();
-    state_ = state::idle;
-    if (place.waiting > 0) {
-        place.changed.notify_all();
-    }
-}
-
-inline void http::lost_by_fork() {
-    std::shared_ptr<http> self;
-    callback gone;
-    const std::lock_guard lock(detail::places::of(this).mutex);
-    self = std::move(self_);
-    gone = std::move(callback_);
-    ++epoch_;
-    answer_ = response(error{error_kind::not_running, code::start_failed,
-        "it was under way when the process forked, and is the parent's"});
-    // Its handle is the parent's start as well; the next request has one of its own.
-    hearth_request_free(std::exchange(request_, nullptr));
-    owner_ = std::thread::id();
-    state_ = state::idle;
 }
 
 template <typename Call>
@@ -419,6 +265,17 @@ inline hearth_flow http::moved_on(void *user, hearth_request *, std::uint64_t se
         }
         return more.moved(now);
     });
+}
+
+inline void http::wire_seen(
+    void *user, hearth_request *lent, hearth_debug what, const char *data, std::size_t size) {
+    const auto flow = static_cast<http *>(user)->guarded([&](detail::extras &more) {
+        more.wire(static_cast<debug>(what), std::string_view(data, size));
+        return flow::go_on;
+    });
+    if (flow == HEARTH_ABORT) {
+        hearth_request_abort(lent); // it has thrown
+    }
 }
 
 inline hearth_flow http::read_source(

@@ -1,7 +1,7 @@
 // Where threads wait for requests to end. A request is small because its mutex and its condition stand here, shared with others.
 //
 // - No callback of a program runs while one of these locks is held.
-// - fork() finds all of them free, and in the child nobody waits any more.
+// - fork() finds all of them free, and in the child nobody waits any more: futures of what is the parent's are answered there.
 #pragma once
 
 #include <array>
@@ -9,18 +9,79 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <future>
 #include <mutex>
 #include <new>
 #include <pthread.h>
+#include <utility>
+
+#include "../error.hpp"
+#include "../response.hpp"
 
 namespace hearth {
 inline namespace v1 {
 namespace detail {
 
+inline error error_of_fork() {
+    return {error_kind::not_running, code::start_failed,
+        "it was under way when the process forked, and is the parent's"};
+}
+
+// A future that somebody may wait for. It is answered under the lock of its place, so that no fork comes in between.
+class pledge {
+public:
+    pledge() = default;
+    pledge(const pledge &) = delete;
+    pledge &operator=(const pledge &) = delete;
+    ~pledge() { leave(); }
+
+    std::future<response> get_future() { return promise_.get_future(); }
+
+    void join(pledge *&first) noexcept {
+        next_ = first;
+        self_ = &first;
+        if (next_ != nullptr) {
+            next_->self_ = &next_;
+        }
+        first = this;
+    }
+    void leave() noexcept {
+        if (self_ != nullptr) {
+            *self_ = next_;
+            if (next_ != nullptr) {
+                next_->self_ = self_;
+            }
+            self_ = nullptr;
+        }
+    }
+    void answer(response with) noexcept {
+        leave();
+        try {
+            promise_.set_value(std::move(with));
+        } catch (const std::future_error &) { // it has been answered
+        }
+    }
+    void lose() noexcept {
+        try {
+            answer(response(error_of_fork()));
+        } catch (...) {
+            leave();
+            promise_.set_exception(std::current_exception());
+        }
+    }
+
+private:
+    std::promise<response> promise_;
+    pledge *next_ = nullptr;
+    pledge **self_ = nullptr; // where this stands in its list
+};
+
 struct place {
     std::mutex mutex;
     std::condition_variable changed;
     unsigned waiting = 0;
+    pledge *pledges = nullptr; // of what is under way
 };
 
 class places {
@@ -57,6 +118,9 @@ private:
                     // Those who waited stayed in the parent: a condition that still counts them would wait for them.
                     new (&one.changed) std::condition_variable();
                     one.waiting = 0;
+                    while (one.pledges != nullptr) {
+                        one.pledges->lose();
+                    }
                     one.mutex.unlock();
                 }
             });

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use http::Method;
-
 use super::{bytes, handle, place, put, status, text, value};
-use crate::calls::{Done, DoneCall, User};
+use crate::calls::{Done, DoneCall, ExecuteCall, Executor, LetGoCall, User};
 use crate::cookies::Jar;
 use crate::engine::Engine;
 use crate::error::Refused;
@@ -152,6 +150,22 @@ pub unsafe extern "C" fn hearth_engine_jar(engine: *mut Engine, jar: *mut *mut J
     })
 }
 
+/// # Safety
+/// `engine`: NULL or a handle; `execute` may be called with `user` from any thread until `release` is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_engine_set_executor(
+    engine: *mut Engine,
+    execute: Option<ExecuteCall>,
+    release: Option<LetGoCall>,
+    user: *mut c_void,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let engine = unsafe { handle(engine) }?;
+        engine.set_executor(|| execute.map(|execute| Executor::new(execute, release, User(user))))
+    })
+}
+
 /// `hearth_statistics`
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -174,6 +188,9 @@ pub struct Statistics {
     bytes_sent: u64,
     bytes_received: u64,
     panics: u64,
+    mail_connections: u64,
+    mail_connects: u64,
+    mail_reused: u64,
 }
 
 /// # Safety
@@ -187,7 +204,8 @@ pub unsafe extern "C" fn hearth_engine_statistics(
         // SAFETY: the caller's promise.
         let engine = unsafe { handle(engine) }?;
         let numbers = engine.numbers()?;
-        let mut filled = Statistics {
+        let connections = engine.connections()?;
+        let filled = Statistics {
             started: numbers.started.load(Relaxed),
             answered: numbers.answered.load(Relaxed),
             failed: numbers.failed.load(Relaxed),
@@ -200,16 +218,16 @@ pub unsafe extern "C" fn hearth_engine_statistics(
             bytes_sent: numbers.sent.load(Relaxed),
             bytes_received: numbers.received.load(Relaxed),
             panics: numbers.panics.load(Relaxed),
+            mail_connections: numbers.mail.connections.load(Relaxed),
+            mail_connects: numbers.mail.connects.load(Relaxed),
+            mail_reused: numbers.mail.reused.load(Relaxed),
+            connections: connections.connections,
+            connects: connections.connects,
+            reused: connections.reused,
+            handshakes: connections.handshakes,
+            handshakes_saved: connections.handshakes_saved,
             ..Statistics::default()
         };
-        for origin in engine.origins()? {
-            let stats = origin.stats;
-            filled.connections += stats.connections as u64;
-            filled.connects += stats.connects;
-            filled.reused += stats.reused;
-            filled.handshakes += stats.handshakes;
-            filled.handshakes_saved += stats.handshakes_saved;
-        }
         // SAFETY: the caller's promise.
         unsafe { put_sized(statistics, filled, |filled, size| filled.size = size) }
     })
@@ -256,7 +274,7 @@ pub unsafe extern "C" fn hearth_engine_get(
         // SAFETY: the same.
         let target = Target::parse(unsafe { bytes(url, size) }?)?;
         let settings = engine.settings()?;
-        let spec = Spec { settings, method: Method::GET, target: Some(target), extras: None };
+        let spec = Spec::new(settings, Some(target));
         let done = callback.map(|callback| Done(callback, User(user)));
         engine.launch(Flight::new(Arc::new(spec), None, done, None, None)).map(drop)
     })

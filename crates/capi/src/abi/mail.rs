@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use mail::{Address, Content, Draft, Flaw, Kind, Part, Place, Recipient, Sender};
 
 use super::{bytes, handle, status, text};
-use crate::calls::DoneCall;
 use crate::engine::Engine;
 use crate::error::Refused;
 use crate::request::Request;
@@ -16,6 +15,9 @@ use crate::target::Target;
 
 /// `hearth_mail`
 type Mail = Request;
+
+/// `hearth_on_mail`
+pub(crate) type MailCall = unsafe extern "C" fn(*mut c_void, *mut Mail, *const Response);
 
 impl From<Flaw> for Refused {
     fn from(flaw: Flaw) -> Self {
@@ -341,7 +343,7 @@ pub unsafe extern "C" fn hearth_mail_set_text(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_mail_start(
     mail: *mut Mail,
-    callback: Option<DoneCall>,
+    callback: Option<MailCall>,
     user: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.

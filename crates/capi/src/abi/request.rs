@@ -9,8 +9,8 @@ use http::{HeaderName, HeaderValue, Method, header};
 
 use super::{Bytes, bytes, free, handle, place, put, shared, status, text, value};
 use crate::calls::{
-    Body, BodyCall, Done, DoneCall, Given, Head, HeadCall, Progress, ProgressCall, ReleaseCall,
-    RewindCall, Source, SourceCall, User,
+    Body, BodyCall, Debug, DebugCall, Done, DoneCall, Given, Head, HeadCall, Progress,
+    ProgressCall, ReleaseCall, RewindCall, Source, SourceCall, User,
 };
 use crate::cookies::Jar;
 use crate::engine::Engine;
@@ -20,6 +20,9 @@ use crate::request::{Extras, Payload, Request};
 use crate::response::Response;
 use crate::settings::Group;
 use crate::target::Target;
+
+/// `HEARTH_THREADED_CALLBACK`
+const THREADED_CALLBACK: c_int = 26;
 
 /// # Safety
 /// `engine`: NULL or a handle; `request`: NULL or valid for a write.
@@ -265,8 +268,15 @@ pub unsafe extern "C" fn hearth_request_set_number(
     option: c_int,
     value: i64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    status(|| unsafe { handle(request) }?.set(|settings| settings.set_number(option, value, false)))
+    status(|| {
+        // SAFETY: the caller's promise.
+        let request = unsafe { handle(request) }?;
+        match (option, value) {
+            // What the C++ headers say for each request: its settings stay the engine's.
+            (THREADED_CALLBACK, 0 | 1) => request.set_threaded(value == 1),
+            _ => request.set(|settings| settings.set_number(option, value, false)),
+        }
+    })
 }
 
 /// # Safety
@@ -467,6 +477,21 @@ pub unsafe extern "C" fn hearth_request_on_progress(
 }
 
 /// # Safety
+/// As [`hearth_request_on_head`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_request_on_debug(
+    request: *mut Request,
+    callback: Option<DebugCall>,
+    secrets: c_int,
+    user: *mut c_void,
+) -> c_int {
+    let debug = |call| Debug { call, secrets: secrets != 0, user: User(user) };
+    let callback = callback.map(debug);
+    // SAFETY: the caller's promise.
+    unsafe { extend(request, |extras| extras.debug = callback) }
+}
+
+/// # Safety
 /// `request`: NULL or a handle; `callback` may be called once with `user` on the library's threads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_start(
@@ -552,7 +577,7 @@ pub unsafe extern "C" fn hearth_request_perform(
 pub unsafe extern "C" fn hearth_request_running(request: *const Request) -> c_int {
     // SAFETY: the caller's promise.
     let Some(request) = (unsafe { request.as_ref() }) else { return 0 };
-    value(0, || c_int::from(request.under_way().is_some()))
+    value(0, || c_int::from(request.is_under_way()))
 }
 
 /// # Safety

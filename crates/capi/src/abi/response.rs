@@ -278,6 +278,82 @@ pub unsafe extern "C" fn hearth_response_timings(
     })
 }
 
+/// `hearth_tls`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tls {
+    size: usize,
+    version: c_int,
+    cipher: Bytes,
+    certificates: usize,
+}
+
+/// # Safety
+/// `response`: NULL or a handle; `tls`: NULL or valid for as many bytes as its `size` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_tls(response: *const Response, tls: *mut Tls) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let filled = match &unsafe { handle(response) }?.peer {
+            None => Tls { size: 0, version: 0, cipher: Bytes::NONE, certificates: 0 },
+            Some(peer) => Tls {
+                size: 0,
+                version: match peer.secured.version {
+                    egress::TlsVersion::V1_2 => 12,
+                    egress::TlsVersion::V1_3 => 13,
+                },
+                cipher: Bytes::of(peer.secured.cipher.as_bytes()),
+                certificates: peer.secured.chain.len(),
+            },
+        };
+        // SAFETY: the same.
+        unsafe { put_sized(tls, filled, |filled, size| filled.size = size) }
+    })
+}
+
+/// `hearth_certificate`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Certificate {
+    size: usize,
+    subject: Bytes,
+    issuer: Bytes,
+    serial: Bytes,
+    names: Bytes,
+    not_before: i64,
+    not_after: i64,
+    pem: Bytes,
+}
+
+/// # Safety
+/// `response`: NULL or a handle; `certificate`: NULL or valid for as many bytes as its `size` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hearth_response_certificate_at(
+    response: *const Response,
+    index: usize,
+    certificate: *mut Certificate,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let peer = unsafe { handle(response) }?.peer.as_ref();
+        let facts = peer.and_then(|peer| peer.certificates().get(index));
+        let facts = facts.ok_or_else(|| Refused::invalid("there is no certificate there"))?;
+        let text = |text: &String| Bytes::of(text.as_bytes());
+        let filled = Certificate {
+            size: 0,
+            subject: text(&facts.subject),
+            issuer: text(&facts.issuer),
+            serial: text(&facts.serial),
+            names: text(&facts.names),
+            not_before: facts.not_before,
+            not_after: facts.not_after,
+            pem: text(&facts.pem),
+        };
+        // SAFETY: the same.
+        unsafe { put_sized(certificate, filled, |filled, size| filled.size = size) }
+    })
+}
+
 /// The words of a reply.
 fn words(reply: Option<&mail::Reply>) -> (Bytes, Bytes) {
     let enhanced = reply.and_then(mail::Reply::enhanced);

@@ -1,16 +1,18 @@
 //! The options by number and by key, and what each takes.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use egress::{HttpVersions, IpFamily, Proxy, ProxyKind, TlsVersion};
+use egress::{Cipher, HttpVersions, IpFamily, Proxy, ProxyKind, TlsVersion};
 use http::HeaderValue;
 
 use super::{AuthMode, Cookies, Follow, Resolve, Settings, StartTls, TlsFiles};
 use crate::error::Refused;
+use crate::unlock::Password;
 
 /// Which text of keys an option belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,6 +78,8 @@ pub(crate) const OPTIONS: &[Item] = &[
     number(26, "threaded_callback"),
     number(27, "starttls"),
     number(28, "plain_auth"),
+    number(29, "max_receive_rate"),
+    number(30, "max_send_rate"),
     of_engine(64, "connections_per_host", true),
     of_engine(65, "h2_connections_per_host", true),
     of_engine(66, "connections", true),
@@ -94,6 +98,8 @@ pub(crate) const OPTIONS: &[Item] = &[
     text(136, "pinned_key", Group::Options),
     text(137, "dsn_notify", Group::Options),
     text(138, "dsn_return", Group::Options),
+    text(139, "accept_encoding", Group::Options),
+    text(140, "ciphers", Group::Options),
     text(160, "mode", Group::Authentication),
     text(161, "user", Group::Authentication),
     text(162, "secret", Group::Authentication),
@@ -256,6 +262,8 @@ impl Settings {
                 }
             }
             28 => self.mail.plain_auth = flag()?,
+            29 => self.receive_rate = NonZeroU64::new(size()?),
+            30 => self.send_rate = NonZeroU64::new(size()?),
             64 => self.engine.connections_per_host = count()?,
             65 => self.engine.h2_connections_per_host = count()?,
             66 => self.engine.connections = count()?,
@@ -290,11 +298,15 @@ impl Settings {
         let der = || match value.to_ascii_uppercase().as_str() {
             "" | "PEM" => Ok(false),
             "DER" => Ok(true),
-            "P12" | "ENG" | "PROV" => {
+            "P12" => Err(Refused::unsupported(format!(
+                "{key}: P12 is not built, PEM is: openssl pkcs12 -in P12 -out PEM"
+            ))),
+            "ENG" | "PROV" => {
                 Err(Refused::unsupported(format!("{key}: {value} is not built, PEM and DER are")))
             }
             _ => Err(wrong("PEM or DER")),
         };
+        let password = || Some(Password(value.to_owned())).filter(|_| !value.is_empty());
         let unbuilt = || match value {
             "" => Ok(()),
             _ => Err(Refused::unsupported(format!("{key} is not built"))),
@@ -342,6 +354,8 @@ impl Settings {
                     _ => return Err(wrong("full or headers")),
                 }
             }
+            139 => self.encodings = encodings(value).map_err(|what| wrong(&what))?,
+            140 => self.ciphers = ciphers(value).map_err(|what| wrong(&what))?,
             160 => {
                 self.auth.mode = match value.to_ascii_lowercase().as_str() {
                     "" | "none" => AuthMode::None,
@@ -364,7 +378,8 @@ impl Settings {
             177 => self.files().certificate_der = der()?,
             178 => self.files().key = file(),
             179 => self.files().key_der = der()?,
-            180 | 181 | 189 => unbuilt()?,
+            180 => self.files().password = password(),
+            181 => unbuilt()?,
             182 => self.files().authorities = file(),
             183 => self.files().authorities_folder = file(),
             184 => {
@@ -375,6 +390,7 @@ impl Settings {
             186 => self.proxy_files().certificate_der = der()?,
             187 => self.proxy_files().key = file(),
             188 => self.proxy_files().key_der = der()?,
+            189 => self.proxy_files().password = password(),
             190 => self.proxy_files().authorities = file(),
             191 => self.proxy_files().authorities_folder = file(),
             _ => unreachable!("the table has no other texts"),
@@ -408,6 +424,30 @@ fn notify(text: &str) -> Result<String, &'static str> {
     } else {
         Err("never, or of success, failure and delay those that are wished")
     }
+}
+
+/// Those that can be undone, in the caller's order.
+fn encodings(text: &str) -> Result<Option<HeaderValue>, String> {
+    const KNOWN: [&str; 5] = ["gzip", "deflate", "br", "zstd", "identity"];
+    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(str::to_ascii_lowercase).collect();
+    if let Some(unknown) = words.iter().find(|word| !KNOWN.contains(&word.as_str())) {
+        return Err(format!("{unknown:?} is none of {}", KNOWN.join(", ")));
+    }
+    Ok(HeaderValue::from_str(&words.join(", ")).ok().filter(|_| !words.is_empty()))
+}
+
+/// Cipher suites, as the registry or OpenSSL names them.
+fn ciphers(text: &str) -> Result<Option<Arc<[Cipher]>>, String> {
+    let one = |name: &str| {
+        Cipher::named(name).ok_or_else(|| {
+            let known: Vec<String> = Cipher::all().collect();
+            format!("{name:?} is none of {}", known.join(", "))
+        })
+    };
+    let words = text.split([':', ',', ' ']).filter(|word| !word.is_empty());
+    let ciphers: Arc<[Cipher]> = words.map(one).collect::<Result<_, _>>()?;
+    Ok(Some(ciphers).filter(|ciphers| !ciphers.is_empty()))
 }
 
 /// `0-499`, `500-`, `-500`, and several.

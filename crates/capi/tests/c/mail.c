@@ -631,6 +631,9 @@ static void many_at_once_share_few_connections_and_a_stop_ends_them(void) {
     statistics.size = sizeof statistics;
     hearth_engine_statistics(engine, &statistics);
     CHECK_EQ(statistics.answered, 100);
+    CHECK(statistics.mail_connects >= 1 && statistics.mail_connects <= 5);
+    CHECK_EQ(statistics.mail_connects + statistics.mail_reused, 100);
+    CHECK_EQ(statistics.mail_connections, 0);
     CHECK_EQ(hearth_engine_start(engine), HEARTH_OK);
     for (int i = 0; i < 50; i++) {
         hearth_mail *made = mail(at("silent"), "a@x.test");

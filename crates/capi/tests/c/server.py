@@ -181,6 +181,10 @@ def serve_one(connection, ports):
     elif word == "reset-body":
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
         connection.reset()
+    elif word == "breaks":  # in its body, each time, and counts
+        count(url.path)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
+        connection.reset()
     elif word == "close":
         raise Gone
     elif word == "ok-close":  # promises to keep the connection, and closes it
@@ -214,6 +218,8 @@ def serve_one(connection, ports):
         raise Gone
     elif word == "to":
         connection.answer(b"this way", f"{rest[0]} Go", [("Location", query["to"][0])])
+    elif word == "to-large":
+        connection.answer(b"x" * int(rest[0]), "302 Go", [("Location", "/ok")])
     elif word == "loop":
         connection.answer(b"", "302 Go", [("Location", "/loop")])
     elif word == "hops":
@@ -386,6 +392,7 @@ def main():
     ports["strict"] = listen(serve, ports, strict)
     ports["proxy"] = listen(proxy, ports)
     ports["proxys"] = listen(proxy, ports, context)
+    ports["proxystrict"] = listen(proxy, ports, strict)
     # Takes connections and says nothing.
     mute = socket.socket()
     mute.bind(("127.0.0.1", 0))

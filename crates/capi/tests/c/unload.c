@@ -2,7 +2,10 @@
  * started the engine has ended, for Rust's thread::spawn leaves a thread-local destructor there; the next dlclose then unloads it. The day
  * this is mended, `left` says so.
  *
- * Usage: unload LIBRARY URL */
+ * With `main` it is the main thread: the library stays until the process ends, goes on working, and nothing of it runs any more.
+ *
+ * Usage: unload LIBRARY URL [main] */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <hearth.h>
 #include <pthread.h>
@@ -26,6 +29,24 @@ static void done(void *user, hearth_request *request, const hearth_response *res
     (void)request;
     *(void **)&get_status = dlsym(user, "hearth_response_status");
     status = get_status(response);
+}
+
+/* Of this process, once those that were told to end are gone. */
+static int threads(void) {
+    int found = 0;
+    for (int turn = 0; turn < 1000; turn++) {
+        DIR *tasks = opendir("/proc/self/task");
+        found = -2; /* . and .. */
+        while (readdir(tasks)) {
+            found++;
+        }
+        closedir(tasks);
+        if (found == 1) {
+            break;
+        }
+        rest(2);
+    }
+    return found;
 }
 
 static char **values;
@@ -64,10 +85,17 @@ static void *use(void *nothing) {
 
 int main(int count, char **arguments) {
     pthread_t thread;
-    if (count != 3) {
+    if (count != 3 && count != 4) {
         return 2;
     }
     values = arguments;
+    if (count == 4) {
+        use(NULL);
+        CHECK(left == 3);
+        CHECK(threads() == 1);
+        printf("%d passed, %d failed\n", !failed_here, failed_here);
+        return failed_here;
+    }
     CHECK(pthread_create(&thread, NULL, use, NULL) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(left == 3);

@@ -1,5 +1,7 @@
 //! include/hearth.h says what the library exports, and nothing else. What C programs see of it is tested by scripts/test-client.
 
+mod types;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -28,6 +28,7 @@ use self::link::{Asked, Gone, Link, Out, Upload};
 use super::control::{self, Control};
 use super::prepare::{Counted, Door, HEAD_TIMEOUT, final_answer};
 use super::refusal::Refusal;
+use super::trace::CallSpan;
 use super::wire::left;
 use crate::{Answer, AnswerBody, Call, CallBody, Fate, Timing};
 
@@ -121,7 +122,7 @@ impl Caller<'_> {
         let counted = Counted::new(&door.shared.counters);
         let mut origin = String::new();
         let called = match self.prepare(asked, &counted, &mut origin).await {
-            Ok(call) => self.call(call).await,
+            Ok((call, span)) => self.call(call, span).await,
             Err(refusal) => Ok(Err(refusal)),
         };
         let done = match called {
@@ -154,7 +155,7 @@ impl Caller<'_> {
         asked: Asked,
         counted: &Counted<'_>,
         origin: &mut String,
-    ) -> Result<Call, Refusal> {
+    ) -> Result<(Call, CallSpan), Refusal> {
         let facts = self.door.admit(&asked.head, self.uid, counted)?;
         if !self.authentic {
             return Err(Refusal::token());
@@ -173,9 +174,9 @@ impl Caller<'_> {
             }
         };
         let wishes = |_fields: &HeaderMap| Ok(control);
-        let prepared =
+        let (call, _control, span) =
             self.door.prepare(head, body, self.uid, facts.target, wishes, origin).await?;
-        Ok(prepared.0)
+        Ok((call, span))
     }
 
     /// The body as the head announces it.
@@ -203,7 +204,7 @@ impl Caller<'_> {
         }
     }
 
-    async fn call(&self, call: Call) -> Result<Result<Answer, Refusal>, Gone> {
+    async fn call(&self, call: Call, span: CallSpan) -> Result<Result<Answer, Refusal>, Gone> {
         let link = self.link;
         let interim = |(status, fields, written): crate::Interim<'_>| {
             // Over HTTP/2 nothing is written as text.
@@ -215,13 +216,20 @@ impl Caller<'_> {
             Poll::Ready(answer) => Poll::Ready(Ok(answer)),
             Poll::Pending => link.poll_beside(cx).map(Err),
         });
-        match answer.await {
-            Ok(Ok(answer)) => Ok(final_answer(answer)),
+        let outcome = match answer.await {
+            Ok(Ok(answer)) => final_answer(answer),
             // Its body broke off since the caller said so.
-            Ok(Err(_)) if link.was_given_up() => Err(Gone::Aborted),
-            Ok(Err(error)) => Ok(Err(Refusal::from(error))),
-            Err(gone) => Err(gone),
-        }
+            Ok(Err(_)) if link.was_given_up() => return Err(Gone::Aborted),
+            Ok(Err(error)) => Err(Refusal::from(error)),
+            Err(gone) => return Err(gone),
+        };
+        Ok(match outcome {
+            Ok(answer) => Ok(span.answered(answer)),
+            Err(refusal) => {
+                span.refused(&refusal);
+                Err(refusal)
+            }
+        })
     }
 
     /// The answer as it comes: as much as there is goes out in one write.
@@ -296,7 +304,8 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
 /// False: it does not fit, and FAILED stands in its place.
 fn put_answer(out: &mut Vec<u8>, answer: &Answer) -> bool {
     let response = &answer.response;
-    let Timing { resolved, connected, secured, first_byte, reused, http2, address } = answer.timing;
+    let Timing { resolved, connected, secured, first_byte, reused, http2, address, .. } =
+        answer.timing;
     let written = answer.written.as_deref();
     let head = heads::answer(response.status(), response.headers(), written, http2);
     let micros = |time: std::time::Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);

@@ -28,6 +28,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traces::Tracer;
 
 use super::control::control;
 use super::declined::{Counters, DoorReport};
@@ -35,6 +36,7 @@ use super::files::Files;
 use super::prepare::{CHEAP_FIELDS, Counted, Door, HEAD, HEAD_TIMEOUT, Shared, final_answer};
 use super::refusal::Refusal;
 use super::socket::{Socket, SocketError};
+use super::trace::CallSpan;
 use super::wire::{Outgoing, Slipped, Wire, left};
 use super::{fields, head};
 use crate::peer::Allowed;
@@ -76,6 +78,7 @@ pub struct DoorOptions {
 pub struct HttpDoor {
     socket: Socket,
     shared: Arc<Shared>,
+    tracer: Option<Tracer>,
 }
 
 /// Tells what comes through a door.
@@ -96,7 +99,12 @@ impl HttpDoor {
         let allowed = Allowed::new(options.allow_users.clone());
         let shared =
             Shared { options, allowed, files: Files::default(), counters: Counters::default() };
-        Ok(Self { socket, shared: Arc::new(shared) })
+        Ok(Self { socket, shared: Arc::new(shared), tracer: None })
+    }
+
+    /// Has each call have a span, below what its caller names. Nothing is served yet.
+    pub fn trace(&mut self, tracer: Tracer) {
+        self.tracer = Some(tracer);
     }
 
     /// The path of the socket, absolute.
@@ -111,11 +119,11 @@ impl HttpDoor {
 
     /// Takes calls until `drain` is cancelled, and then finishes those that have begun. The socket is gone before they are.
     pub async fn serve(self, engine: Engine, drain: CancellationToken) {
-        let Self { socket, shared } = self;
+        let Self { socket, shared, tracer } = self;
         let callers_at_once = shared.options.callers;
         // The frame door's idle ones are no calls.
         let most = callers_at_once.saturating_add(callers_at_once / 2 + REFUSED_AT_ONCE);
-        let door = Arc::new(Door::new(engine, shared, socket.token.clone()));
+        let door = Arc::new(Door::new(engine, shared, socket.token.clone(), tracer));
         let mut callers = JoinSet::new();
         loop {
             tokio::select! {
@@ -258,9 +266,13 @@ impl Door {
         let mut origin = String::new();
         let outcome =
             match self.prepared(request, uid, written, Arc::clone(&read), &mut origin).await {
-                Ok((call, timing)) => {
-                    self.call(call, &slipped, &read).await.map(|answer| (answer, timing))
-                }
+                Ok((call, timing, span)) => match self.call(call, &slipped, &read).await {
+                    Ok(answer) => Ok((span.answered(answer), timing)),
+                    Err(refusal) => {
+                        span.refused(&refusal);
+                        Err(refusal)
+                    }
+                },
                 Err(refusal) => Err(refusal),
             };
         slipped.answered();
@@ -273,7 +285,7 @@ impl Door {
         }
     }
 
-    /// The call, and whether its caller wants to know how it went.
+    /// The call, whether its caller wants to know how it went, and its span.
     async fn prepared(
         &self,
         request: Request<Incoming>,
@@ -281,12 +293,12 @@ impl Door {
         written: &str,
         read: Arc<Read>,
         origin: &mut String,
-    ) -> Result<(Call, bool), Refusal> {
+    ) -> Result<(Call, bool, CallSpan), Refusal> {
         let (head, body) = request.into_parts();
         let wishes = |fields: &HeaderMap| control(fields, &self.token);
         let body = Asked { body, read }.boxed_unsync();
-        let (call, control) = self.prepare(head, body, uid, written, wishes, origin).await?;
-        Ok((call, control.timing))
+        let (call, control, span) = self.prepare(head, body, uid, written, wishes, origin).await?;
+        Ok((call, control.timing, span))
     }
 
     async fn call(&self, call: Call, slipped: &Slipped, read: &Read) -> Result<Answer, Refusal> {
@@ -383,7 +395,7 @@ fn passed_on(answer: Answer, asks_for_timing: bool, slipped: Arc<Slipped>) -> Re
 
 /// A dictionary of RFC 8941.
 fn timing(timing: &Timing) -> HeaderValue {
-    let Timing { resolved, connected, secured, first_byte, reused, http2, address } = timing;
+    let Timing { resolved, connected, secured, first_byte, reused, http2, address, .. } = timing;
     let mut text = format!(
         "dns={}, connect={}, tls={}, first-byte={}, reused=?{}, protocol=\"{}\"",
         resolved.as_micros(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
+use traces::Tracer;
 
 use super::control::{Control, Token};
 use super::declined::Counters;
@@ -19,6 +20,7 @@ use super::http::DoorOptions;
 use super::refusal::Refusal;
 use super::shortage::Reserve;
 use super::target::{self, Target, target};
+use super::trace::{self, CallSpan};
 use crate::peer::Allowed;
 use crate::{
     Answer, Call, CallBody, CallError, Certificate, Engine, Fate, Key, Limits, Reason, Trust,
@@ -49,6 +51,8 @@ pub(super) struct Door {
     pub(super) shared: Arc<Shared>,
     pub(super) token: Token,
     pub(super) reserve: Reserve,
+    /// Begins spans, if anybody wants some.
+    pub(super) tracer: Option<Tracer>,
     /// Connections of the frame door.
     pub(super) kept: AtomicUsize,
 }
@@ -73,8 +77,14 @@ impl Drop for Counted<'_> {
 }
 
 impl Door {
-    pub(super) fn new(engine: Engine, shared: Arc<Shared>, token: Token) -> Self {
-        Self { engine, shared, token, reserve: Reserve::new(), kept: AtomicUsize::new(0) }
+    pub(super) fn new(
+        engine: Engine,
+        shared: Arc<Shared>,
+        token: Token,
+        tracer: Option<Tracer>,
+    ) -> Self {
+        let reserve = Reserve::new();
+        Self { engine, shared, token, reserve, tracer, kept: AtomicUsize::new(0) }
     }
 
     /// Looks at a head as it came, and at who sends it.
@@ -110,7 +120,7 @@ impl Door {
         written: &str,
         wishes: impl FnOnce(&HeaderMap) -> Result<Control, Refusal>,
         origin: &mut String,
-    ) -> Result<(Call, Control), Refusal> {
+    ) -> Result<(Call, Control, CallSpan), Refusal> {
         let target = target(written, &head.headers)?;
         origin.push_str(target.scheme.word());
         origin.push_str("://");
@@ -124,6 +134,8 @@ impl Door {
         }
         let host = HeaderValue::try_from(target.authority.as_str())
             .map_err(|_invalid| Refusal::target("the host is no value of a field"))?;
+        let span = self.tracer.as_ref().map(|tracer| trace::begin(tracer, &mut head, &target));
+        let span = span.unwrap_or_default();
         head.headers = fields::of_request(head.headers, &host);
         head.uri = target.uri.clone();
         head.version = Version::HTTP_11;
@@ -132,8 +144,14 @@ impl Door {
             connect: control.connect_timeout.unwrap_or(options.connect),
             queue: options.queue,
         };
-        let key = self.key(uid, target, &control).await?;
-        Ok((Call { key, request: Request::from_parts(head, body), limits }, control))
+        let key = match self.key(uid, target, &control).await {
+            Ok(key) => key,
+            Err(refusal) => {
+                span.refused(&refusal);
+                return Err(refusal);
+            }
+        };
+        Ok((Call { key, request: Request::from_parts(head, body), limits }, control, span))
     }
 
     async fn key(&self, uid: u32, target: Target, control: &Control) -> Result<Key, Refusal> {
@@ -168,6 +186,7 @@ impl Door {
             certificate,
             tls_min: control.tls_min,
             tls_max: control.tls_max,
+            ciphers: None,
             http: control.http,
             proxy: control.proxy.clone(),
         })

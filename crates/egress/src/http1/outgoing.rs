@@ -63,6 +63,11 @@ impl Outgoing {
         &mut self.bytes
     }
 
+    /// What was put there.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Nothing of it is to be written.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

@@ -14,6 +14,7 @@ fn fill(root: &Path) {
         ("docs/index.html", "docs"),
         ("old.php", "<?php secret"),
         (".env", "secret"),
+        ("hearth.toml", "secret"),
         (".git/config", "secret"),
         (".well-known/security.txt", "contact"),
         ("config.php.bak", "secret"),
@@ -46,6 +47,9 @@ async fn no_request_reads_a_file_that_is_not_public() {
     for path in [
         "/.env",
         "/%2eenv",
+        "/hearth.toml",
+        "/HEARTH.toml",
+        "/docs/../hearth.toml",
         "/.git/config",
         "/docs/../.env",
         "//.env",

@@ -224,7 +224,7 @@ async fn a_unix_socket_serves_as_a_trusted_neighbour() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let mut server = Server::with(|options, _| {
         let address = front_http::Address::Unix(path.clone());
-        options.listen = vec![front_http::Listen { address, tls: false }];
+        options.listen = vec![front_http::Listen::plain(address)];
     })
     .await;
     let mut client =

@@ -288,8 +288,7 @@ impl Server {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("index.php"), "<?php").unwrap();
         let mut options = Options::new(root.path());
-        options.listen =
-            vec![Listen { address: Address::Tcp("127.0.0.1:0".to_owned()), tls: false }];
+        options.listen = vec![Listen::plain(Address::Tcp("127.0.0.1:0".to_owned()))];
         change(&mut options, root.path());
         let app = App::default();
         let front = Front::bind(options, app.clone()).await.unwrap();

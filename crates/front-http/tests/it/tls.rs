@@ -1,13 +1,19 @@
-//! TLS with certificate files.
+//! TLS: certificates, which of them is shown, what authorities ask, and the way to it from listeners in the clear.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use front_http::{Address, BindError, Front, Listen, Options, TlsFiles};
+use front_http::{
+    Address, BindError, Certificate, Certificates, Front, Listen, Options, Place, TlsError,
+    TlsFiles,
+};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -24,12 +30,54 @@ fn files(name: &str) -> TlsFiles {
     }
 }
 
+fn certificates() -> Certificates {
+    let certificates = Certificates::new();
+    certificates.show(Place::Files, vec![Certificate::read(&files("localhost")).unwrap()]);
+    certificates
+}
+
 async fn server() -> Server {
+    server_with(&certificates()).await
+}
+
+async fn server_with(certificates: &Certificates) -> Server {
     Server::with(|options, _| {
-        options.tls = Some(files("localhost"));
+        options.tls = Some(certificates.clone());
         options.listen[0].tls = true;
     })
     .await
+}
+
+/// One of testkit's.
+fn of(certificate: &testkit::Certificate) -> Certificate {
+    let nowhere = files("nowhere");
+    Certificate::from_pem(certificate.chain.as_bytes(), certificate.key.as_bytes(), &nowhere)
+        .unwrap()
+}
+
+/// What a client that says this name is shown, and what was agreed on.
+async fn shown(
+    server: &Server,
+    name: &'static str,
+    alpn: &[&str],
+) -> io::Result<(CertificateDer<'static>, Option<Vec<u8>>)> {
+    let (config, shown) = testkit::credulous(alpn);
+    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let name = ServerName::try_from(name).unwrap();
+    let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+    let (_, session) = stream.get_ref();
+    let chain = session.peer_certificates().unwrap();
+    let certificate = chain[0].clone();
+    let stapled = shown.stapled();
+    if alpn == ["acme-tls/1"] {
+        assert_eq!(session.alpn_protocol(), Some(&b"acme-tls/1"[..]));
+        // No request is taken there.
+        let _gone = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let mut rest = Vec::new();
+        let _gone = stream.read_to_end(&mut rest).await;
+        assert_eq!(rest, b"");
+    }
+    Ok((certificate, Some(stapled).filter(|stapled| !stapled.is_empty())))
 }
 
 async fn connect(server: &Server, alpn: &[&str]) -> TlsStream<TcpStream> {
@@ -90,7 +138,7 @@ async fn http_in_the_clear_is_told_to_use_https() {
 #[tokio::test]
 async fn a_handshake_that_takes_too_long_is_cut() {
     let mut server = Server::with(|options, _| {
-        options.tls = Some(files("localhost"));
+        options.tls = Some(certificates());
         options.listen[0].tls = true;
         options.handshake_timeout = std::time::Duration::from_millis(100);
     })
@@ -104,29 +152,229 @@ async fn a_handshake_that_takes_too_long_is_cut() {
     server.ended().await;
 }
 
-#[tokio::test]
-async fn a_useless_certificate_is_named() {
+#[test]
+fn a_useless_certificate_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (good, stranger) = (files("localhost"), files("stranger"));
-    let empty = folder.path().join("empty.pem");
+    let (empty, missing) = (folder.path().join("empty.pem"), folder.path().join("missing.pem"));
+    let garbage = folder.path().join("garbage.pem");
     std::fs::write(&empty, "").unwrap();
-    let missing = folder.path().join("missing.pem");
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    std::fs::write(&garbage, pem).unwrap();
+    let read = |certificate: &Path, key: &Path| {
+        Certificate::read(&TlsFiles { certificate: certificate.into(), key: key.into() })
+    };
     for (certificate, key, named) in [
         (&missing, &good.key, "missing.pem"),
         (&good.certificate, &missing, "missing.pem"),
         (&empty, &good.key, "empty.pem"),
+        (&garbage, &good.key, "garbage.pem"),
         (&good.certificate, &empty, "empty.pem"),
         (&good.key, &good.key, "localhost.key"),
         (&good.certificate, &stranger.key, "localhost.pem"),
     ] {
-        let mut options = Options::new(folder.path());
-        options.listen =
-            vec![Listen { address: Address::Tcp("127.0.0.1:0".to_owned()), tls: true }];
-        options.tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone() });
-        let error = Front::bind(options, App::default()).await.unwrap_err();
-        assert!(matches!(error, BindError::Tls(_)));
+        let error = read(certificate, key).unwrap_err();
         assert!(error.to_string().contains(named), "{error}");
     }
+    let mixed = read(&good.certificate, &stranger.key).unwrap_err();
+    assert!(matches!(mixed, TlsError::Unusable { .. }));
+}
+
+#[tokio::test]
+async fn a_client_is_shown_the_certificate_of_the_name_it_says() {
+    let ours = testkit::certificates();
+    let (first, wild, other) =
+        (Certificate::read(&files("localhost")).unwrap(), of(&ours.origin), of(&ours.other_host));
+    assert!(wild.names().contains(&"127.0.0.1".to_owned()));
+    assert_eq!(other.names(), ["other.example"]);
+    let certificates = Certificates::new();
+    let server = server_with(&certificates).await;
+    // None yet: the handshake fails, the listener does not.
+    shown(&server, "localhost", &["h2"]).await.unwrap_err();
+
+    certificates.show(Place::Authority, vec![wild]);
+    certificates.show(Place::Files, vec![first, other]);
+    let names = ["localhost", "other.example", "a.test", "a.b.test", "nobody.example", "127.0.0.1"];
+    let mut seen = Vec::new();
+    for name in names {
+        seen.push(shown(&server, name, &["h2"]).await.unwrap().0);
+    }
+    let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let (wild, other) = (der(&ours.origin.chain), der(&ours.other_host.chain));
+    let first = CertificateDer::from_pem_file(files("localhost").certificate).unwrap();
+    // `*` stands for one label, and whom nobody knows is shown the first.
+    assert_eq!(seen, [&first, &other, &wild, &first, &first, &first].map(CertificateDer::clone));
+}
+
+#[tokio::test]
+async fn certificates_change_for_connections_that_come_and_not_for_those_that_are_there() {
+    let ours = testkit::certificates();
+    let certificates = certificates();
+    let server = server_with(&certificates).await;
+    let mut before = Client::new(connect(&server, &["http/1.1"]).await);
+    let (old, _) = shown(&server, "localhost", &["h2"]).await.unwrap();
+    certificates.show(Place::Files, vec![of(&ours.origin)]);
+    assert_ne!(shown(&server, "localhost", &["h2"]).await.unwrap().0, old);
+    before.send("GET /describe HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert_eq!(before.reply().await.status, 200);
+}
+
+#[tokio::test]
+async fn an_ocsp_response_beside_the_certificate_is_stapled() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = testkit::certificates();
+    let (certificate, key) = ours.origin.write(folder.path(), "origin");
+    let files = TlsFiles { certificate, key };
+    assert!(files.stapled().ends_with("origin.pem.ocsp"));
+    let certificates = Certificates::new();
+    let server = server_with(&certificates).await;
+    // What is none is left out, and the certificate is shown without.
+    for (response, stapled) in
+        [(&include_bytes!("certificates/response.ocsp")[..], true), (b"?", false)]
+    {
+        std::fs::write(files.stapled(), response).unwrap();
+        let read = Certificate::read(&files).unwrap();
+        assert_eq!(read.is_stapled(), stapled);
+        certificates.show(Place::Files, vec![read]);
+        let (_, seen) = shown(&server, "localhost", &["h2"]).await.unwrap();
+        assert_eq!(seen, stapled.then(|| response.to_vec()));
+    }
+}
+
+#[tokio::test]
+async fn an_authority_is_shown_the_challenge_and_nobody_else_is() {
+    let ours = testkit::certificates();
+    let certificates = certificates();
+    let server = server_with(&certificates).await;
+    shown(&server, "localhost", &["acme-tls/1"]).await.unwrap_err();
+    certificates.prove("localhost", of(&ours.stranger));
+    let challenge = CertificateDer::from_pem_slice(ours.stranger.chain.as_bytes()).unwrap();
+    assert_eq!(shown(&server, "localhost", &["acme-tls/1"]).await.unwrap().0, challenge);
+    shown(&server, "a.test", &["acme-tls/1"]).await.unwrap_err();
+    for alpn in [&["h2"][..], &[], &["acme-tls/1", "http/1.1"]] {
+        assert_ne!(shown(&server, "localhost", alpn).await.unwrap().0, challenge);
+    }
+    certificates.forget();
+    shown(&server, "localhost", &["acme-tls/1"]).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_certificate_is_made_once_for_a_name_that_none_is_for() {
+    let ours = testkit::certificates();
+    let (certificates, count) = (certificates(), Arc::new(AtomicUsize::new(0)));
+    let (other, counted) = (of(&ours.other_host), Arc::clone(&count));
+    certificates.make(move |name| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        (name == "app.localhost").then(|| other.clone())
+    });
+    let server = server_with(&certificates).await;
+    let made = CertificateDer::from_pem_slice(ours.other_host.chain.as_bytes()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(shown(&server, "app.localhost", &["h2"]).await.unwrap().0, made);
+        assert_ne!(shown(&server, "localhost", &["h2"]).await.unwrap().0, made);
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+    assert_ne!(shown(&server, "nobody.example", &["h2"]).await.unwrap().0, made);
+}
+
+/// The second listener has TLS, the first sends clients there.
+async fn redirecting(change: impl FnOnce(&mut Options)) -> (Server, Certificates) {
+    let certificates = certificates();
+    let server = Server::with(|options, _| {
+        let address = options.listen[0].address.clone();
+        options.listen[0].redirect = true;
+        options.listen.push(Listen::tls(address));
+        options.tls = Some(certificates.clone());
+        change(options);
+    })
+    .await;
+    (server, certificates)
+}
+
+#[tokio::test]
+async fn a_listener_that_redirects_answers_nothing_but_where_the_same_is_over_tls() {
+    let (server, _) = redirecting(|_| {}).await;
+    let port = server.bound[1].to_string().rsplit_once(':').unwrap().1.to_owned();
+    for (path, method) in
+        [("/describe?a=%20b&c", "GET"), ("/", "POST"), ("/nothing//at/all", "PUT")]
+    {
+        let ask = format!(
+            "{method} {path} HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 0\r\n\r\n"
+        );
+        let reply = server.ask(&ask).await;
+        assert_eq!(reply.status, 308);
+        assert_eq!(reply.field("location").unwrap(), format!("https://a.example:{port}{path}"));
+    }
+    // Nobody's site, and none that can be named.
+    for host in ["evil.example/@", "", "a b"] {
+        let reply = server.ask(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert_eq!((reply.status, reply.field("location")), (400, None), "{host}");
+    }
+    let (server, _) = redirecting(|options| options.https_port = 443.try_into().ok()).await;
+    let reply = server.get("/x").await;
+    assert_eq!(reply.field("location").unwrap(), "https://a.example/x");
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_that_speaks_tls_is_not_sent_anywhere() {
+    let trusted = |options: &mut Options| {
+        options.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    };
+    let (server, _) = redirecting(trusted).await;
+    assert_eq!(server.get_with("/describe", "X-Forwarded-Proto: https").await.status, 200);
+    assert_eq!(server.get_with("/describe", "X-Forwarded-Proto: http").await.status, 308);
+    let (server, _) = redirecting(|_| {}).await;
+    assert_eq!(server.get_with("/describe", "X-Forwarded-Proto: https").await.status, 308);
+}
+
+#[tokio::test]
+async fn an_authority_that_asks_in_the_clear_is_answered_before_anything_else() {
+    let (server, certificates) = redirecting(|_| {}).await;
+    certificates.answer("token", "token.thumbprint");
+    let reply = server.get("/.well-known/acme-challenge/token").await;
+    assert_eq!((reply.status, reply.text().as_str()), (200, "token.thumbprint"));
+    assert_eq!(server.get("/.well-known/acme-challenge/other").await.status, 308);
+    certificates.forget();
+    assert_eq!(server.get("/.well-known/acme-challenge/token").await.status, 308);
+}
+
+#[tokio::test]
+async fn hsts_is_said_over_tls_and_never_in_the_clear() {
+    const HSTS: &str = "max-age=31536000";
+    let (server, _) = redirecting(|options| {
+        options.hsts = Some(HSTS.to_owned());
+        options.listen[0].redirect = false;
+        options.listen.swap(0, 1);
+    })
+    .await;
+    let mut client = Client::new(connect(&server, &["http/1.1"]).await);
+    for path in ["/describe", "/nothing//../..//"] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+        assert_eq!(client.reply().await.field("strict-transport-security").unwrap(), HSTS);
+    }
+    let front_http::Bound::Tcp { address, tls: false } = server.bound[1] else { panic!() };
+    let mut plain = Client::new(TcpStream::connect(address).await.unwrap());
+    plain.send("GET /describe HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert_eq!(plain.reply().await.field("strict-transport-security"), None);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_said_before_anything_is_served() {
+    let nothing = || Options::new("/");
+    let address = || Address::Tcp("127.0.0.1:0".to_owned());
+    let mut options = nothing();
+    options.listen = vec![Listen::tls(address())];
+    let error = Front::bind(options, App::default()).await.unwrap_err();
+    assert!(matches!(error, BindError::NoCertificate { .. }));
+    let mut options = nothing();
+    options.listen = vec![Listen { redirect: true, ..Listen::plain(address()) }];
+    let error = Front::bind(options, App::default()).await.unwrap_err();
+    assert!(matches!(error, BindError::NowhereToSend { .. }));
+    let mut options = nothing();
+    options.listen = vec![Listen::plain(address())];
+    options.hsts = Some("max-age=1\n".to_owned());
+    let error = Front::bind(options, App::default()).await.unwrap_err();
+    assert!(matches!(error, BindError::Hsts { .. }));
 }
 
 #[tokio::test]
@@ -134,7 +382,7 @@ async fn an_address_that_cannot_be_bound_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut options = Options::new("/");
-    options.listen = vec![Listen { address: Address::Tcp(address.clone()), tls: false }];
+    options.listen = vec![Listen::plain(Address::Tcp(address.clone()))];
     let error = Front::bind(options, App::default()).await.unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {address}"));
 }

@@ -42,6 +42,11 @@ impl Invocation {
         Some(Self { id, deadline, event: answer.body, fields })
     }
 
+    /// What was invoked; empty when that is not said.
+    pub(crate) fn arn(&self) -> &str {
+        text(&self.fields, "lambda-runtime-invoked-function-arn")
+    }
+
     /// X-Ray's tracing header; empty when there is none.
     pub(crate) fn trace(&self) -> &str {
         text(&self.fields, "lambda-runtime-trace-id")
@@ -60,7 +65,7 @@ impl Invocation {
         out.extend_from_slice(b",\"deadlineMs\":");
         out.extend_from_slice(deadline.to_string().as_bytes());
         out.extend_from_slice(b",\"invokedFunctionArn\":");
-        write_json(&mut out, text(&self.fields, "lambda-runtime-invoked-function-arn"));
+        write_json(&mut out, self.arn());
         out.extend_from_slice(b",\"traceId\":");
         write_json(&mut out, self.trace());
         // These two are JSON already, if they are what they should be.

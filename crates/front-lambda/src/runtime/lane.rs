@@ -8,28 +8,34 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::Full;
 use pool::{DispatchError, Pool, RequestContext, RequestId, ResponseBody, Scheme, Script};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traces::Carried;
 use tracing::{Instrument, debug, error, error_span, warn};
 
 use super::client::{ApiError, Call, Client};
 use super::files;
 use super::invocation::Invocation;
 use super::report::Report;
+use super::trace::Trace;
 use super::{BASE, Failed, Options, Target, accepted, error_head};
 use crate::event::{self, Decoded, Reading, Reply, Shape};
 
 /// A buffered response may have 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
 const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
+/// How long a collector may take to have an invocation's spans, before the next one is asked for.
+const FLUSH: Duration = Duration::from_secs(1);
 /// By this field of its answer a function's script says that the body is its error.
 const ERROR_TYPE: &str = "lambda-runtime-function-error-type";
 /// … and by this one what X-Ray is to be told of it.
@@ -56,12 +62,19 @@ pub(super) struct Lane {
     pool: Pool,
     /// Somebody was told that functions serve no files: once is enough.
     told_of_files: AtomicBool,
+    /// No invocation has been served by now.
+    cold: Arc<AtomicBool>,
 }
 
 impl Lane {
-    pub(super) fn new(api: Arc<str>, options: Arc<Options>, pool: Pool) -> Self {
+    pub(super) fn new(
+        api: Arc<str>,
+        options: Arc<Options>,
+        pool: Pool,
+        cold: Arc<AtomicBool>,
+    ) -> Self {
         let told_of_files = AtomicBool::new(false);
-        Self { client: Client::new(api), options, pool, told_of_files }
+        Self { client: Client::new(api), options, pool, told_of_files, cold }
     }
 
     /// Serves invocations until `drain` is cancelled.
@@ -86,6 +99,11 @@ impl Lane {
             self.serve(&invocation).instrument(span).await?;
             if self.options.lanes.get() == 1 {
                 self.pool.quiet().await;
+                // The environment may stand still from now on, and for ever.
+                if let Some(tracer) = &self.options.tracer {
+                    // What is left is the platform's: an invocation that is over its time is a failed one, answered or not.
+                    tracer.flush(FLUSH.min(invocation.left() / 2)).await;
+                }
             }
             if drain.is_cancelled() {
                 return Ok(());
@@ -94,7 +112,8 @@ impl Lane {
     }
 
     async fn serve(&mut self, invocation: &Invocation) -> Result<(), Failed> {
-        match self.outcome(invocation).await {
+        let mut trace = Trace::default();
+        match self.outcome(invocation, &mut trace).await {
             Ok(Outcome::Whole(response)) => {
                 let head = format!(
                     "POST {BASE}/invocation/{}/response HTTP/1.1\r\nContent-Type: application/json\r\n",
@@ -103,13 +122,15 @@ impl Lane {
                 self.post(invocation, "response", &head, &response).await
             }
             Ok(Outcome::Stream { content_type, beginning, body }) => {
-                self.stream(invocation, &content_type, beginning, body).await
+                self.stream(invocation, &content_type, beginning, body, &mut trace).await
             }
             Ok(Outcome::FunctionError { kind, cause, error }) => {
+                trace.fail(&kind, "function failed");
                 error!(request.id = &*invocation.id, kind, "function failed");
                 self.report_error(invocation, &kind, &cause, &error).await
             }
             Err(report) => {
+                trace.failed(&report);
                 let Report { kind, message, .. } = &report;
                 error!(request.id = &*invocation.id, kind, reason = message, "invocation failed");
                 self.report(invocation, &report).await
@@ -117,30 +138,42 @@ impl Lane {
         }
     }
 
-    async fn outcome(&self, invocation: &Invocation) -> Result<Outcome, Report> {
+    async fn outcome(&self, invocation: &Invocation, trace: &mut Trace) -> Result<Outcome, Report> {
         match &self.options.target {
             Target::Http(_) if event::is_warmer(&invocation.event) => {
                 Ok(Outcome::Whole(b"[\"Lambda is warm\"]".to_vec()))
             }
             Target::Http(script) => {
                 let reading = Reading { keep_stage: self.options.stage_prefix };
-                let decoded = event::decode(&invocation.event, reading)
+                let mut decoded = event::decode(&invocation.event, reading)
                     .map_err(|error| Report::of_hearth("BadEvent", chain(&error)))?;
                 let shape = decoded.shape;
                 let uri = decoded.parts.uri.clone();
-                let request = self.http_request(script, decoded, invocation);
+                *trace = self.trace(invocation, Some(&mut decoded.parts));
+                let carried = trace.carried.take();
+                let request = self.http_request(script, decoded, invocation, carried);
                 let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
+                trace.answered(answer.status());
                 if answer.status() == StatusCode::NOT_FOUND {
                     self.tell_of_files(script, &uri);
                 }
                 self.http_outcome(shape, answer).await
             }
             Target::Function(script) => {
-                let request = self.function_request(script, invocation);
+                *trace = self.trace(invocation, None);
+                let carried = trace.carried.take();
+                let request = self.function_request(script, invocation, carried);
                 let answer = self.pool.dispatch(request).await.map_err(|error| failure(&error))?;
                 self.function_outcome(answer).await
             }
         }
+    }
+
+    fn trace(&self, invocation: &Invocation, request: Option<&mut Parts>) -> Trace {
+        let cold = self.cold.swap(false, Ordering::Relaxed);
+        let Some(tracer) = &self.options.tracer else { return Trace::default() };
+        let request = request.map(|parts| (&parts.method, parts.uri.path(), &mut parts.headers));
+        Trace::begin(tracer, invocation, cold, request)
     }
 
     /// Says where a file belongs that PHP does not know: on Lambda nothing else looks for it.
@@ -199,6 +232,7 @@ impl Lane {
         script: &Script,
         decoded: Decoded,
         invocation: &Invocation,
+        trace: Option<Carried>,
     ) -> Request<Full<Bytes>> {
         let mut parts = decoded.parts;
         if let Some(trace) = invocation.trace_value() {
@@ -226,12 +260,18 @@ impl Lane {
             id: RequestId(Arc::clone(&invocation.id)),
             hints: None,
             deadline: Some(self.deadline(invocation)),
+            trace,
             variables,
         });
         Request::from_parts(parts, Full::new(decoded.body))
     }
 
-    fn function_request(&self, script: &Script, invocation: &Invocation) -> Request<Full<Bytes>> {
+    fn function_request(
+        &self,
+        script: &Script,
+        invocation: &Invocation,
+        trace: Option<Carried>,
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(invocation.event.clone()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from_static("/");
@@ -250,6 +290,7 @@ impl Lane {
             id: RequestId(Arc::clone(&invocation.id)),
             hints: None,
             deadline: Some(self.deadline(invocation)),
+            trace,
             variables: variables(invocation),
         });
         request
@@ -297,6 +338,7 @@ impl Lane {
         content_type: &HeaderValue,
         beginning: Vec<u8>,
         mut body: ResponseBody,
+        trace: &mut Trace,
     ) -> Result<(), Failed> {
         let content_type = content_type.to_str().unwrap_or("application/octet-stream");
         let head = format!(
@@ -319,6 +361,7 @@ impl Lane {
                     Some(Ok(piece)) => upload.write(&piece).await?,
                     Some(Err(cut)) => {
                         let report = Report::of_hearth("AnswerCut", cut.to_string());
+                        trace.failed(&report);
                         let reason = &report.message;
                         error!(
                             request.id = &*invocation.id,

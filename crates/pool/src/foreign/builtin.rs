@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
-use tracing::{debug, info};
+use tracing::{Instrument as _, debug, info};
 
 use super::answer::Answer;
 use super::process::read_lines;
@@ -27,6 +27,7 @@ use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
+use crate::supervisor::must_see;
 use crate::variables::{Sink, reaches_php};
 
 const ROUTER: &str = include_str!("router.php");
@@ -63,7 +64,7 @@ impl Builtin {
     pub(super) fn new(common: Arc<Common>) -> std::io::Result<Self> {
         let secret = secret()?;
         let text = ROUTER.replace("{{secret}}", &secret);
-        let router = PrivateFile::write(common.place("router.php"), &text)?;
+        let router = PrivateFile::write(common.place("router.php"), &text, &common.options)?;
         Ok(Self { common, router, secret })
     }
 }
@@ -141,12 +142,12 @@ impl Worker {
             .current_dir(&common.options.directory)
             // It would fork, and serve several requests at once.
             .env_remove("PHP_CLI_SERVER_WORKERS")
-            .envs(common.options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        common.options.environment(&mut command);
         let mut child = common.spawner.spawn(command, Signal::KILL).await?;
         let pid = child.id().unwrap_or(0);
         let info = common.new_info(self.slot, pid);
@@ -168,7 +169,7 @@ impl Worker {
                 })
                 .await;
             };
-            common.tasks.spawn_on(lines, &common.runtime);
+            common.tasks.spawn_on(lines.in_current_span(), &common.runtime);
         }
         // Listening it says where; ended it closes its output.
         let Ok(address) = started.await else {
@@ -176,6 +177,7 @@ impl Worker {
             let words = info.tail();
             return Err(format!("{words}\nphp -S ended with {status}").trim().into());
         };
+        must_see(&self.builtin.common.options, pid)?;
         self.server = Some(Server { child, address });
         self.info = Some(info);
         Ok(())

@@ -27,6 +27,7 @@ use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
+use crate::status::{Ending, WorkerEnd};
 use crate::variables::Sink;
 
 /// Bytes asked for at once.
@@ -102,7 +103,10 @@ impl Cgi {
             }
             let folder = common.place("ini");
             std::fs::create_dir_all(&folder)?;
-            let file = PrivateFile::write(folder.join("hearth.ini"), &lines)?;
+            if let Some(identity) = &options.identity {
+                identity.share(&folder, 0o750)?;
+            }
+            let file = PrivateFile::write(folder.join("hearth.ini"), &lines, options)?;
             let given = options.env.iter().find(|(name, _)| name == INI_FOLDERS);
             let mut folders = match given {
                 Some((_, value)) => value.into(),
@@ -190,6 +194,7 @@ impl Worker {
         if status.signal().is_some() {
             let how = crate::info::describe_exit(status.into_raw().cast_unsigned());
             common.crashes.fetch_add(1, Ordering::Relaxed);
+            common.ended.push(WorkerEnd::now(pid, 0, Ending::Crashed, &how));
             tracing::error!(
                 worker.pid = pid,
                 request.id = &*request.context.id.0,
@@ -215,7 +220,7 @@ impl Worker {
         for name in &self.cgi.not_inherited {
             command.env_remove(name);
         }
-        command.envs(options.env.iter().map(|(name, value)| (name, value)));
+        options.environment(&mut command);
         if let Some((_, folders)) = &self.cgi.ini {
             command.env(INI_FOLDERS, folders);
         }

@@ -8,7 +8,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,7 +24,7 @@ use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, trace, warn};
+use tracing::{Instrument as _, debug, error, info, trace, warn};
 
 use super::answer::Answer;
 use super::fastcgi::{self, Record, RequestWriter};
@@ -31,6 +33,8 @@ use super::request::Request;
 use super::{Common, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
+use crate::status::{Ending, WorkerEnd};
+use crate::supervisor::must_see;
 use crate::variables::Sink;
 use crate::{StartError, sys};
 
@@ -68,8 +72,11 @@ impl Fpm {
             return Err(std::io::Error::other(why).into());
         }
         let status = format!("/{}", secret()?);
-        let config =
-            PrivateFile::write(common.place("fpm.conf"), &config(&common, &socket, &status)?)?;
+        let config = PrivateFile::write(
+            common.place("fpm.conf"),
+            &config(&common, &socket, &status)?,
+            &common.options,
+        )?;
         let fpm = Arc::new(Self {
             common,
             socket,
@@ -83,7 +90,8 @@ impl Fpm {
         });
         let master = Master::start(&fpm).await?;
         let common = &fpm.common;
-        common.tasks.spawn_on(Arc::clone(&fpm).supervise(master), &common.runtime);
+        let supervise = Arc::clone(&fpm).supervise(master).in_current_span();
+        common.tasks.spawn_on(supervise, &common.runtime);
         Ok(fpm)
     }
 
@@ -107,6 +115,8 @@ impl Fpm {
                 () = master.process.ended() => {}
             }
             self.common.crashes.fetch_add(1, Ordering::Relaxed);
+            let (pid, reason) = (master.process.pid, "php-fpm itself died");
+            self.common.ended.push(WorkerEnd::now(pid, 0, Ending::Crashed, reason));
             error!(
                 pid = master.process.pid,
                 "php-fpm died, and every worker with it; starting anew"
@@ -228,9 +238,9 @@ impl<'a> Line<'a> {
 }
 
 /// php-fpm's configuration.
-fn config(common: &Common, socket: &std::path::Path, status: &str) -> Result<String, StartError> {
+fn config(common: &Common, socket: &Path, status: &str) -> Result<String, StartError> {
     let options = &common.options;
-    let path = socket.to_str().filter(|path| !path.contains(['"', '\\', '$', '\n']));
+    let path = socket.to_str().filter(|path| !path.contains(['"', '\\', '$', '\n', ',', '=']));
     let path = path.ok_or_else(|| {
         std::io::Error::other(format!(
             "{} cannot stand in php-fpm's configuration",
@@ -243,7 +253,7 @@ fn config(common: &Common, socket: &std::path::Path, status: &str) -> Result<Str
          pm.status_path = {status}\nclear_env = no\ncatch_workers_output = yes\n",
         workers = options.workers,
     );
-    if getuid().is_root() {
+    if getuid().is_root() && options.identity.is_none() {
         writeln!(text, "user = {}\ngroup = {}", getuid().as_raw(), getgid().as_raw())
             .expect("a String takes all");
     }
@@ -254,6 +264,21 @@ fn config(common: &Common, socket: &std::path::Path, status: &str) -> Result<Str
             .expect("a String takes all");
     }
     Ok(text)
+}
+
+/// Has php-fpm listen on a socket that we have made, as its own successors do (`fpm_sockets_init_main()`, `sapi/fpm/fpm/fpm_sockets.c`). One that it
+/// made itself would be for all of its group: who may speak to it runs any script as PHP's user.
+fn give_socket(command: &mut Command, socket: &Path) -> std::io::Result<()> {
+    // As many as php-fpm lets wait (`listen.backlog`).
+    const BACKLOG: i32 = 511;
+    let listener = std::os::unix::net::UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    let mut inherited = socket.as_os_str().to_owned();
+    inherited.push("=3");
+    command.env("FPM_SOCKETS", inherited);
+    sys::give_descriptor_3(command, listener.into());
+    Ok(())
 }
 
 /// The process that php-fpm's children are forked from.
@@ -282,11 +307,14 @@ impl Master {
             .current_dir(&common.options.directory)
             // It would speak to the service manager in the server's name.
             .env_remove("NOTIFY_SOCKET")
-            .envs(common.options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0);
+        common.options.environment(&mut command);
+        if common.options.identity.is_some() {
+            give_socket(&mut command, &fpm.socket)?;
+        }
         let listens = fpm.listens.notified();
         tokio::pin!(listens);
         listens.as_mut().enable();
@@ -309,11 +337,14 @@ impl Master {
                 })
                 .await;
             };
-            common.tasks.spawn_on(lines, &common.runtime);
+            common.tasks.spawn_on(lines.in_current_span(), &common.runtime);
         }
         let limit = common.options.boot_timeout;
         let why = tokio::select! {
-            () = listens => return Ok(master),
+            () = listens => {
+                must_see(&common.options, master.process.pid)?;
+                return Ok(master);
+            }
             () = master.process.ended() => String::new(),
             () = tokio::time::sleep(limit) => format!("not ready within {limit:?}"),
         };

@@ -6,9 +6,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::Stdio;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -16,7 +15,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 
-use crate::{StartError, sys};
+use crate::sandbox::Confinement;
+use crate::{Identity, Options, StartError, sys};
 
 /// Bytes of one log line; a longer one is cut into several.
 const MAX_LINE: u64 = 8 * 1024;
@@ -28,11 +28,14 @@ type Job = (Command, oneshot::Sender<io::Result<Child>>);
 #[derive(Debug)]
 pub(crate) struct Spawner {
     jobs: mpsc::SyncSender<Job>,
+    identity: Option<Identity>,
+    confinement: Option<Arc<Confinement>>,
 }
 
 impl Spawner {
-    /// Starts the thread. Called within a runtime, which reaps the children.
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Starts the thread. Called within a runtime, which reaps the children; they all are whom `options` say, and confined as they say.
+    pub(crate) fn new(options: &Options) -> Result<Self, StartError> {
+        let confinement = Confinement::of(options)?;
         // Callers wait for their child: the bound is never felt, a thousand would only wait a little longer.
         let (jobs, todo) = mpsc::sync_channel::<Job>(1024);
         let runtime = tokio::runtime::Handle::current();
@@ -43,12 +46,19 @@ impl Spawner {
                 drop(reply.send(command.spawn()));
             }
         })?;
-        Ok(Self { jobs })
+        let identity = options.identity.clone();
+        Ok(Self { jobs, identity, confinement: confinement.map(Arc::new) })
     }
 
     /// Starts a program that gets `signal` when the server is gone.
     pub(crate) async fn spawn(&self, mut command: Command, signal: Signal) -> io::Result<Child> {
+        if let Some(identity) = &self.identity {
+            identity.put_on(command.as_std_mut());
+        }
         sys::end_with_thread(&mut command, signal);
+        if let Some(confinement) = &self.confinement {
+            sys::confine(&mut command, Arc::clone(confinement));
+        }
         let (reply, child) = oneshot::channel();
         let full = |_full| io::Error::other("too many programs are being started");
         self.jobs.try_send((command, reply)).map_err(full)?;
@@ -112,12 +122,16 @@ pub(crate) async fn read_lines(stream: impl AsyncRead + Unpin, mut each: impl Fn
 }
 
 /// The PHP version that a program says it is, e.g. `8.2.35`.
-pub(crate) async fn version(program: &Path) -> Result<String, StartError> {
+pub(crate) async fn version(options: &Options) -> Result<String, StartError> {
+    let program = &options.program;
     let name = program.display().to_string();
-    let output = Command::new(program)
-        .arg("-v")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
+    let mut command = Command::new(program);
+    command.arg("-v").stdin(Stdio::null()).kill_on_drop(true);
+    options.environment(&mut command);
+    if let Some(identity) = &options.identity {
+        identity.put_on(command.as_std_mut());
+    }
+    let output = command
         .output()
         .await
         .map_err(|cause| StartError::Program { program: name.clone(), cause })?;

@@ -2,19 +2,22 @@
 //!
 //! Invariants
 //! - A free slot goes to whoever has waited longest; while somebody waits, none is free.
-//! - The backlog is bounded; when it is full a request is refused at once, and one that has waited too long is refused then.
+//! - The backlog is bounded, and by less while more requests come than are answered; when it is full a request is refused at once, and one
+//!   that has waited too long is refused then.
 //! - A [`Leased`] slot comes back when it is dropped.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::DispatchError;
+use crate::overload::Overload;
+use crate::shared::{Line, Waits};
+use crate::{DispatchError, Options};
 
 /// The slots; `T` is what each of them has.
 #[derive(Debug)]
@@ -24,9 +27,35 @@ pub(crate) struct Slots<T> {
     /// One for each permit that nobody has; the back is the one used last, whose caches are warmest.
     idle: Mutex<VecDeque<T>>,
     waiting: AtomicUsize,
+    limits: Limits,
+    judged: Mutex<Judged>,
+    refused: AtomicU64,
+    draining: AtomicBool,
+}
+
+/// How many requests may wait, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
     backlog: usize,
     patience: Duration,
-    draining: AtomicBool,
+    target: Option<Duration>,
+}
+
+impl Limits {
+    pub(crate) fn of(options: &Options) -> Self {
+        Self {
+            backlog: options.backlog,
+            patience: options.backlog_timeout,
+            target: options.backlog_target,
+        }
+    }
+}
+
+/// What is known of those that waited.
+#[derive(Debug)]
+struct Judged {
+    overload: Overload,
+    waits: Waits,
 }
 
 /// A slot on loan.
@@ -38,15 +67,19 @@ pub(crate) struct Leased<T> {
 }
 
 impl<T> Slots<T> {
-    /// `backlog`: how many may wait; `patience`: how long.
-    pub(crate) fn new(all: VecDeque<T>, backlog: usize, patience: Duration) -> Self {
+    /// All of them are free.
+    pub(crate) fn new(all: VecDeque<T>, limits: Limits) -> Self {
         Self {
             free: Arc::new(Semaphore::new(all.len())),
             count: u32::try_from(all.len()).unwrap_or(u32::MAX),
             idle: Mutex::new(all),
             waiting: AtomicUsize::new(0),
-            backlog,
-            patience,
+            judged: Mutex::new(Judged {
+                overload: Overload::new(limits.target),
+                waits: Waits::default(),
+            }),
+            limits,
+            refused: AtomicU64::new(0),
             draining: AtomicBool::new(false),
         }
     }
@@ -59,14 +92,49 @@ impl<T> Slots<T> {
         if let Some(leased) = self.try_lease() {
             return Ok(leased);
         }
-        let Some(_place) = Place::take(&self.waiting, self.backlog) else {
+        let room = self.judged().overload.room(self.running());
+        let room = room.unwrap_or(usize::MAX).min(self.limits.backlog);
+        let Some(place) = Place::take(&self.waiting, room) else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(DispatchError::Overloaded { waited: Duration::ZERO });
         };
         let since = Instant::now();
-        match tokio::time::timeout(self.patience, Arc::clone(&self.free).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(self.loan(permit)),
-            _ => Err(DispatchError::Overloaded { waited: since.elapsed() }),
+        let free = Arc::clone(&self.free).acquire_owned();
+        let permit = tokio::time::timeout(self.limits.patience, free).await;
+        drop(place);
+        match permit {
+            Ok(Ok(permit)) if self.is_in_time(since) => Ok(self.loan(permit)),
+            _ => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Err(DispatchError::Overloaded { waited: since.elapsed() })
+            }
         }
+    }
+
+    /// What is known of those that waited; of an overload nothing once nobody does, whether they were served, refused or went away.
+    fn judged(&self) -> MutexGuard<'_, Judged> {
+        let mut judged = self.judged.lock().expect("no holder panics");
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            judged.overload.emptied();
+        }
+        judged
+    }
+
+    fn running(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(usize::MAX)
+    }
+
+    /// It is somebody's turn who waits since then: whether it still counts.
+    fn is_in_time(&self, since: Instant) -> bool {
+        let mut judged = self.judged.lock().expect("no holder panics");
+        let (now, running) = (Instant::now(), self.running());
+        let waited = now.saturating_duration_since(since);
+        if judged.overload.bound(running).is_some_and(|bound| waited >= bound) {
+            return false;
+        }
+        judged.waits.add(waited);
+        judged.overload.handed_out(now, waited, self.waiting.load(Ordering::Relaxed), running);
+        true
     }
 
     /// A free slot, when there is one and nobody waits for it.
@@ -90,9 +158,19 @@ impl<T> Slots<T> {
         found.is_some()
     }
 
-    /// How many wait.
-    pub(crate) fn backlog(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+    /// A look at those that wait.
+    pub(crate) fn line(&self) -> Line {
+        let judged = self.judged();
+        Line {
+            backlog: self.waiting.load(Ordering::Relaxed),
+            overloaded: judged.overload.is_shedding(),
+            waits: judged.waits,
+        }
+    }
+
+    /// How many were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Refuses new requests from now on.
@@ -158,7 +236,8 @@ mod tests {
     use super::*;
 
     fn slots(count: u32, backlog: usize) -> Arc<Slots<u32>> {
-        Arc::new(Slots::new((0..count).collect(), backlog, Duration::from_secs(1)))
+        let limits = Limits { backlog, patience: Duration::from_secs(1), target: None };
+        Arc::new(Slots::new((0..count).collect(), limits))
     }
 
     #[tokio::test(start_paused = true)]
@@ -174,7 +253,8 @@ mod tests {
         assert!(
             matches!(error, DispatchError::Overloaded { waited } if waited >= Duration::from_secs(1))
         );
-        assert_eq!(slots.backlog(), 0);
+        assert_eq!(slots.line().backlog, 0);
+        assert_eq!(slots.refused(), 2);
         drop(held);
         assert!(slots.lease().await.is_ok());
     }
@@ -196,6 +276,31 @@ mod tests {
         drop(waiter.await.unwrap());
         quiet.await;
         assert_eq!(slots.close().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_overload_ends_when_those_who_waited_have_gone_away() {
+        let limits = Limits {
+            backlog: 64,
+            patience: Duration::from_secs(30),
+            target: Some(Duration::from_millis(100)),
+        };
+        let slots = Arc::new(Slots::new(VecDeque::from([1_u32]), limits));
+        let mut clients = tokio::task::JoinSet::new();
+        for _ in 0..60 {
+            let slots = Arc::clone(&slots);
+            clients.spawn(async move {
+                while let Ok(_slot) = slots.lease().await {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+            });
+        }
+        while !slots.line().overloaded {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        clients.shutdown().await;
+        assert!(!slots.line().overloaded);
+        assert!(slots.lease().await.is_ok());
     }
 
     #[tokio::test]

@@ -6,6 +6,8 @@ mod events;
 mod lifecycle;
 mod losses;
 mod models;
+mod overload;
+mod scaling;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -26,18 +28,24 @@ pub(crate) fn options(workers: usize) -> Options {
         model: Model::Request,
         warm_up: Vec::new(),
         rehearse: false,
+        sandbox: None,
         worker_script: None,
         directory: "/".into(),
         run_dir: std::env::temp_dir(),
         ini: Vec::new(),
         env: Vec::new(),
+        hidden: Vec::new(),
+        identity: None,
         workers: NonZeroUsize::new(workers).unwrap(),
+        scaling: None,
         backlog: 64,
         backlog_timeout: Duration::from_secs(10),
+        backlog_target: None,
         request_timeout: Some(Duration::from_secs(10)),
         boot_timeout: Duration::from_secs(10),
         max_requests: None,
         memory_limit: None,
+        slow: None,
         events: None,
     }
 }
@@ -63,6 +71,7 @@ pub(crate) fn context() -> RequestContext {
         id: RequestId(Arc::from("test-1")),
         hints: None,
         deadline: None,
+        trace: None,
         variables: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use pool::Model;
 use super::{Report, Topic};
 use crate::config::{DotEnv, Environment, Settings};
 use crate::detect::Kind;
-use crate::plan::{Plan, processors};
+use crate::plan::{Plan, most_workers};
 
 /// Looks at what would be kept.
 pub(crate) fn look(
@@ -36,12 +36,12 @@ pub(crate) fn look(
         Kind::Symfony => ("Doctrine's connections", of_symfony(&variables)),
         _ => ("what hearth_on_worker_start() opens", None),
     };
-    let workers = settings.php.workers.0.unwrap_or_else(processors);
+    let workers = most_workers(settings);
     let of = database.as_ref().map(|of| format!(" ({})", of.shown)).unwrap_or_default();
     report.fine(
         Topic::Databases,
         format!(
-            "{kept} would stay open across requests{of}: {} at most of each server on this machine",
+            "{kept} would stay open across requests{of}: {} at most of each server on this machine, to be compared with its `max_connections` (Redis: `maxclients`)",
             connections(workers)
         ),
     );

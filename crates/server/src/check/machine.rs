@@ -3,51 +3,147 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use front_http::Certificate;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Report, Topic};
-use crate::config::{Address, Settings};
+use crate::admin;
+use crate::config::{Address, Environment, Settings};
+use crate::failure::Failure;
 use crate::fallback::kernel_release;
+use crate::tls::{acme_cache, days_until};
 
 /// Descriptors beside clients' connections: workers' sockets, logs, listeners, open files.
 const OWN_DESCRIPTORS: u64 = 256;
 
 /// Looks at the machine.
-pub(crate) fn look(report: &mut Report, settings: &Settings) {
-    for address in &settings.http.listen {
-        match address {
+pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Environment) {
+    for listen in &settings.http.listen {
+        match &listen.address {
             Address::Tcp(socket) => bindable(report, *socket, "--listen"),
             Address::Unix(path) => unix(report, path),
         }
     }
     if let Some(socket) = settings.admin.listen {
         bindable(report, socket, "--admin");
-        if !socket.ip().is_loopback() {
+        if let Err(failure) = admin::may_listen(socket, settings.admin.token.as_ref()) {
+            report.failure(Topic::Listeners, &failure);
+        } else if !socket.ip().is_loopback() {
             report.warning(
                 Topic::Listeners,
-                format!(
-                    "the admin address {socket} is not loopback: anyone who reaches it can read it"
-                ),
-                "listen on 127.0.0.1, or let a firewall guard it",
+                format!("the admin address {socket} is not loopback: its token goes over the wire as it is"),
+                "put a proxy with TLS before it, or listen on 127.0.0.1 and use a tunnel",
             );
         }
     }
-    for (file, flag) in
-        [(&settings.http.tls_cert, "--tls-cert"), (&settings.http.tls_key, "--tls-key")]
-    {
-        if let Some(path) = file
-            && let Err(error) = std::fs::File::open(path)
-        {
-            report.problem(
-                Topic::Listeners,
-                format!("cannot read {}: {error}", path.display()),
-                format!("correct `{flag}`"),
-            );
-        }
-    }
+    certificates(report, settings);
+    acme(report, settings, environment);
     descriptors(report, settings);
     kernel(report);
+    sandbox(report, settings);
+}
+
+fn sandbox(report: &mut Report, settings: &Settings) {
+    let Some(sandbox) = crate::serve::sandbox(&settings.sandbox) else { return };
+    for path in [&sandbox.readable, &sandbox.writable].into_iter().flatten().flatten() {
+        if let Err(error) = std::fs::metadata(path) {
+            report.problem(
+                Topic::System,
+                format!("PHP may use {} in its sandbox: {error}", path.display()),
+                "make it, or correct `[sandbox]`",
+            );
+        }
+    }
+    let missing = sandbox.missing();
+    if missing.is_empty() {
+        report.fine(Topic::System, "PHP is confined by seccomp and Landlock");
+    } else {
+        report.warning(
+            Topic::System,
+            format!("PHP's sandbox does without: {}", missing.join("; ")),
+            "a newer kernel has it",
+        );
+    }
+}
+
+fn certificates(report: &mut Report, settings: &Settings) {
+    /// Whoever renews certificates does it a month before; after that it is time to look.
+    const SOON: i64 = 14;
+    for files in settings.http.certificate_files() {
+        let certificate = match Certificate::read(&files) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                let failure = Failure::caused(&error, "correct `--tls-cert` and `--tls-key`");
+                report.failure(Topic::Listeners, &failure);
+                continue;
+            }
+        };
+        let (path, days) = (files.certificate.display(), days_until(certificate.not_after()));
+        let names = certificate.names().join(", ");
+        if days < 0 {
+            report.problem(
+                Topic::Listeners,
+                format!("the certificate in {path} ({names}) is over since {} days", -days),
+                "renew it: browsers refuse it",
+            );
+        } else if certificate.not_before() > std::time::SystemTime::now() {
+            report.problem(
+                Topic::Listeners,
+                format!("the certificate in {path} ({names}) does not hold yet"),
+                "set the clock of this machine, or wait",
+            );
+        } else if days < SOON {
+            report.warning(
+                Topic::Listeners,
+                format!("the certificate in {path} ({names}) holds for {days} days more"),
+                "renew it; a running server sees by itself that the files have changed",
+            );
+        } else {
+            report.fine(Topic::Listeners, format!("certificate for {names}, for {days} days more"));
+        }
+    }
+}
+
+/// Whether an authority can be asked, and will find us. It is not asked.
+fn acme(report: &mut Report, settings: &Settings, environment: &Environment) {
+    if settings.acme.domains.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = settings.acme.domains.iter().map(|domain| &*domain.0).collect();
+    let Some(cache) = acme_cache(settings, environment) else {
+        report.problem(
+            Topic::Listeners,
+            "there is no folder to keep the authority's certificates in",
+            "set `acme.cache`",
+        );
+        return;
+    };
+    // The nearest folder that is there: the others are made.
+    let there = cache.ancestors().find(|folder| folder.exists());
+    if there.is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()) {
+        let (names, cache) = (names.join(", "), cache.display());
+        report.fine(Topic::Listeners, format!("certificate for {names} by ACME, kept in {cache}"));
+    } else {
+        report.problem(
+            Topic::Listeners,
+            format!("cannot keep certificates in {}", cache.display()),
+            "make the folder and let Hearth's user write to it, or set `acme.cache`",
+        );
+    }
+    let port = |wanted, tls| {
+        settings.http.listen.iter().any(|listen| {
+            settings.speaks_tls(listen) == tls
+                && matches!(&listen.address, Address::Tcp(address) if address.port() == wanted)
+        })
+    };
+    if !port(443, true) && !port(80, false) {
+        report.warning(
+            Topic::Listeners,
+            "the authority asks on port 443 or 80, and nothing listens there with TLS or in the clear",
+            "add `--listen https://:443 --listen http://:80`, or have a router send one of the two here",
+        );
+    }
 }
 
 fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str) {

@@ -41,7 +41,7 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
 
 fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
-    let probe = php::probe(&php.worker, settings);
+    let probe = php::probe(php, settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
         report.warning(
             Topic::Model,

@@ -1,12 +1,14 @@
 //! PHP: the versions found, the one that would run, its OPcache.
 
 use pool::Model;
+use rustix::process::geteuid;
 use serde_json::Value;
 
 use super::{Report, Topic};
 use crate::config::{Environment, Settings};
 use crate::php::{self, Info};
 use crate::plan::{PhpPlan, Plan};
+use crate::user::{check_php, lacking};
 
 /// Looks at PHP; what it says about itself is for the other checks.
 pub(crate) fn look(
@@ -26,9 +28,10 @@ pub(crate) fn look(
         return foreign(report, php);
     }
     let planned = plan.and_then(|plan| plan.php.as_ref()).map(|php| php.worker.clone());
+    let user = plan.and_then(|plan| plan.php.as_ref()).and_then(|php| php.user.as_ref());
     // Without a plan the reason may be PHP itself, which is then reported already.
     let worker = planned.or_else(|| php::select(settings, environment).ok())?;
-    let info = match php::info(&worker, settings) {
+    let info = match php::info(&worker, settings, user) {
         Ok(info) => info,
         Err(failure) => {
             report.failure(Topic::Php, &failure);
@@ -52,10 +55,42 @@ pub(crate) fn look(
     Some(info)
 }
 
+/// Whether PHP can be who it is to be, and use its files then. Where that cannot be tried from here, the rest is asked as who we are.
+/// `others_have_users`: some application has PHP be another user than the server.
+pub(super) fn user(report: &mut Report, plan: &mut Plan, others_have_users: bool) {
+    let Some(php) = &plan.php else { return };
+    let Some(user) = php.user.clone() else {
+        if others_have_users {
+            report.warning(
+                Topic::Php,
+                "PHP runs as the server's own user, who may read what is for the other applications",
+                "name a user for it, too (`php.user`)",
+            );
+        }
+        return;
+    };
+    let name = user.name();
+    if !lacking().is_empty() {
+        report.warning(
+            Topic::Php,
+            format!("PHP is to run as user {name}, which cannot be tried by user {}", geteuid().as_raw()),
+            "run `hearth check` as root, or by the user and with the capabilities that the server has",
+        );
+    } else if let Err(failure) = check_php(plan) {
+        report.failure(Topic::Php, &failure);
+    } else {
+        return report
+            .fine(Topic::Php, format!("PHP runs as user {name}, who reaches the application"));
+    }
+    if let Some(php) = &mut plan.php {
+        php.user = None;
+    }
+}
+
 /// Looks at the program of a model that runs PHP's own.
 fn foreign(report: &mut Report, php: &PhpPlan) -> Option<Info> {
     let program = php.worker.program.display();
-    let info = match php::foreign_info(&php.worker) {
+    let info = match php::foreign_info(&php.worker, php.user.as_ref()) {
         Ok(info) => info,
         Err(failure) => {
             report.failure(Topic::Php, &failure);

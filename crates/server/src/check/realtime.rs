@@ -87,12 +87,10 @@ fn dotenv(
             );
         }
     }
-    let listeners: Vec<String> = settings.http.listen.iter().map(Address::to_string).collect();
-    let any_port = settings
-        .http
-        .listen
-        .iter()
-        .any(|address| matches!(address, Address::Tcp(address) if address.port() == 0));
+    let listen = || settings.http.listen.iter().map(|listen| &listen.address);
+    let listeners: Vec<String> = listen().map(Address::to_string).collect();
+    let any_port =
+        listen().any(|address| matches!(address, Address::Tcp(address) if address.port() == 0));
     if let Some(elsewhere) = broadcasting.elsewhere(&listeners).filter(|_| !any_port) {
         report.warning(
             Topic::Realtime,

@@ -13,6 +13,9 @@ pub(crate) struct Report {
     application: Option<String>,
     findings: Vec<Finding>,
     php: Option<Info>,
+    /// Whom findings are about from now on, where that is not the application at PATH.
+    #[serde(skip)]
+    about: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +59,8 @@ pub(crate) enum Topic {
     Listeners,
     /// Channels for clients.
     Realtime,
+    /// Where traces go.
+    Traces,
     /// What a cold start on AWS Lambda spends time on.
     Lambda,
     /// Limits of the process and features of the kernel.
@@ -73,6 +78,7 @@ impl Topic {
             Self::Egress => "egress",
             Self::Listeners => "listeners",
             Self::Realtime => "realtime",
+            Self::Traces => "traces",
             Self::Lambda => "lambda",
             Self::System => "system",
         }
@@ -80,6 +86,18 @@ impl Topic {
 }
 
 impl Report {
+    /// From now on findings are about that application; none: about the one at PATH, and the server.
+    pub(crate) fn about(&mut self, application: Option<&str>) {
+        self.about = application.map(str::to_owned);
+    }
+
+    fn whole(&self, message: String) -> String {
+        match &self.about {
+            Some(name) => format!("application `{name}`: {message}"),
+            None => message,
+        }
+    }
+
     /// The line that says what would run.
     pub(crate) fn explain(&mut self, line: String) {
         self.application = Some(line);
@@ -87,7 +105,9 @@ impl Report {
 
     /// What PHP says about itself.
     pub(crate) fn php(&mut self, info: Info) {
-        self.php = Some(info);
+        if self.about.is_none() {
+            self.php = Some(info);
+        }
     }
 
     /// Something is as it should be.
@@ -95,7 +115,7 @@ impl Report {
         self.findings.push(Finding {
             level: Level::Fine,
             topic,
-            message: message.into(),
+            message: self.whole(message.into()),
             hint: None,
         });
     }
@@ -126,6 +146,7 @@ impl Report {
     }
 
     fn push(&mut self, level: Level, topic: Topic, message: String, hint: String) {
+        let message = self.whole(message);
         self.findings.push(Finding { level, topic, message, hint: Some(hint) });
     }
 

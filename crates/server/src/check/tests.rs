@@ -119,6 +119,20 @@ fn a_sound_application_has_nothing_wrong() {
 }
 
 #[test]
+fn an_application_without_a_user_beside_others_that_have_one_is_warned_of() {
+    let seen = |main: &str| {
+        let toml = format!(
+            "[php]\nmodel = \"request\"\n{main}[applications.shop]\nhosts = [\"shop.test\"]\n\
+             [applications.shop.php]\nuser = 54322\ngroup = 54322\n"
+        );
+        let files = [("public/index.php", "<?php"), ("hearth.toml", &toml)];
+        report(&files, "true", &[]).text(false).contains("the server's own user, who may read")
+    };
+    assert!(seen(""));
+    assert!(!seen("user = 54321\ngroup = 54321\n"));
+}
+
+#[test]
 fn everything_wrong_with_a_laravel_application_is_said_at_once() {
     let files = [
         ("artisan", ""),
@@ -327,4 +341,19 @@ fn what_would_be_kept_of_databases_is_told_without_a_secret() {
     let off = databases(url, "[databases]\nkeep = \"off\"\n");
     assert!(off.contains("nothing is kept") && !off.contains("encrypt"), "{off}");
     assert_eq!(databases(url, "[php]\nmodel = \"worker\"\n"), "");
+}
+
+#[test]
+fn where_traces_go_is_said_and_whether_anybody_listens_there() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = format!("http://{}", collector.local_addr().unwrap());
+    let found = |url: &str| {
+        let found = report(&[("public/index.php", "")], "true", &[("traces.endpoint", url)]);
+        assert!(found.is_fine(), "a server without its collector serves");
+        text(&found)
+    };
+    assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
+    drop(collector);
+    assert!(found(&there).contains("nobody answers there"));
+    assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("traces: "));
 }

@@ -1,8 +1,9 @@
 //! The environment of the process, read once.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{ConfigError, KEYS, Key, Origin, nearest};
 
@@ -45,6 +46,10 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
         "forces how the model `snapshot` finds written pages: `userfaultfd`, `soft-dirty` or `none`",
     ),
     (
+        "HEARTH_TAKE_OVER",
+        "set by Hearth for the server that takes its place: the socket where it gets what listens",
+    ),
+    (
         "HEARTH_WARM_UP",
         "set by Hearth for PHP: 1 in a request that no client sent, see `php.warm_up`",
     ),
@@ -56,10 +61,14 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
     variables: Vec<(OsString, OsString)>,
+    /// What the program was started with, behind its name.
+    pub arguments: Vec<OsString>,
     /// The current directory.
     pub current_dir: PathBuf,
-    /// The program `hearth` itself.
+    /// The program `hearth` itself, without links.
     pub program: PathBuf,
+    /// The path by which it was started: a link stays one, and what it points to by then is what an upgrade starts.
+    pub started_as: PathBuf,
     /// stderr is a terminal.
     pub stderr_is_terminal: bool,
     /// stdout is a terminal.
@@ -69,10 +78,16 @@ pub(crate) struct Environment {
 impl Environment {
     /// Reads it all.
     pub(crate) fn read() -> std::io::Result<Self> {
+        let (program, current_dir) = (std::env::current_exe()?, std::env::current_dir()?);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let named = std::env::args_os().next().unwrap_or_default();
+        let started_as = named_path(&named, &path, &current_dir, &program);
         Ok(Self {
             variables: std::env::vars_os().collect(),
-            current_dir: std::env::current_dir()?,
-            program: std::env::current_exe()?,
+            arguments: std::env::args_os().skip(1).collect(),
+            current_dir,
+            program,
+            started_as,
             stderr_is_terminal: std::io::stderr().is_terminal(),
             stdout_is_terminal: std::io::stdout().is_terminal(),
         })
@@ -83,8 +98,10 @@ impl Environment {
     pub(crate) fn for_test(current_dir: &Path, variables: &[(&str, &str)]) -> Self {
         Self {
             variables: variables.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            arguments: Vec::new(),
             current_dir: current_dir.to_owned(),
             program: current_dir.join("hearth"),
+            started_as: current_dir.join("hearth"),
             stderr_is_terminal: false,
             stdout_is_terminal: false,
         }
@@ -132,9 +149,51 @@ impl Environment {
         self.path("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
     }
 
+    /// Where what a program has made itself outlives it.
+    pub(crate) fn data_folder(&self) -> Option<PathBuf> {
+        let absolute = |name: &str| self.path(name).filter(|path| path.is_absolute());
+        // systemd.exec(5): several are separated by colons.
+        let of_systemd = self.variable("STATE_DIRECTORY").and_then(|all| all.split(':').next());
+        if let Some(folder) = of_systemd.filter(|folder| folder.starts_with('/')) {
+            return Some(folder.into());
+        }
+        if rustix::process::geteuid().is_root() {
+            return Some("/var/lib/hearth".into());
+        }
+        let of_user = absolute("XDG_DATA_HOME").map(Path::to_owned);
+        let of_user = of_user.or_else(|| Some(absolute("HOME")?.join(".local/share")));
+        of_user.map(|folder| folder.join("hearth"))
+    }
+
     /// systemd's notification socket.
     pub(crate) fn notify_socket(&self) -> Option<&Path> {
         self.path("NOTIFY_SOCKET").filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// The names of sockets that a service manager has passed to this process, from descriptor 3 on (`sd_listen_fds(3)`).
+    pub(crate) fn passed_sockets(&self) -> Vec<String> {
+        let number = |name| self.variable(name).and_then(|value| value.parse::<u32>().ok());
+        // What another process was passed is not ours, even if its variables have come to us.
+        if number("LISTEN_PID") != Some(std::process::id()) {
+            return Vec::new();
+        }
+        let named = self.variable("LISTEN_FDNAMES").unwrap_or_default().split(':');
+        let names = named.map(str::to_owned).chain(std::iter::repeat("unknown".to_owned()));
+        // No process has more descriptors.
+        let count = number("LISTEN_FDS").unwrap_or(0).min(1 << 20);
+        names.take(count as usize).collect()
+    }
+
+    /// How often systemd wants to hear that this process lives, if it does (`sd_watchdog_enabled(3)`).
+    pub(crate) fn watchdog(&self) -> Option<Duration> {
+        let number = |name| self.variable(name).and_then(|value| value.parse::<u64>().ok());
+        let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        number("WATCHDOG_USEC").filter(|limit| *limit > 0 && is_ours).map(Duration::from_micros)
+    }
+
+    /// The socket of the server whose place this one is to take.
+    pub(crate) fn take_over(&self) -> Option<&Path> {
+        self.path(crate::upgrade::VARIABLE)
     }
 
     /// Output to stdout may be coloured (<https://no-color.org>).
@@ -161,6 +220,20 @@ impl Environment {
     }
 }
 
+/// Where the program lies that was started as `named`, absolute, links as they are; `program` where that is another one: whoever starts a
+/// program may call it anything.
+fn named_path(named: &OsStr, path: &OsStr, current_dir: &Path, program: &Path) -> PathBuf {
+    let named = Path::new(named);
+    let candidates: Vec<PathBuf> = if named.components().count() > 1 || named.is_absolute() {
+        vec![current_dir.join(named)]
+    } else {
+        std::env::split_paths(path).map(|folder| current_dir.join(folder).join(named)).collect()
+    };
+    let is_it =
+        |candidate: &PathBuf| candidate.canonicalize().is_ok_and(|resolved| resolved == program);
+    candidates.into_iter().find(is_it).unwrap_or_else(|| program.to_owned())
+}
+
 /// Errs on the first `HEARTH_*` variable that is no setting.
 pub(super) fn check_names(variables: &[(String, String)]) -> Result<(), ConfigError> {
     let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
@@ -181,4 +254,34 @@ fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
         .find(|key| key.section_and_key().1 == bare)
         .map(Key::environment)
         .or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_path_that_was_named_is_kept_with_its_links_if_it_leads_to_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        for name in ["1.0", "bin"] {
+            std::fs::create_dir(folder.join(name)).unwrap();
+        }
+        let program = folder.join("1.0/hearth");
+        std::fs::write(&program, "").unwrap();
+        std::fs::write(folder.join("bin/other"), "").unwrap();
+        symlink(&program, folder.join("bin/hearth")).unwrap();
+        let search = std::env::join_paths([folder.join("1.1"), folder.join("bin")]).unwrap();
+        let path = |named: &str| named_path(named.as_ref(), &search, &folder, &program);
+        let link = folder.join("bin/hearth");
+        for named in ["bin/hearth", "hearth", link.to_str().unwrap()] {
+            assert_eq!(path(named), link, "{named}");
+        }
+        // What somebody else is, or nobody.
+        for named in ["bin/other", "other", "-hearth", "missing/hearth", ""] {
+            assert_eq!(path(named), program, "{named}");
+        }
+    }
 }

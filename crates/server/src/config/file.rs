@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::value::Raw;
-use super::{ConfigError, KEYS, Origin, SECTIONS, nearest};
+use super::{ConfigError, KEYS, Origin, SECTIONS, applications, nearest};
 
 /// A read file.
 #[derive(Clone, Debug, Default)]
@@ -13,14 +13,38 @@ pub(crate) struct File {
     /// Where it lies.
     pub path: PathBuf,
     entries: Vec<Entry>,
+    applications: Vec<Table>,
 }
 
+/// A name with its value.
 #[derive(Clone, Debug)]
-struct Entry {
-    name: String,
-    raw: Raw,
-    line: usize,
+pub(super) struct Entry {
+    /// `php.workers`; in an application's table also `path`.
+    pub name: String,
+    /// As it was written.
+    pub raw: Raw,
+    /// Where.
+    pub line: usize,
 }
+
+/// `[applications.NAME]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// The application's.
+    pub(super) name: String,
+    /// Where it begins.
+    pub(super) line: usize,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Table {
+    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+}
+
+/// The table of tables.
+const APPLICATIONS: &str = "applications";
 
 impl File {
     /// Reads a file that must be there.
@@ -51,19 +75,29 @@ impl File {
             line: line(error.span().map_or(0, |span| span.start)),
             message: error.message().to_owned(),
         })?;
-        let mut file = Self { path: path.to_owned(), entries: Vec::new() };
+        let mut file =
+            Self { path: path.to_owned(), entries: Vec::new(), applications: Vec::new() };
         for (section, content) in document.get_ref() {
             match content.get_ref() {
+                DeValue::Table(tables)
+                    if section.get_ref() == APPLICATIONS
+                        && tables.values().all(|table| table.get_ref().is_table()) =>
+                {
+                    for (name, table) in tables {
+                        let DeValue::Table(table) = table.get_ref() else { continue };
+                        let mut entries = entries_of(table, line);
+                        entries.sort_by_key(|entry| entry.line);
+                        file.applications.push(Table {
+                            name: name.get_ref().to_string(),
+                            line: line(name.span().start),
+                            entries,
+                        });
+                    }
+                }
                 DeValue::Table(keys)
                     if SECTIONS.iter().any(|known| known.name == section.get_ref()) =>
                 {
-                    for (key, value) in keys {
-                        file.entries.push(Entry {
-                            name: format!("{}.{}", section.get_ref(), key.get_ref()),
-                            raw: raw(value.get_ref()),
-                            line: line(key.span().start),
-                        });
-                    }
+                    file.entries.extend(entries_in(section.get_ref(), keys, line));
                 }
                 // No such section, or a value outside any: refused by its bare name.
                 other => file.entries.push(Entry {
@@ -74,12 +108,23 @@ impl File {
             }
         }
         file.entries.sort_by_key(|entry| entry.line);
+        // As they stand in the file.
+        file.applications.sort_by_key(|table| table.line);
         Ok(file)
     }
 
     /// What relative paths in it are relative to.
     pub(crate) fn folder(&self) -> &Path {
         self.path.parent().unwrap_or_else(|| Path::new("/"))
+    }
+
+    pub(super) fn applications(&self) -> &[Table] {
+        &self.applications
+    }
+
+    /// Has it say nothing of those settings.
+    pub(super) fn forget(&mut self, which: impl Fn(&str) -> bool) {
+        self.entries.retain(|entry| !which(&entry.name));
     }
 
     pub(super) fn get(&self, name: &str) -> Option<(&Raw, usize)> {
@@ -89,7 +134,15 @@ impl File {
     /// Errs on the first name that is no setting.
     pub(super) fn check_names(&self) -> Result<(), ConfigError> {
         match self.entries.iter().find(|entry| !KEYS.iter().any(|key| key.name == entry.name)) {
-            None => Ok(()),
+            None => applications::check_names(&self.path, &self.applications),
+            Some(entry) if entry.name == APPLICATIONS => Err(ConfigError::Together {
+                problem: format!(
+                    "`{APPLICATIONS}` ({}:{}) has a value outside the table of an application",
+                    self.path.display(),
+                    entry.line
+                ),
+                hint: "write it below `[applications.NAME]`".into(),
+            }),
             Some(entry) => Err(ConfigError::UnknownKey {
                 name: entry.name.clone(),
                 origin: Origin::File { path: self.path.clone(), line: entry.line },
@@ -114,8 +167,38 @@ fn nearest_key(name: &str) -> Option<String> {
             return Some(format!("{section}.{key}"));
         }
     }
-    let sections = SECTIONS.iter().map(|section| section.name);
+    let sections = SECTIONS.iter().map(|section| section.name).chain([APPLICATIONS]);
     nearest(name, sections.chain(KEYS.iter().map(|key| key.name))).map(str::to_owned)
+}
+
+/// The keys of an application's table, and of the sections in it.
+fn entries_of(table: &DeTable<'_>, line: impl Fn(usize) -> usize + Copy) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (key, value) in table {
+        match value.get_ref() {
+            DeValue::Table(keys) if SECTIONS.iter().any(|known| known.name == key.get_ref()) => {
+                entries.extend(entries_in(key.get_ref(), keys, line));
+            }
+            other => entries.push(Entry {
+                name: key.get_ref().to_string(),
+                raw: raw(other),
+                line: line(key.span().start),
+            }),
+        }
+    }
+    entries
+}
+
+fn entries_in<'t>(
+    section: &'t str,
+    keys: &'t DeTable<'_>,
+    line: impl Fn(usize) -> usize + 't,
+) -> impl Iterator<Item = Entry> + 't {
+    keys.iter().map(move |(key, value)| Entry {
+        name: format!("{section}.{}", key.get_ref()),
+        raw: raw(value.get_ref()),
+        line: line(key.span().start),
+    })
 }
 
 fn raw(value: &DeValue<'_>) -> Raw {

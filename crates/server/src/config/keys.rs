@@ -5,20 +5,23 @@
 //! - A default is written here and nowhere else; it is read like any other value, so it cannot be wrong in a way of its own.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr};
+use front_http::{AccessLogFormat, Cidr, TlsFiles};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
+use super::acme::{ChallengeName, Directory, Domain, KeyBytes, LocalName, Mailbox};
+use super::applications::NamedApplication;
 use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::connectors::Connectors;
 use super::reload::Written;
+use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
-    Account, Address, Auto, Group, Handler, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
+    Account, Auto, Group, Handler, Hsts, Listen, LogFormat, OriginUrl, Pairs, PhpVersion, Token,
     UrlPath, Value, Wanted,
 };
 use super::{ConfigError, Sources};
@@ -89,6 +92,8 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Settings {
             $($(#[doc = $section_doc])+ pub $section: $Section,)+
+            /// Those beside the one at PATH, with settings of their own; in those there are none.
+            pub applications: Vec<NamedApplication>,
             /// As it was written, to tell what a reload changes.
             pub(super) written: Written,
         }
@@ -124,6 +129,7 @@ macro_rules! settings {
                 let mut next = || keys.next().expect("a row per field: both come from one table");
                 Ok(Self {
                     $($section: $Section { $($key: sources.value(next())?,)+ },)+
+                    applications: Vec::new(),
                     written: Written::of(sources),
                 })
             }
@@ -136,12 +142,34 @@ settings! {
     http: Http {
         /// Where to listen; give it several times to listen in several places.
         ///
-        /// Port 0 lets the system choose; the ready line names the port.
-        listen: Vec<Address> = "127.0.0.1:8080", flag "listen";
-        /// Certificate chain for TLS, a PEM file. With it every TCP listener speaks HTTPS.
-        tls_cert: Option<PathBuf> = "off", flag "tls-cert";
+        /// Port 0 lets the system choose; the ready line names the port. With certificates every TCP listener speaks HTTPS but those that are written
+        /// as `http://:80`.
+        listen: Vec<Listen> = "127.0.0.1:8080", flag "listen";
+        /// Certificate chain for TLS, a PEM file; several for several names, each with its key at the same place of `tls_key`.
+        ///
+        /// A client is shown the certificate that has the name it asks for, else the first. They are read anew when their files change, and at a reload.
+        /// An OCSP response (DER) in a file of the same name with `.ocsp` behind it is stapled (docs/guide/tls.md).
+        tls_cert: Option<Vec<PathBuf>> = "off", flag "tls-cert";
         /// Private key for TLS, a PEM file.
-        tls_key: Option<PathBuf> = "off", flag "tls-key";
+        tls_key: Option<Vec<PathBuf>> = "off", flag "tls-key";
+        /// TLS for development: a certificate for `localhost`, 127.0.0.1, `::1` and every name below `localhost`, of an authority of this machine's own.
+        ///
+        /// The authority is made at the first time, for local names and addresses alone. `hearth tls trust` says how browsers come to believe it.
+        tls_local: Wanted = "off", flag "tls-local";
+        /// Further names and addresses for `tls_local`: below `localhost`, `test`, `internal`, `local` or `home.arpa`, or private.
+        tls_local_names: Vec<LocalName> = "", flag "tls-local-name";
+        /// The folder of that authority. `auto`: `local` in systemd's `$STATE_DIRECTORY`, for root in /var/lib/hearth, else in `$XDG_DATA_HOME/hearth` or
+        /// ~/.local/share/hearth.
+        tls_local_ca: Auto<PathBuf> = "auto";
+        /// Beside listeners with TLS, those in the clear (`http://`) answer nothing but where the same is over https (308).
+        ///
+        /// Authorities that ask whether a name is ours are answered, and so are trusted proxies that say that the client speaks TLS with them.
+        redirect_to_https: bool = "on";
+        /// The port that `redirect_to_https` sends clients to. `auto`: that of the first listener with TLS.
+        https_port: Auto<NonZeroU16> = "auto";
+        /// `Strict-Transport-Security` for answers over TLS where the application sends none: browsers then use nothing but https for the host, for as
+        /// long as that says.
+        hsts: Option<Hsts> = "off";
         /// The folder whose files are served as they are. `auto`: `public` where the application has one, else its folder.
         document_root: Auto<PathBuf> = "auto", flag "document-root";
         /// The script that answers what no file answers. `auto`: `index.php` in the document root.
@@ -196,6 +224,32 @@ settings! {
         access_log_path: Auto<PathBuf> = "auto";
     }
 
+    /// A certificate of an authority that issues them by itself (ACME, RFC 8555), such as Let's Encrypt (docs/guide/tls.md).
+    acme: AcmeSettings {
+        /// The names that the certificate is for. It is obtained when the server starts, kept, and renewed when a third of its time is left.
+        ///
+        /// Each has to lead to this server: the authority asks on port 443 or 80 whether it does. Other certificates (`http.tls_cert`) may be there as well.
+        domains: Vec<Domain> = "", flag "acme";
+        /// You have read the authority's terms of service, and accept them. Without that nobody is asked for anything.
+        accept_terms: Wanted = "off", flag "acme-accept-terms";
+        /// Mail addresses that the authority may write to.
+        contact: Vec<Mailbox> = "", flag "acme-contact";
+        /// The authority: `letsencrypt`, `letsencrypt-staging` (to try things out: nobody believes its certificates), or the https URL of another's directory.
+        directory: Directory = "letsencrypt", flag "acme-directory";
+        /// The authorities by which the directory's own certificate is believed, a PEM file. `auto`: the system's.
+        directory_ca: Auto<PathBuf> = "auto";
+        /// The folder where account, keys and certificates are kept; servers that share it share the certificate.
+        ///
+        /// `auto`: `acme` in systemd's `$STATE_DIRECTORY`, for root in /var/lib/hearth, else in `$XDG_DATA_HOME/hearth` or ~/.local/share/hearth.
+        cache: Auto<PathBuf> = "auto";
+        /// How names are proved to be ours: `tls-alpn-01` (port 443) or `http-01` (port 80). `auto`: whichever there are listeners for, in turn.
+        challenge: Auto<ChallengeName> = "auto";
+        /// The id of the key by which the authority knows an account of yours elsewhere (external account binding).
+        external_key_id: Option<String> = "off";
+        /// That key, in base64url as the authority shows it.
+        external_key: Option<KeyBytes> = "off";
+    }
+
     /// PHP: which version, how many workers, how a request meets it, and when Hearth loses patience.
     php: Php {
         /// The PHP version, of those that Hearth was built for. `auto`: the highest.
@@ -215,10 +269,26 @@ settings! {
         ///
         /// The models `spawn`, `prespawn` and `fork` keep as many processes more that wait for the next requests.
         workers: Auto<NonZeroUsize> = "auto", flag "workers";
+        /// Start more workers while requests wait and all workers are busy, up to this many. `off`: there are always as many as `workers` says.
+        ///
+        /// Then `workers` is the least: those are always there. In the models of Hearth's own workers; `fpm`, `builtin` and `cgi` have a fixed number.
+        workers_max: Option<NonZeroUsize> = "off", flag "workers-max";
+        /// A worker above `workers` ends when that many were not needed for so long.
+        workers_idle_timeout: Duration = "30s";
+        /// How many workers start in one go because requests wait: first one, and while that is not enough two, four and so on, up to this many.
+        ///
+        /// The next go begins when all that have started are busy.
+        workers_burst: NonZeroUsize = "32";
         /// How many requests may wait for a worker; one more gets 503 at once.
         backlog: usize = "1024";
         /// How long a request may wait for a worker; then 503.
         backlog_timeout: Duration = "30s";
+        /// How long requests may wait for a worker for long. When all that came to one within that time had waited for longer, more come than are
+        /// answered, and those that would wait as long get 503 at once, until it is better. `off`: until the backlog is full.
+        ///
+        /// Bursts may wait, and where requests take long, so may others: four times as long as one takes, if that is more. When there is no room
+        /// for all, the newest of the client that has most of them waiting goes first (docs/guide/scaling.md).
+        backlog_target: Option<Duration> = "3s";
         /// How long one request may take, waiting not counted; then 504, and its worker is killed.
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
         /// How long PHP may take to start, and a worker script to boot (its warm-up included).
@@ -246,10 +316,36 @@ settings! {
         ini: Pairs = "", flag "ini";
         /// Environment variables for PHP, beside those of Hearth itself. `hearth.toml` has them as a table `[php.env]`.
         env: Pairs = "";
+        /// Who PHP is, when that is to be another user than the server's: its workers, and php-fpm, `php -S` and php-cgi in the models of their names.
+        ///
+        /// PHP then reads neither the server's settings nor its memory, and cannot command it. Hearth has to be started as root, or with three
+        /// capabilities (docs/guide/security.md). Programs that PHP starts gain no privileges: `sudo` does nothing. Each of `[applications]` may have a user of its own.
+        user: Option<Account> = "off", flag "php-user";
+        /// The group beside it, whose files the server may read, too. `auto`: the user's own.
+        group: Auto<Group> = "auto", flag "php-group";
         /// The worker program. `auto`: `hearth-worker-<version>` beside the program `hearth` or in `../lib/hearth`.
         worker_program: Auto<PathBuf> = "auto";
         /// The program of `hearth php` and of the model `builtin`. `auto`: `php<version>`, else `php`, found through PATH.
         cli: Auto<PathBuf> = "auto";
+    }
+
+    /// What PHP's processes may not do, whatever the code in them wants: the kernel refuses it (docs/guide/security.md).
+    sandbox: Sandbox {
+        /// Confine PHP: no privileges beyond its user's (no `sudo`, no `sendmail` that changes its group), no look into other processes' memory, no
+        /// signals to processes that are not PHP's, none of the system calls that administer the machine. Workers are kept from each other, too.
+        ///
+        /// Programs that PHP starts are confined with it. Linux 6.12 has all that this needs; what an older one lacks is said at the start.
+        enabled: Wanted = "off", flag "sandbox";
+        /// What PHP may read, files and folders, beside the system's (/usr, /lib, /etc, /proc, /dev), the application, and what it may write. Nothing:
+        /// all that its user may.
+        ///
+        /// Naming any turns the sandbox on. Each has to be there when PHP starts.
+        readable: Vec<PathBuf> = "";
+        /// What PHP may write, files and folders. Nothing: all that its user may.
+        ///
+        /// Naming any turns the sandbox on. Each has to be there when PHP starts: `storage` and `bootstrap/cache` for Laravel, `var` for Symfony, and where
+        /// uploads and sessions go (`/tmp`, `/var/lib/php/sessions`).
+        writable: Vec<PathBuf> = "";
     }
 
     /// Databases in the model `snapshot`: connections that a worker opens when it starts stay open while it is put back after each request
@@ -267,10 +363,13 @@ settings! {
         max_lifetime: Option<Duration> = "1h";
         /// How long a server may take to put its session back after a request; then the worker is replaced.
         reset_timeout: Duration = "1s";
+        /// How long a worker that starts waits for a server which does not answer. Then it serves without the connection, and one worker at a time tries
+        /// again, after pauses that grow to 40 s.
+        connect_timeout: Duration = "5s";
         /// Servers behind TLS or with few logins: PHP connects to a unix socket in the clear, and the connector to the server. `hearth.toml` has them as
         /// tables `[databases.connectors.NAME]`, with the keys listed below.
         ///
-        /// In `hearth serve` only. The socket belongs to our own user, who needs no password there: the connector logs in as the user of its URL (docs/guide/databases.md).
+        /// In `hearth serve` only. The socket belongs to our own user and PHP's, who needs no password there: the connector logs in as the user of its URL (docs/guide/databases.md).
         connectors: Connectors = "";
     }
 
@@ -413,12 +512,48 @@ settings! {
         level: String = "info", flag "log-level";
         /// How log lines look: `text` or `json`. `auto`: text on a terminal, else JSON.
         format: Auto<LogFormat> = "auto", flag "log-format";
+        /// A request that PHP works on for longer than this is logged (`slow request`), with the functions and lines where PHP is. It goes on.
+        ///
+        /// Each is told once, on the dashboard and in `/status` too. Where PHP is, is read from outside, and costs the request nothing; the
+        /// models `fpm`, `builtin` and `cgi` are told without.
+        slow_requests: Option<Duration> = "5s", flag "slow";
     }
 
-    /// The admin address: `/metrics`, `/status`, `/up`. Anyone who reaches it may read it, so keep it on loopback.
+    /// Traces: a span for each request, for what PHP does of it and for each outgoing call, sent to a collector of OpenTelemetry (docs/guide/traces.md).
+    ///
+    /// OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and so on) are understood, too: ours are stronger, files are weaker.
+    traces: Traces {
+        /// Where traces go: a collector that takes OTLP over HTTP. Without a path it is `/v1/traces` there. `off`: nothing is traced.
+        endpoint: Option<CollectorUrl> = "off", flag "traces";
+        /// Header fields for the collector, such as a key. `hearth.toml` has them as a table `[traces.headers]`.
+        headers: CollectorFields = "";
+        /// How many of the requests that begin a trace are traced, as a share.
+        sample: Share = "1";
+        /// A request that is part of a trace already (`traceparent`) is traced where its sender's part is, whatever `sample` says.
+        ///
+        /// Whoever can send requests can have them traced so. `off`: `sample` decides for them, too.
+        follow_parent: bool = "on";
+        /// The name of the service. `auto`: the name of the application's folder, on Lambda that of the function.
+        service_name: Auto<String> = "auto";
+        /// Further attributes of the service, such as `deployment.environment.name`. `hearth.toml` has them as a table `[traces.resource]`.
+        resource: Pairs = "";
+        /// The authorities by which the collector's certificate is believed, a PEM file. `auto`: the system's.
+        ca: Auto<PathBuf> = "auto";
+        /// How long the collector may take to answer. What it does not take is tried again for a while, and then dropped and counted.
+        timeout: Duration = "10s";
+        /// Compress what is sent.
+        gzip: bool = "off";
+    }
+
+    /// The admin address: the dashboard `/`, `/metrics`, `/status`, `/up` (docs/guide/seeing.md).
     admin: Admin {
-        /// Where the admin address listens.
+        /// Where the admin address listens. Other addresses than loopback need `admin.token`.
         listen: Option<SocketAddr> = "off", flag "admin";
+        /// What whoever asks has to know, for all but `/up`: sent as `Authorization: Bearer`, or as the password that a browser asks for, with any
+        /// name. Without it the address answers this machine only, by whatever name of its own: an IP address or `localhost`.
+        ///
+        /// It goes over the wire as it is: across machines put a proxy with TLS, or a tunnel, before it.
+        token: Option<Token> = "off";
     }
 
     /// The server process itself.
@@ -429,11 +564,41 @@ settings! {
         shutdown_patience: Duration = "30s";
         /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
         run_dir: Auto<PathBuf> = "auto", flag "run-dir";
+        /// Who Hearth is, and PHP if there is no `php.user`, once `hearth serve` listens, when root starts it: ports below 1024 are root's to bind, and nothing else is root's to do.
+        ///
+        /// The certificates' keys, the application and `server.run_dir` are opened as this user, with its groups. Without it a server that root starts is root's, and
+        /// so is PHP unless `php.user` says another one.
+        user: Option<Account> = "off", flag "user";
+        /// The group beside it. `auto`: the user's own.
+        group: Auto<Group> = "auto";
         /// Reload whenever files of the application change. For development.
         ///
         /// What changes together is one reload. A release that does not boot does not take over: the log says why, and the next change is the next try.
         watch: Wanted = "off", flag "watch";
         /// What `watch` does not look at: names of files and folders, wherever they are, paths in the application's folder, and endings such as `*.log`.
         watch_ignore: Vec<String> = ".git, .idea, node_modules, vendor, storage, var, bootstrap/cache, *.log, *.sqlite, *.swp, *~";
+    }
+}
+
+impl Http {
+    /// The certificates that are files, with their keys.
+    pub(crate) fn certificate_files(&self) -> Vec<TlsFiles> {
+        let paths = |paths: &Option<Vec<PathBuf>>| paths.clone().unwrap_or_default();
+        let pairs = paths(&self.tls_cert).into_iter().zip(paths(&self.tls_key));
+        pairs.map(|(certificate, key)| TlsFiles { certificate, key }).collect()
+    }
+}
+
+impl Settings {
+    /// There are certificates, or will be.
+    pub(crate) fn has_tls(&self) -> bool {
+        !self.http.certificate_files().is_empty()
+            || !self.acme.domains.is_empty()
+            || self.http.tls_local.0
+    }
+
+    /// Whether a listener speaks TLS.
+    pub(crate) fn speaks_tls(&self, listen: &Listen) -> bool {
+        listen.tls.unwrap_or_else(|| self.has_tls() && listen.is_tcp())
     }
 }

@@ -4,10 +4,11 @@
 
 use std::fmt::Write as _;
 
+use super::applications::{APPLICATION_KEYS, ApplicationKey, OF_PATH, OF_USER, OF_VERSION};
 use super::apps::{APP_KEYS, AppKey};
 use super::connectors::{CONNECTOR_KEYS, ConnectorKey};
 use super::environment::NOT_SETTINGS;
-use super::{KEYS, SECTIONS};
+use super::{KEYS, Key, SECTIONS};
 
 const GENERATED: &str = "<!-- Generated from crates/server/src by `UPDATE=1 cargo test -p server`. Do not edit. -->\n\n";
 
@@ -66,6 +67,33 @@ pub(crate) fn settings_page() -> String {
             }
         }
     }
+    page.push_str(concat!(
+        "\n## [applications]\n\nFurther applications of `hearth serve`, or further pools of the one at PATH (docs/guide/applications.md). In `hearth.toml` only.\n",
+        "NAME is in logs, metrics and `/status`; `main` is the application at PATH.\n\n### Keys of `[applications.NAME]`\n\n| key | is | accepts |\n|---|---|---|\n",
+    ));
+    for ApplicationKey { name, doc, expected } in APPLICATION_KEYS {
+        writeln!(page, "| `{name}` | {doc} | {} |", expected()).expect("a String takes all");
+    }
+    page.push_str("\nAnd as tables such as `[applications.NAME.php]` these settings, which are else those of the application at PATH; what the table says is stronger than flags and variables, which speak of all:\n\n");
+    for section in SECTIONS {
+        let of_it = |key: &&Key| key.section_and_key().0 == section.name && key.is_of_application();
+        let names: Vec<String> =
+            KEYS.iter().filter(of_it).map(|key| format!("`{}`", key.section_and_key().1)).collect();
+        if !names.is_empty() {
+            writeln!(page, "- `[{}]`: {}", section.name, names.join(", "))
+                .expect("a String takes all");
+        }
+    }
+    let names =
+        |all: &[&str]| all.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    writeln!(
+        page,
+        "\nWith a `path` these are not inherited, since they name what belongs to the application at PATH: {}. With a `php.version`, these are not: {}. With a `php.user`: {}.",
+        names(OF_PATH),
+        names(OF_VERSION),
+        names(OF_USER)
+    )
+    .expect("a String takes all");
     page.push_str("\n## Other variables\n\n| variable | is |\n|---|---|\n");
     for (name, purpose) in NOT_SETTINGS {
         writeln!(page, "| `{name}` | {purpose} |").expect("a String takes all");

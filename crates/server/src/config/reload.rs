@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{KEYS, Key, Raw, Settings, Sources};
+use super::{KEYS, Key, NamedApplication, Raw, Settings, Sources};
 
 /// What of the HTTP front a release of the application brings along.
 const HTTP: &[&str] = &[
@@ -39,9 +39,10 @@ impl Written {
 impl Key {
     /// A reload applies it. The others need a restart.
     pub(crate) fn is_reloaded(&self) -> bool {
-        let whole = matches!(self.section_and_key().0, "php" | "databases");
-        // Sockets and sessions outlive generations.
-        (whole && self.name != "databases.connectors") || HTTP.contains(&self.name)
+        let whole = matches!(self.section_and_key().0, "php" | "sandbox" | "databases");
+        // Sockets and sessions outlive generations, and who PHP is decides what a server keeps of root's when it starts.
+        let outlives = ["databases.connectors", "php.user", "php.group"];
+        (whole && !outlives.contains(&self.name)) || HTTP.contains(&self.name)
     }
 }
 
@@ -49,9 +50,21 @@ impl Settings {
     /// These settings for a server that runs by `old` ones: what needs a restart stays as it is there. Also the names of those that would be
     /// different after one.
     pub(crate) fn in_place_of(self, old: &Self) -> (Self, Vec<&'static str>) {
+        // A listener speaks TLS for as long as it lives, or never.
+        let same_tls = self.has_tls() == old.has_tls();
+        let applications = self.applications.into_iter().map(|application| {
+            let (user, group) = (application.settings.php.user, application.settings.php.group);
+            let mut settings = application.settings.in_place_of(old).0;
+            if application.names_user {
+                (settings.php.user, settings.php.group) = (user, group);
+            }
+            NamedApplication { settings, ..application }
+        });
+        let applications = applications.collect();
         let mut written = self.written;
         let mut settings = Self {
-            php: self.php,
+            php: super::keys::Php { user: old.php.user, group: old.php.group, ..self.php },
+            sandbox: self.sandbox,
             databases: super::keys::Databases {
                 connectors: old.databases.connectors.clone(),
                 ..self.databases
@@ -65,17 +78,16 @@ impl Settings {
                 sendfile: self.http.sendfile,
                 ..old.http.clone()
             },
+            applications,
             ..old.clone()
         };
-        // A listener speaks TLS for as long as it lives, or never.
-        let same_tls = self.http.tls_cert.is_some() == old.http.tls_cert.is_some();
         if same_tls {
             settings.http.tls_cert = self.http.tls_cert;
             settings.http.tls_key = self.http.tls_key;
         }
         let mut unapplied = Vec::new();
         for ((key, new), old) in KEYS.iter().zip(&mut written.0).zip(&old.written.0) {
-            let tls = key.name.starts_with("http.tls_cert") || key.name == "http.tls_key";
+            let tls = ["http.tls_cert", "http.tls_key"].contains(&key.name);
             if new != old && !(key.is_reloaded() && (same_tls || !tls)) {
                 unapplied.push(key.name);
                 new.clone_from(old);
@@ -114,15 +126,37 @@ mod tests {
     }
 
     #[test]
+    fn an_application_that_names_its_user_has_it_and_the_others_that_of_the_start() {
+        let toml = |main: u32, shop: &str| {
+            format!(
+                "[php]\nuser = {main}\ngroup = 7\n[applications.blog]\nhosts = [\"blog.test\"]\n\
+                 [applications.shop]\nhosts = [\"shop.test\"]\n[applications.shop.php]\n{shop}\n"
+            )
+        };
+        let users = |settings: &Settings| {
+            let php = settings.applications.iter().map(|application| &application.settings.php);
+            php.map(|php| (php.user.map(|user| user.0), php.group.0.map(|group| group.0)))
+                .collect::<Vec<_>>()
+        };
+        let old = settings(&toml(1, "user = 2"));
+        assert_eq!(users(&old), [(Some(1), Some(7)), (Some(2), None)]);
+        let (new, unapplied) = settings(&toml(3, "user = 4\ngroup = 8")).in_place_of(&old);
+        assert_eq!(unapplied, ["php.user"]);
+        assert_eq!(users(&new), [(Some(1), Some(7)), (Some(4), Some(8))]);
+        let (off, _) = settings(&toml(1, "user = \"off\"")).in_place_of(&new);
+        assert_eq!(users(&off), [(Some(1), Some(7)), (None, None)]);
+    }
+
+    #[test]
     fn certificates_can_be_changed_and_tls_neither_begun_nor_ended() {
         let pair = |name: &str| {
             settings(&format!("[http]\ntls_cert = \"{name}.pem\"\ntls_key = \"{name}.key\""))
         };
         let (changed, unapplied) = pair("b").in_place_of(&pair("a"));
         assert!(unapplied.is_empty());
-        assert!(changed.http.tls_key.unwrap().ends_with("b.key"));
+        assert!(changed.http.certificate_files()[0].key.ends_with("b.key"));
         let (kept, unapplied) = settings("").in_place_of(&pair("a"));
         assert_eq!(unapplied, ["http.tls_cert", "http.tls_key"]);
-        assert!(kept.http.tls_cert.unwrap().ends_with("a.pem"));
+        assert!(kept.http.certificate_files()[0].certificate.ends_with("a.pem"));
     }
 }

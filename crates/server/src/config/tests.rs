@@ -12,6 +12,7 @@ fn read(
 ) -> Result<Settings, ConfigError> {
     let sources = Sources {
         platform: Vec::new(),
+        shared: Vec::new(),
         flags: flags.to_vec(),
         environment: variables
             .iter()
@@ -20,6 +21,7 @@ fn read(
         file: Some(File::parse(Path::new("/app/hearth.toml"), toml)?),
         current_dir: PathBuf::from("/here"),
         folder: PathBuf::from("/app"),
+        application: None,
     };
     sources.check_names()?;
     let settings = Settings::read(&sources)?;
@@ -74,8 +76,8 @@ fn relative_paths_start_where_they_were_written() {
     let file = "[http]\ndocument_root = \"web\"\ntls_cert = \"cert.pem\"\n";
     let settings = read(file, &[("HEARTH_HTTP_TLS_KEY", "key.pem")], &[]).unwrap();
     assert_eq!(settings.http.document_root.0, Some(PathBuf::from("/app/web")));
-    assert_eq!(settings.http.tls_cert, Some(PathBuf::from("/app/cert.pem")));
-    assert_eq!(settings.http.tls_key, Some(PathBuf::from("/here/key.pem")));
+    assert_eq!(settings.http.tls_cert, Some(vec![PathBuf::from("/app/cert.pem")]));
+    assert_eq!(settings.http.tls_key, Some(vec![PathBuf::from("/here/key.pem")]));
 }
 
 #[test]
@@ -84,8 +86,21 @@ fn numbers_booleans_and_lists_of_toml_need_no_quotes() {
     let settings = read(file, &[], &[]).unwrap();
     assert!(!settings.http.compression);
     assert_eq!(settings.php.workers.0.map(std::num::NonZeroUsize::get), Some(3));
-    let listen: Vec<String> = settings.http.listen.iter().map(ToString::to_string).collect();
+    let listen: Vec<String> =
+        settings.http.listen.iter().map(|listen| listen.address.to_string()).collect();
     assert_eq!(listen, ["127.0.0.1:0", "unix:/app/run/app.sock"]);
+}
+
+#[test]
+fn a_listener_speaks_tls_by_its_scheme_or_by_whether_there_are_certificates() {
+    let listen = "listen = [\":1\", \"http://:2\", \"unix:app.sock\", \"http://127.0.0.1:3/\"]";
+    let certificates = "tls_cert = \"a.pem\"\ntls_key = \"a.key\"";
+    let of = |file: String| {
+        let settings = read(&file, &[], &[]).unwrap();
+        settings.http.listen.iter().map(|one| settings.speaks_tls(one)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(format!("[http]\n{listen}\n")), [false; 4]);
+    assert_eq!(of(format!("[http]\n{listen}\n{certificates}\n")), [true, false, false, false]);
 }
 
 /// A file, variables and flags.
@@ -109,6 +124,18 @@ fn every_mistake_is_named_with_its_place_and_what_to_do() {
         ("[http.listen]\na = 1\n", &[], vec![]),
         ("[http]\nlisten = []\n", &[], vec![]),
         ("[http]\ntls_cert = \"cert.pem\"\n", &[], vec![]),
+        ("[http]\ntls_cert = [\"a.pem\", \"b.pem\"]\ntls_key = \"a.key\"\n", &[], vec![]),
+        ("[http]\nlisten = \"https://:443\"\n", &[], vec![]),
+        ("[http]\nlisten = \"https://unix:app.sock\"\n", &[], vec![]),
+        ("[http]\nhsts = \"31536000\"\n", &[], vec![]),
+        ("[acme]\ndomains = \"shop.example\"\n", &[], vec![]),
+        ("[acme]\ndomains = \"*.example\"\n", &[], vec![]),
+        (
+            "[acme]\ndomains = \"shop.example\"\naccept_terms = true\nchallenge = \"http-01\"\n",
+            &[],
+            vec![],
+        ),
+        ("[acme]\ndirectory = \"http://ca.example\"\n", &[], vec![]),
         ("", &[("HEARTH_PHP_WORKER", "2")], vec![]),
         ("", &[("HEARTH_WORKERS", "2")], vec![]),
         ("", &[("HEARTH_0123456789", "2")], vec![]),

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -158,6 +158,18 @@ impl Value for NonZeroUsize {
 
     fn expected() -> String {
         "a count of 1 or more".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        parsed(raw)
+    }
+}
+
+impl Value for NonZeroU16 {
+    const PLACEHOLDER: &'static str = "PORT";
+
+    fn expected() -> String {
+        "a port such as `443`".into()
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
@@ -396,6 +408,74 @@ impl Value for Address {
             };
         }
         socket_address(text).map(Self::Tcp).ok_or_else(|| Wrong::quoted(text))
+    }
+}
+
+/// An address, and whether TLS is spoken there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    /// As `http://` or `https://` says it; without one it goes by whether there are certificates.
+    pub tls: Option<bool>,
+    /// Where.
+    pub address: Address,
+}
+
+impl Listen {
+    /// It is no file: who connects may be anybody.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.address, Address::Tcp(_))
+    }
+}
+
+impl Value for Listen {
+    const PLACEHOLDER: &'static str = Address::PLACEHOLDER;
+
+    fn expected() -> String {
+        format!(
+            "{}; `http://` or `https://` before a port says what is spoken there",
+            Address::expected()
+        )
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let (tls, address) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(address), _) => (Some(true), address),
+            (_, Some(address)) => (Some(false), address),
+            _ => (None, text),
+        };
+        if tls.is_some() && address.starts_with("unix:") {
+            return Err(Wrong::quoted(text));
+        }
+        // As it is copied from a browser.
+        let bare = if tls.is_some() { address.trim_end_matches('/') } else { address };
+        let address = Address::parse(&Raw::Text(bare.to_owned()), base);
+        address.map(|address| Self { tls, address }).map_err(|_address| Wrong::quoted(text))
+    }
+}
+
+/// A value of `Strict-Transport-Security` (RFC 6797, section 6.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hsts(pub String);
+
+impl Value for Hsts {
+    const PLACEHOLDER: &'static str = "DIRECTIVES";
+
+    fn expected() -> String {
+        "`max-age=SECONDS`, with `; includeSubDomains` and `; preload` if need be".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        let wrong = || Wrong::quoted(text);
+        let mut directives = text.split(';').map(str::trim);
+        let age = directives.next().and_then(|first| first.strip_prefix("max-age="));
+        age.and_then(|seconds| seconds.parse::<u64>().ok()).ok_or_else(wrong)?;
+        let known = |directive: &str| {
+            directive.eq_ignore_ascii_case("includeSubDomains")
+                || directive.eq_ignore_ascii_case("preload")
+        };
+        if directives.all(known) { Ok(Self(text.to_owned())) } else { Err(wrong()) }
     }
 }
 

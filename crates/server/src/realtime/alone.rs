@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use channels::hub::Listen;
-use front_http::{Application, Front, RequestBody};
+use front_http::{Application, Front, Options, RequestBody};
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use pool::DispatchError;
@@ -18,6 +18,7 @@ use crate::admin::{Serving, State};
 use crate::config::{self, Address, Environment, LookupTarget, Raw, Settings, WebhookTarget};
 use crate::failure::Failure;
 use crate::process;
+use crate::tls::Tls;
 use crate::{front, log, notify};
 
 /// `hearth channels`: until a signal ends it.
@@ -32,7 +33,7 @@ pub(crate) fn run(
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    process::attend(settings, async |state, drain| {
+    process::attend(settings, None, process::alone(), async |state, drain| {
         serve_and_drain(settings, environment, state, drain).await
     })
     .await
@@ -49,8 +50,11 @@ async fn serve_and_drain(
     if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup {
         return Err(apps::no_php());
     }
-    let tls = settings.http.tls_cert.is_some();
-    let mut front = Front::bind(front::options_alone(settings), Nothing)
+    let mut keeper = Tls::start(settings, environment, drain)?;
+    let certificates = keeper.as_ref().map(|keeper| keeper.certificates().clone());
+    let tls = certificates.is_some();
+    let options = Options { tls: certificates, ..front::options_alone(settings) };
+    let mut front = Front::bind(options, Nothing)
         .await
         .map_err(|error| Failure::caused(&error, front::hint(&error)))?;
     let own = if tls {
@@ -60,7 +64,7 @@ async fn serve_and_drain(
             .http
             .listen
             .iter()
-            .map(|address| Listen { address: of_hub(address), secure: false });
+            .map(|listen| Listen { address: of_hub(&listen.address), secure: false });
         Own { listen: listen.collect(), handover: Some(Arc::new(front.visitors())) }
     };
     let realtime = Realtime::start(settings, &named, Some(own)).await?;
@@ -69,25 +73,28 @@ async fn serve_and_drain(
     let mut listeners: Vec<String> = front.addresses().iter().map(ToString::to_string).collect();
     listeners.extend(realtime.addresses());
     if !tls {
-        let unix =
-            settings.http.listen.iter().filter(|address| matches!(address, Address::Unix(_)));
-        listeners.extend(unix.map(ToString::to_string));
+        let unix = settings.http.listen.iter().filter(|listen| !listen.is_tcp());
+        listeners.extend(unix.map(|listen| listen.address.to_string()));
     }
     let explanation = apps::explain(settings, &named);
     log::say(&explanation);
     state.ready(Serving {
-        pool: None,
+        applications: Vec::new(),
         listeners: listeners.clone(),
-        model: None,
         explanation,
         egress: None,
         connectors: Vec::new(),
         realtime: Some(Arc::clone(&realtime)),
+        traffic: Some(front.traffic()),
+        tls: keeper.as_ref().map(Tls::watch),
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));
     }
     notify::notify(environment.notify_socket(), "READY=1");
+    if let Some(keeper) = &mut keeper {
+        keeper.obtain(drain);
+    }
 
     let draining = async {
         drain.cancelled().await;

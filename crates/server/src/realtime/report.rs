@@ -10,17 +10,17 @@ use super::Realtime;
 /// Realtime's part of `/status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
-    sockets: u64,
-    channels: usize,
+    pub sockets: u64,
+    pub channels: usize,
     /// Other nodes; none without an adapter.
-    nodes: Option<u64>,
+    pub nodes: Option<u64>,
     /// Look-ups of applications; none where nobody is asked.
-    lookup: Option<Looked>,
-    applications: Vec<Application>,
+    pub lookup: Option<Looked>,
+    pub applications: Vec<Application>,
 }
 
 #[derive(Debug, Serialize)]
-struct Looked {
+pub(crate) struct Looked {
     known: usize,
     waiting: usize,
     found: u64,
@@ -44,13 +44,13 @@ impl Looked {
 }
 
 #[derive(Debug, Serialize)]
-struct Application {
-    id: String,
-    connections: u64,
-    subscriptions: u64,
-    published: u64,
-    sent: u64,
-    received: u64,
+pub(crate) struct Application {
+    pub id: String,
+    pub connections: u64,
+    pub subscriptions: u64,
+    pub published: u64,
+    pub sent: u64,
+    pub received: u64,
 }
 
 impl Realtime {

@@ -224,7 +224,7 @@ fn a_worker_that_retires_is_counted_and_says_why() {
     assert_eq!(ready.body("/"), "hello");
     assert_eq!(ready.status()["pool"]["retired"], 1);
     let metrics = get(&ready.admin, "/metrics");
-    assert!(metrics.contains("hearth_worker_retired_total 1\n"), "{metrics}");
+    assert!(metrics.contains("hearth_worker_retired_total{application=\"main\"} 1\n"), "{metrics}");
     let said = ready.stop();
     let retired: Vec<Value> = said
         .iter()

@@ -3,6 +3,9 @@
 //!
 //! Real MariaDB, PostgreSQL and Redis with certificates of the tests' own authority.
 
+mod limits;
+mod upgrades;
+
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,7 +15,10 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use testkit::{Certificate, DATABASE_PASSWORD, Database, DatabaseKind, certificates, eventually};
 
-use crate::databases::{Client, Shop, assert_same, client, no_secrets, nothing_is_left_in};
+use crate::databases::{
+    Client, Shop, a_restart_within_a_transaction, assert_same, client, no_secrets,
+    nothing_is_left_in, random_requests_of, with_extensions,
+};
 use crate::hearth::{LIMIT, Serve, Site};
 
 /// A server behind TLS, an application, and the connector between them.
@@ -104,6 +110,41 @@ fn nothing_is_left_behind_tls(class: &str) {
 }
 
 #[test]
+fn nothing_is_left_in_a_session_of_mariadb_behind_tls_through_mysqli() {
+    nothing_is_left_behind_tls("MysqliClient");
+}
+
+#[test]
+fn nothing_is_left_in_a_session_of_redis_behind_tls_through_predis() {
+    nothing_is_left_behind_tls("PredisClient");
+}
+
+/// As in databases.rs, fewer of them: `DATABASES_ROUNDS` makes them as many as there.
+#[test]
+fn random_requests_leave_nothing_behind_tls() {
+    std::thread::scope(|scope| {
+        for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+            scope.spawn(move || {
+                let client = client(class);
+                let shop = Setup::new(client.kind).open(class, |serve| serve);
+                random_requests_of(client, &shop, 150);
+                let status = connector(&shop);
+                assert_eq!(status["used"], 1, "{class}: {status}");
+                no_secrets(&shop);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_behind_tls_that_restarts_within_a_transaction_takes_that_along_and_nothing_else() {
+    for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+        let mut shop = Setup::new(client(class).kind).open(class, |serve| serve);
+        a_restart_within_a_transaction(class, &mut shop);
+    }
+}
+
+#[test]
 fn nothing_is_left_in_a_session_of_mariadb_behind_tls() {
     nothing_is_left_behind_tls("PdoMysql");
 }
@@ -164,6 +205,38 @@ fn a_server_behind_tls_that_restarts_is_noticed_by_nobody() {
             assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
         }
     }
+}
+
+/// `RESET` forgets the login, which the client never said.
+#[test]
+fn a_client_of_redis_that_knows_no_password_is_kept_where_the_connector_has_one() {
+    let setup = Setup::new(DatabaseKind::Redis);
+    setup.configure();
+    let open = format!(
+        "$GLOBALS['redis'] = $redis = new Redis(); $redis->connect('{}'); $redis->select(3);",
+        setup.address().display()
+    );
+    setup.site.write(
+        "php.php",
+        &format!(
+            "<?php hearth_on_worker_start(function () {{ {open} $GLOBALS['kept'] = hearth_keep_connection($redis); }});\n\
+             while (hearth_handle_request(function () {{ $redis = $GLOBALS['redis'];\n\
+             if (isset($_GET['reset'])) {{ $redis->rawCommand('RESET'); $redis->select(3); }}\n\
+             preg_match('/id=(\\d+) .* name=(\\w*) .* db=(\\d+) .* user=(\\w+)/', $redis->rawCommand('CLIENT', 'INFO'), $client);\n\
+             $redis->select(5); $redis->client('setname', 'visitor'); $redis->multi();\n\
+             echo json_encode([$GLOBALS['kept'], ...array_slice($client, 1)]); }})) {{ }}"
+        ),
+    );
+    let serve = Serve::new(setup.site.path().join("php.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let first = hearth.get("/").json();
+    assert_eq!(first, json!([true, first[1], "", "3", "default"]), "{}", hearth.log().text());
+    let logins = setup.database.logins();
+    for path in ["/", "/?reset", "/"] {
+        assert_eq!(hearth.get(path).json(), first, "{path}: {}", hearth.log().text());
+    }
+    assert_eq!(setup.database.logins(), logins);
+    assert_eq!(hearth.status()["pool"]["databases"]["retired"], 0);
 }
 
 /// What PHP's client says when it cannot connect, as the page of a request shows it.
@@ -246,7 +319,7 @@ fn a_password_that_was_changed_is_used_for_the_next_login() {
     assert!(!log.contains("a new password"), "{log}");
 }
 
-/// The kept connection has the only session; what a request opens beside it waits, and is refused as the server would refuse it.
+/// The request has the only session; what it opens beside it waits, and is refused as the server would refuse it.
 #[test]
 fn who_finds_no_session_free_waits_and_hears_it_in_the_protocols_words() {
     for (class, expected) in [
@@ -255,12 +328,16 @@ fn who_finds_no_session_free_waits_and_hears_it_in_the_protocols_words() {
         ("PhpRedis", "UNAVAILABLE connector: none of the 1 sessions became free within 300ms"),
     ] {
         let kind = client(class).kind;
-        let shop =
-            Setup::new(kind).key("sessions = 1").key("wait = '300ms'").open(class, |serve| serve);
-        assert_eq!(shop.get("look")["kept"], true, "{}", shop.hearth.log().text());
+        let shop = Setup::new(kind)
+            .key("sessions = 1")
+            .key("wait = '300ms'")
+            .open(class, |serve| serve.set("HEARTH_DATABASES_KEEP", "off"));
+        eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+        shop.get("look");
         assert_eq!(shop.hearth.get("/?fresh").status, 500);
         eventually("PHP has said it", LIMIT, || shop.hearth.log().text().contains(expected));
-        assert_eq!(shop.get("look")["kept"], true, "the kept one goes on");
+        eventually("the session is free again", LIMIT, || connector(&shop)["used"] == 0);
+        shop.get("look");
     }
 }
 
@@ -394,7 +471,7 @@ fn laravel_goes_through_the_connectors_that_stand_for_its_servers() {
             ),
         );
         crate::databases::frameworks::with_redis_session(&site);
-        let hearth = crate::databases::with_extensions(Serve::new(site.path())).workers(1).start();
+        let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
         let ids = || {
             let answer = hearth.get("/ids");
             let is_json = answer.status == 200 && answer.text().starts_with('{');
@@ -435,7 +512,7 @@ fn doctrine_goes_through_the_connectors_that_stand_for_its_servers() {
             .set("CONNECTION", &connection.to_string())
             .set("ID", id)
             .args(&["--model", "snapshot"]);
-        let hearth = crate::databases::with_extensions(serve).workers(1).start();
+        let hearth = with_extensions(serve).workers(1).start();
         let ids = || {
             let answer = hearth.get("/ids");
             let is_json = answer.status == 200 && answer.text().starts_with('{');

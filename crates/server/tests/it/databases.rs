@@ -1,12 +1,16 @@
 //! Connections of databases that stay open while a snapshot worker is put back: nothing that a request leaves in the server's session is there
 //! in the next request, whatever it was, and nobody notices a server that goes away.
 //!
-//! Frameworks: databases/frameworks.rs. What goes wrong: databases/faults.rs.
+//! Frameworks: databases/frameworks.rs. Poolers: databases/pgbouncer.rs. What goes wrong: databases/faults.rs. Servers that say nothing: databases/silence.rs.
 //!
 //! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
 mod faults;
 pub(crate) mod frameworks;
+mod pgbouncer;
+mod silence;
+mod statements;
+mod transports;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -80,6 +84,12 @@ const CLIENTS: &[Client] = &[
         class: "PhpRedis",
         kind: DatabaseKind::Redis,
         retiring: &["killed", "close", "reconnect"],
+    },
+    Client {
+        class: "PredisClient",
+        kind: DatabaseKind::Redis,
+        // Its loop hangs up when nobody holds it any more.
+        retiring: &["killed", "close", "reconnect", "subscribe"],
     },
     Client {
         class: "MysqlStream",
@@ -301,6 +311,11 @@ fn nothing_is_left_in_a_session_of_redis_through_phpredis() {
 }
 
 #[test]
+fn nothing_is_left_in_a_session_of_redis_through_predis() {
+    nothing_is_left_behind("PredisClient");
+}
+
+#[test]
 fn half_packets_and_sudden_encryption_leave_nothing_in_mariadb() {
     nothing_is_left_behind("MysqlStream");
 }
@@ -311,12 +326,16 @@ fn half_packets_and_sudden_encryption_leave_nothing_in_postgresql() {
 }
 
 /// Requests in random order that leave several things at once; after each the session is looked at.
-#[expect(clippy::print_stdout, reason = "shown when the test fails")]
 fn random_requests(class: &str) {
-    let rounds: u32 = std::env::var_os("DATABASES_ROUNDS")
-        .map_or(600, |text| text.to_str().unwrap().parse().unwrap());
     let client = client(class);
-    let shop = Shop::open(client, |serve| serve);
+    random_requests_of(client, &Shop::open(client, |serve| serve), 600);
+}
+
+/// So many, unless `DATABASES_ROUNDS` says otherwise.
+#[expect(clippy::print_stdout, reason = "shown when the test fails")]
+pub(crate) fn random_requests_of(client: &Client, shop: &Shop, rounds: u32) {
+    let rounds: u32 = std::env::var_os("DATABASES_ROUNDS")
+        .map_or(rounds, |text| text.to_str().unwrap().parse().unwrap());
     let fresh = shop.get("look");
     let names: Vec<String> =
         shop.names().into_iter().filter(|name| !client.retiring.contains(&name.as_str())).collect();
@@ -377,6 +396,34 @@ fn a_server_that_restarts_between_requests_is_noticed_by_nobody() {
             assert_same(&after, &before, class);
             assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
         }
+    }
+}
+
+/// A request is in a transaction when its server restarts: the next one finds neither its rows nor a dead connection.
+pub(crate) fn a_restart_within_a_transaction(class: &str, shop: &mut Shop) {
+    let before = shop.get("look");
+    assert_eq!(before["kept"], true, "{class}: {}", shop.hearth.log().text());
+    let place = |name: &str| shop.site.path().join(name);
+    let (within, go) = (place("within"), place("go"));
+    std::thread::scope(|scope| {
+        let (hearth, database) = (&shop.hearth, &mut shop.database);
+        let request = scope.spawn(|| hearth.get("/?within").text());
+        eventually("the transaction has begun", LIMIT, || within.exists());
+        database.stop(true);
+        database.start_again();
+        std::fs::write(go, "").unwrap();
+        assert_eq!(request.join().unwrap(), r#"{"lost":true}"#, "{class}");
+    });
+    let after = shop.get("look");
+    assert_same(&after, &before, class);
+    assert_ne!(after["pid"], before["pid"], "{class}: a worker with a dead connection");
+    eventually("the connection is kept", LIMIT, || shop.get("look")["kept"] == true);
+}
+
+#[test]
+fn a_server_that_restarts_within_a_transaction_takes_that_along_and_nothing_else() {
+    for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
+        a_restart_within_a_transaction(class, &mut Shop::open(client(class), |serve| serve));
     }
 }
 
@@ -466,6 +513,67 @@ fn nobody_was_cut_off(database: &Database) {
     let log = database.log();
     assert!(!log.contains("Aborted connection"), "{log}");
     assert!(!log.contains("unexpected EOF"), "{log}");
+}
+
+/// What its requests would leave in the session nobody could put back: a connection over which nothing was said, and one of another protocol.
+#[test]
+fn a_connection_of_no_known_protocol_is_cut_before_the_snapshot() {
+    let database = Database::start(DatabaseKind::Redis);
+    let address = database.address();
+    let connect = format!("$GLOBALS['redis']->connect('{}')", address.display());
+    let other = "fwrite($GLOBALS['other'], \"PING\\r\\n\"); fgets($GLOBALS['other']);";
+    for (say, why) in [
+        ("", "(unknown) cannot stay open: nothing was said over it yet"),
+        (other, "(unknown) cannot stay open: its protocol is none that can be put back"),
+    ] {
+        let script = format!(
+            "<?php hearth_on_worker_start(function () {{ $GLOBALS['redis'] = new Redis(); {connect};\n\
+             $GLOBALS['other'] = stream_socket_client('unix://{}'); {say}\n\
+             $GLOBALS['kept'] = hearth_keep_connection($GLOBALS['redis']); }});\n\
+             while (hearth_handle_request(function () {{\n\
+             $login = fn () => $GLOBALS['redis']->auth('{DATABASE_PASSWORD}');\n\
+             try {{ $login(); }} catch (RedisException) {{ {connect}; $login(); }}\n\
+             $left = $GLOBALS['redis']->rawCommand('CLIENT', 'GETNAME');\n\
+             $GLOBALS['redis']->client('setname', 'visitor');\n\
+             @fwrite($GLOBALS['other'], \"PING\\r\\n\");\n\
+             echo json_encode([$GLOBALS['kept'], (string) $left, (string) @fgets($GLOBALS['other'])]); }})) {{ }}",
+            address.display()
+        );
+        let site = Site::empty().with_file("worker.php", &script);
+        let hearth = serve(&site).workers(1).start();
+        for _ in 0..3 {
+            assert_eq!(hearth.get("/").json(), json!([false, "", ""]), "{}", hearth.log().text());
+        }
+        hearth.log_line(why);
+    }
+}
+
+/// 64 are followed, those with numbers below 1024: of the others nobody knows what was said.
+#[test]
+fn connections_that_nobody_followed_are_cut_before_the_snapshot() {
+    let database = Database::start(DatabaseKind::Redis);
+    let script = format!(
+        "<?php function say($stream, $what) {{ return @fwrite($stream, $what) ? (string) @fgets($stream) : ''; }}\n\
+         hearth_on_worker_start(function () {{\n\
+         for ($i = 0; $i < 70; $i++) {{\n\
+         $GLOBALS['open'][$i] = $stream = stream_socket_client('unix://{}');\n\
+         $GLOBALS['said'][] = say($stream, \"*2\\r\\n\\$4\\r\\nAUTH\\r\\n\\$10\\r\\n{DATABASE_PASSWORD}\\r\\n\"); }} }});\n\
+         while (hearth_handle_request(function () {{\n\
+         $answers = array_map(fn ($stream) => say($stream, \"*1\\r\\n\\$4\\r\\nPING\\r\\n\"), $GLOBALS['open']);\n\
+         echo json_encode([array_count_values($GLOBALS['said']), array_count_values($answers)]); }})) {{ }}",
+        database.address().display()
+    );
+    let site = Site::empty().with_file("worker.php", &script);
+    let hearth = serve(&site).workers(1).start();
+    for _ in 0..3 {
+        assert_eq!(
+            hearth.get("/").json(),
+            json!([{ "+OK\r\n": 70 }, { "+PONG\r\n": 16, "": 54 }]),
+            "{}",
+            hearth.log().text()
+        );
+    }
+    hearth.log_line("cannot stay open: its beginning was not seen");
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use testkit::{Client, Origin, ProcessFacts, Reply, Turn, certificates, eventually, routes};
+use testkit::{Origin, ProcessFacts, Reply, Turn, certificates, eventually, routes};
 
 use crate::broker::{Broker, Curled};
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, signal};
+use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, admin_of, command, signal};
 
 #[test]
 fn a_call_through_the_door_is_answered_as_the_origin_answers_it() {
@@ -100,7 +100,7 @@ fn calls_of_many_processes_share_a_connection() {
     }
     let admin = broker.process.log().wait_for("admin on http://");
     let address = admin.rsplit('/').next().unwrap().parse().unwrap();
-    let status = Client::connect(address).unwrap().get("/status").unwrap().json();
+    let status = admin_of(address, "/status").json();
     assert_eq!(status["egress"]["calls"], 10, "{status}");
     assert_eq!(status["egress"]["callers"], 0, "{status}");
     let origins = status["egress"]["origins"].as_array().unwrap();
@@ -108,7 +108,7 @@ fn calls_of_many_processes_share_a_connection() {
     for origin in origins {
         assert_eq!((&origin["calls"], &origin["reused"]), (&5.into(), &4.into()), "{status}");
     }
-    let metrics = Client::connect(address).unwrap().get("/metrics").unwrap().text();
+    let metrics = admin_of(address, "/metrics").text();
     let ratios = metrics.lines().filter(|line| line.starts_with("hearth_egress_reuse_ratio{"));
     assert_eq!(ratios.filter(|line| line.ends_with(" 0.8")).count(), 2, "{metrics}");
 }

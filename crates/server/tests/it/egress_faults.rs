@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use testkit::{
-    Client, Greeting, Origin, ProcessFacts, Running, Step, Turn, certificates, eventually, routes,
+    Greeting, Origin, ProcessFacts, Running, Step, Turn, certificates, eventually, routes,
 };
 
 use crate::broker::Broker;
-use crate::hearth::{LIMIT, Serve, Site, command};
+use crate::hearth::{LIMIT, Serve, Site, admin_of, command};
 
 /// So many lines of the log hold this text.
 fn lines(process: &Running, part: &str) -> usize {
@@ -367,7 +367,7 @@ fn who_waits_and_what_was_saved_is_told_by_origin() {
     let admin = broker.process.log().wait_for("admin on http://");
     let admin = admin.rsplit('/').next().unwrap().parse().unwrap();
     let told = |line: &str| {
-        let metrics = Client::connect(admin).unwrap().get("/metrics").unwrap().text();
+        let metrics = admin_of(admin, "/metrics").text();
         assert!(!metrics.is_empty());
         metrics.lines().any(|known| known == line)
     };

@@ -233,6 +233,17 @@ impl Serve {
         self
     }
 
+    /// Has another program start it: `launcher`, `arguments` of it, then what it is to start.
+    pub(crate) fn through(mut self, launcher: &[&str], arguments: &[&str]) -> Self {
+        let mut command = Command::new(launcher[0]);
+        command.env_clear().args(&launcher[1..]).args(arguments);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        let variables = self.command.get_envs();
+        command.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+        self.command = command;
+        self
+    }
+
     /// Starts it and waits for the ready line.
     pub(crate) fn start(self) -> Hearth {
         let process = self.launch();
@@ -291,7 +302,7 @@ impl Hearth {
 
     /// GET on the admin address.
     pub(crate) fn admin(&self, target: &str) -> Answer {
-        Client::connect(self.admin).unwrap().get(target).unwrap()
+        admin_of(self.admin, target)
     }
 
     pub(crate) fn status(&self) -> Value {
@@ -344,6 +355,12 @@ impl Hearth {
         self.process.signal(Signal::TERM);
         self.process.wait(LIMIT)
     }
+}
+
+/// GET on an admin address, by its own name: to others it does not answer.
+pub(crate) fn admin_of(address: SocketAddr, target: &str) -> Answer {
+    let mut client = Client::connect(address).unwrap();
+    client.request("GET", target, &[("Host", &address.to_string())], b"").unwrap()
 }
 
 /// Sends a signal to a process of a test's own server.

@@ -107,11 +107,11 @@ fn the_admin_address_tells_what_happens() {
     assert!(metrics.field("content-type").unwrap().starts_with("text/plain"));
     let text = metrics.text();
     for line in [
-        "hearth_worker_requests_total 6",
-        "hearth_worker_crashes_total 1",
-        "hearth_workers{state=\"idle\"} 2",
-        "hearth_workers{state=\"busy\"} 0",
-        "hearth_backlog 0",
+        "hearth_worker_requests_total{application=\"main\"} 6",
+        "hearth_worker_crashes_total{application=\"main\"} 1",
+        "hearth_workers{application=\"main\",state=\"idle\"} 2",
+        "hearth_workers{application=\"main\",state=\"busy\"} 0",
+        "hearth_backlog{application=\"main\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
     }
@@ -119,6 +119,61 @@ fn the_admin_address_tells_what_happens() {
     assert_eq!(hearth.admin("/nothing").status, 404);
     assert!(hearth.admin("/").text().contains("Hearth"));
     assert_eq!(hearth.get("/up").text(), "front controller", "not on the public address");
+}
+
+#[test]
+fn what_happened_is_told_with_its_reason_and_without_query_strings() {
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
+    hearth.wait_idle(2);
+    assert_eq!(hearth.status()["problems"], serde_json::json!([]));
+    hearth.get("/crash.php");
+    eventually("the crash is told", LIMIT, || {
+        let status = hearth.status();
+        let end = &status["pool"]["ended"][0];
+        let reason = end["reason"].as_str().unwrap_or_default();
+        end["ending"] == "crashed"
+            && status["problems"][0]["level"] == "error"
+            && status["problems"][0]["text"].as_str().unwrap().contains(reason)
+            && status["traffic"]["errors"] == 1
+    });
+    let mut held = hearth.connect();
+    held.send(head("GET", "/sleep.php?ms=600000&token=hunter2", &[], 0)).unwrap();
+    eventually("the running request is told", LIMIT, || {
+        let text = hearth.admin("/status").text();
+        assert!(!text.contains("hunter2"), "{text}");
+        let status: Value = serde_json::from_str(&text).unwrap();
+        let workers = status["pool"]["workers"].as_array().unwrap();
+        workers.iter().any(|worker| worker["running"]["path"] == "/sleep.php")
+    });
+    let page = hearth.admin("/").text();
+    assert!(page.contains("GET /sleep.php") && !page.contains("hunter2"), "{page}");
+}
+
+#[test]
+fn an_admin_address_for_all_wants_a_token_and_then_asks_everybody_for_it() {
+    let site = Site::of_scripts();
+    let mut open = command();
+    open.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);
+    let (code, text) = ended(Running::start(&mut open));
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("HEARTH_ADMIN_TOKEN"), "{text}");
+
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_ADMIN_TOKEN", "0123456789abcdef")
+        .start();
+    assert_eq!(hearth.admin("/up").status, 200);
+    let refused = hearth.admin("/status");
+    assert_eq!(refused.status, 401);
+    assert!(refused.field("www-authenticate").unwrap().starts_with("Basic"));
+    let mut client = testkit::Client::connect(hearth.admin).unwrap();
+    let token = ("Authorization", "Bearer 0123456789abcdef");
+    let answer = client.request("GET", "/status", &[token], b"").unwrap();
+    assert_eq!(answer.status, 200);
+    let text = hearth.process.log().text() + &answer.text();
+    assert!(!text.contains("0123456789abcdef"), "{text}");
 }
 
 #[test]
@@ -282,6 +337,6 @@ fn memory_of_an_idle_server_stays_small() {
     std::thread::sleep(Duration::from_millis(50));
     let facts = testkit::ProcessFacts::of(hearth.process.pid()).unwrap();
     println!("{facts:?}");
-    // The promise is 15 MB for the release build; this one is not optimised.
-    assert!(facts.resident < 30 << 20, "{facts:?}");
+    // The promise is 15 MB in all, for the release build. This one is not optimised: how many pages of the program are there says nothing.
+    assert!(facts.anonymous < 6 << 20, "{facts:?}");
 }

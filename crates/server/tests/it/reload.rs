@@ -141,6 +141,7 @@ fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
             .workers(2)
             .set("HEARTH_PHP_BACKLOG", "5000")
             .set("HEARTH_PHP_BACKLOG_TIMEOUT", "5m")
+            .set("HEARTH_PHP_BACKLOG_TARGET", "off")
             .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "5m")
             .start();
         let (taken_over, begun) = (AtomicU32::new(1), AtomicU32::new(1));
@@ -553,7 +554,9 @@ fn a_server_is_found_by_what_it_serves_or_by_its_run_folder() {
     let (_, said, _) = ran(curl);
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["generation"], 3, "{said}");
     // Reading is for whoever reaches the admin address; changing is not.
-    let post = Client::connect(hearth.admin).unwrap().request("POST", "/reload", &[], b"").unwrap();
+    let own_name = hearth.admin.to_string();
+    let mut client = Client::connect(hearth.admin).unwrap();
+    let post = client.request("POST", "/reload", &[("Host", &own_name)], b"").unwrap();
     assert_eq!(post.status, 405);
     assert_eq!(hearth.stop().code(), Some(0));
     let mut reload = deploys.reload();

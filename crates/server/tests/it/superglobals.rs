@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 use testkit::{Client, PhpFpm, head};
 
-use crate::hearth::{Hearth, MODELS, Serve, Site, php_fpm, php_version, runs_worker_script};
+use crate::hearth::{Hearth, MODELS, Serve, Site, php_fpm, runs_worker_script};
 
 type Differences = &'static [(&'static str, &'static str, &'static str)];
 
@@ -90,8 +90,8 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("SERVER_NAME", "host by address", "what the client asked for; nginx has the configured name"),
 ];
 
-/// As [`DIFFERENT`], in the model `snapshot`.
-const DIFFERENT_IN_SNAPSHOT: &[(&str, &str, &str)] =
+/// As [`DIFFERENT`], in the models `snapshot` and `fork`.
+const DIFFERENT_IN_FORKS: &[(&str, &str, &str)] =
     &[("HEARTH_DATABASES", "", "the settings of `databases`, for the worker and Hearth's scripts")];
 
 /// As [`DIFFERENT`], in models that run a worker script.
@@ -100,13 +100,6 @@ const DIFFERENT_IN_WORKERS: &[(&str, &str, &str)] = &[
     ("FRANKENPHP_WORKER", "", "as HEARTH_WORKER, for scripts written for FrankenPHP"),
     ("working directory", "", "the application's folder: one boot serves all requests"),
 ];
-
-/// As [`DIFFERENT_IN_WORKERS`], with a PHP whose warnings name where they come from before the script runs.
-const DIFFERENT_IN_WORKERS_OF_NEW_PHP: &[(&str, &str, &str)] = &[(
-    "last error",
-    "broken multipart",
-    "`hearth_handle_request():` where php-fpm says `PHP Request Startup:`",
-)];
 /// What of [`DIFFERENT`] is not so where PHP runs in a program of its own: a body's length is known before it starts.
 const SAME_IN_FOREIGN: &[&str] = &["CONTENT_LENGTH", "Content-Length"];
 /// As [`SAME_IN_FOREIGN`], in the model `fpm`.
@@ -375,10 +368,9 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
         .into_iter()
         .chain([request("path info", "GET", "/index.php/users/7?a=1", &[], b"")])
         .collect();
-    let of_new_php = if php_version() == "8.2" { &[] } else { DIFFERENT_IN_WORKERS_OF_NEW_PHP };
     for model in MODELS.iter().filter(|model| runs_worker_script(model)) {
         println!("model {model}");
-        let of_snapshot = if *model == "snapshot" { DIFFERENT_IN_SNAPSHOT } else { &[] };
+        let of_forks = if matches!(*model, "snapshot" | "fork") { DIFFERENT_IN_FORKS } else { &[] };
         let hearth = Serve::new(site.path())
             .args(&["--model", model, "--worker-script", script.to_str().unwrap()])
             .workers(1)
@@ -387,13 +379,7 @@ fn a_worker_script_sees_what_a_front_controller_sees_under_php_fpm() {
             &hearth,
             &peer,
             &requests,
-            &[
-                DIFFERENT,
-                &different_from_this_nginx(),
-                DIFFERENT_IN_WORKERS,
-                of_new_php,
-                of_snapshot,
-            ],
+            &[DIFFERENT, &different_from_this_nginx(), DIFFERENT_IN_WORKERS, of_forks],
         );
     }
 }

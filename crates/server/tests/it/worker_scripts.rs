@@ -178,6 +178,23 @@ fn a_start_callback_runs_once_after_the_boot_and_before_the_first_request() {
 }
 
 #[test]
+fn a_callback_that_throws_is_logged_and_the_worker_goes_on() {
+    for model in ["worker", "prespawn", "fork", "snapshot"] {
+        let site = Site::empty().with_file(
+            "worker.php",
+            "<?php $order = ['boot']; hearth_on_worker_start(function () { throw new DomainException('no cache'); });\n\
+             hearth_on_worker_start(function () use (&$order) { $order[] = 'second'; });\n\
+             while (hearth_handle_request(function () use (&$order) { echo implode(' ', $order); })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let hearth = Serve::new(script).args(&["--model", model]).workers(1).start();
+        assert_eq!(hearth.get("/").text(), "boot second", "{model}");
+        hearth.log_line("a callback of hearth_on_worker_start() failed: DomainException: no cache");
+        assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
 fn a_handler_may_not_wait_for_another_request() {
     let site = Site::empty().with_script("worker.php", "worker.php");
     let hearth = Hearth::worker(&site, "worker.php");
@@ -225,4 +242,44 @@ fn a_framework_that_does_not_boot_is_served_by_the_model_request_and_it_is_said_
     assert_eq!(hearth.get("/").text(), "all the same");
     let log = hearth.log().text();
     assert!(log.contains("it burns") && log.contains("request model in place of"), "{log}");
+}
+
+/// As frameworks do: whatever PHP warns of is an exception.
+const STRICT: &str = r"<?php
+set_error_handler(static function (int $level, string $message): never {
+    throw new ErrorException($message, 0, $level);
+});
+$boot = bin2hex(random_bytes(8));
+while (hearth_handle_request(static function () use ($boot): void {
+    try {
+        echo $undefined;
+    } catch (ErrorException $warning) {
+        echo json_encode([$boot, count($_POST), $warning->getMessage()]);
+    }
+})) {
+}
+";
+
+/// A body that is too large makes PHP warn before the script has the request. php-fpm's scripts get the request without the body then.
+#[test]
+fn what_php_warns_of_at_the_start_of_a_request_is_not_for_the_scripts_error_handler() {
+    for model in ["worker", "fork", "snapshot"] {
+        let site = Site::empty().with_file("public/worker.php", STRICT);
+        let hearth = Serve::new(site.public().join("worker.php"))
+            .args(&["--model", model])
+            .workers(1)
+            .ini("post_max_size", "1000")
+            .ini("max_input_vars", "5")
+            .start();
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        let few = hearth.post("/", &form, b"a=1").json();
+        assert_eq!(few, json!([few[0], 1, "Undefined variable $undefined"]), "{model}");
+        let large = hearth.post("/", &form, &[b'a'; 2000]);
+        assert_eq!(large.status, 200, "{model}: {}", large.text());
+        assert_eq!(large.json(), json!([few[0], 0, "Undefined variable $undefined"]), "{model}");
+        // The engine keeps one more than it is told to.
+        let many = hearth.post("/", &form, b"a=1&b=2&c=3&d=4&e=5&f=6&g=7");
+        assert_eq!(many.status, 200, "{model}: {}", many.text());
+        assert_eq!(many.json(), json!([few[0], 6, "Undefined variable $undefined"]), "{model}");
+    }
 }

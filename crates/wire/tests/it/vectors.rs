@@ -176,6 +176,7 @@ fn decode(bytes: &[u8], sender: Sender) -> Result<Option<Fields>, Malformed> {
                 ("pid", pid.to_string()),
                 ("signal", signal.to_string()),
             ]),
+            ToZygote::Trace { pid } => fields([("type", "TRACE".into()), ("pid", pid.to_string())]),
         },
         Sender::Worker | Sender::Zygote => from_worker(FromWorker::decode(header, payload)?),
         Sender::Caller => from_caller(&FromCaller::decode(header, payload)?),
@@ -283,6 +284,12 @@ fn from_worker(frame: FromWorker<'_>) -> Fields {
             ("slot", slot.to_string()),
             ("errno", errno.to_string()),
         ]),
+        FromWorker::Stack { pid, stack, why } => fields([
+            ("type", "STACK".into()),
+            ("pid", pid.to_string()),
+            ("message", escape(stack)),
+            ("reason", escape(why)),
+        ]),
     }
 }
 
@@ -360,6 +367,13 @@ fn every_good_vector_is_written_as_it_says() {
             "ABORT" => wire::send::abort(&mut bytes),
             "SPAWN" => wire::send::spawn(&mut bytes, vector.number("slot")),
             "KILL" => wire::send::kill(&mut bytes, vector.number("pid"), vector.number("signal")),
+            "TRACE" => wire::send::trace(&mut bytes, vector.number("pid")),
+            "STACK" => wire::send::stack(
+                &mut bytes,
+                vector.number("pid"),
+                &vector.text("message"),
+                &vector.text("reason"),
+            ),
             "HELLO" => wire::send::hello(
                 &mut bytes,
                 vector.number("version"),

@@ -11,6 +11,10 @@ final class Door
     /** Fields that the broker reads. Of a caller's own fields those of these names are dropped: it may be passing on what its clients sent. */
     public const CONTROL = 'Hearth-Control';
     public const ORIGIN = 'Hearth-Origin';
+    public const PARENT = 'Hearth-Traceparent';
+    public const STATE = 'Hearth-Tracestate';
+
+    public const RESERVED = [self::CONTROL, self::ORIGIN, self::PARENT, self::STATE];
 
     /** The URL that curl is given; the broker's socket and the request's target decide where the call goes. */
     public const URL = 'http://hearth/';
@@ -25,9 +29,33 @@ final class Door
         return $control->field($this->token);
     }
 
+    /**
+     * What a call is part of, as the request being answered says: fields that tell the broker, and nobody else.
+     *
+     * @return array<string, string>
+     */
+    public static function trace(): array
+    {
+        $fields = [];
+        $rules = [self::PARENT => ['HTTP_TRACEPARENT', '/^[0-9a-f-]{55}$/D'], self::STATE => ['HTTP_TRACESTATE', '/^[ -~]{1,512}$/D']];
+        foreach ($rules as $field => [$variable, $form]) {
+            $value = $_SERVER[$variable] ?? null;
+            if (!is_string($value) || preg_match($form, $value) !== 1) {
+                break;
+            }
+            $fields[$field] = $value;
+        }
+        return $fields;
+    }
+
     /** Is this a field that no caller may send? */
     public static function reserves(string $field): bool
     {
-        return strcasecmp($field, self::CONTROL) === 0 || strcasecmp($field, self::ORIGIN) === 0;
+        foreach (self::RESERVED as $reserved) {
+            if (strcasecmp($field, $reserved) === 0) {
+                return true;
+            }
+        }
+        return false;
     }
 }

@@ -72,6 +72,9 @@ final class Transfer
         $this->through = $control !== null;
         if ($control !== null) {
             $lines[] = Door::CONTROL . ": {$control}";
+            foreach (Door::trace() as $name => $value) {
+                $lines[] = "{$name}: {$value}";
+            }
             $options = [
                 CURLOPT_URL => Door::URL,
                 CURLOPT_REQUEST_TARGET => $target->absolute(),

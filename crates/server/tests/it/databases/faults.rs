@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
 use super::{Shop, client, nobody_was_cut_off, with_extensions};
-use crate::hearth::{LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site};
 
 #[test]
 fn a_password_that_changes_while_sessions_are_kept_arrives_everywhere() {
@@ -107,6 +107,93 @@ fn mappings(smaps: &str) -> Vec<Mapping> {
     }
     found.retain(|mapping| mapping.flags.contains("rd") && mapping.len < 1 << 30);
     found
+}
+
+/// A worker script that keeps one connection to Redis; `?within` uses it, and ends when somebody says so.
+fn with_redis(database: &Database, settings: &[(&str, &str)]) -> (Site, Hearth) {
+    let script = format!(
+        "<?php hearth_on_worker_start(function () {{ $redis = new Redis(); $redis->connect('{}'); $redis->auth('{DATABASE_PASSWORD}');\n\
+         $GLOBALS['redis'] = $redis; }});\n\
+         while (hearth_handle_request(function () {{ if (isset($_GET['within'])) {{ $GLOBALS['redis']->ping(); touch(__DIR__ . '/within');\n\
+         for ($i = 0; $i < 4000 && !file_exists(__DIR__ . '/go'); $i++) {{ usleep(5000); }} }} echo getmypid(); }})) {{ }}",
+        database.address().display()
+    );
+    let site = Site::empty().with_file("worker.php", &script);
+    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let serve = settings.iter().fold(serve, |serve, (name, value)| serve.set(name, value));
+    let serve = serve
+        .set("HEARTH_DATABASES_RESET_TIMEOUT", "300ms")
+        .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "300ms");
+    let hearth = with_extensions(serve).workers(1).start();
+    (site, hearth)
+}
+
+fn kept(hearth: &Hearth) -> bool {
+    hearth.status()["pool"]["databases"]["kept"] == 1
+}
+
+/// The server stops between the request's last answer and that to the reset.
+#[test]
+fn a_reset_that_is_not_answered_in_time_ends_the_worker_and_no_request() {
+    let database = Database::start(DatabaseKind::Redis);
+    let (site, hearth) = with_redis(&database, &[]);
+    eventually("it is kept", LIMIT, || kept(&hearth));
+    let answer = std::thread::scope(|scope| {
+        let request = scope.spawn(|| hearth.get("/?within").text());
+        eventually("it uses it", LIMIT, || site.path().join("within").exists());
+        database.pause();
+        site.write("go", "");
+        request.join().unwrap()
+    });
+    hearth.log_line("the server did not answer its reset in time");
+    // Without the connection, until the server goes on.
+    assert_ne!(hearth.get("/").text(), answer);
+    database.resume();
+    eventually("it is kept again", LIMIT, || kept(&hearth));
+    assert_eq!(hearth.status()["pool"]["crashes"], 0);
+}
+
+/// Nobody asks for anything: the worker finds out by itself.
+#[test]
+fn a_server_that_stops_while_its_connection_is_idle_is_found_before_a_request() {
+    let database = Database::start(DatabaseKind::Redis);
+    let (_site, hearth) = with_redis(&database, &[("HEARTH_DATABASES_MAX_IDLE", "100ms")]);
+    eventually("it is kept", LIMIT, || kept(&hearth));
+    let before = hearth.worker_pid();
+    database.pause();
+    hearth.log_line("the server did not answer its reset in time");
+    eventually("another worker serves", LIMIT, || {
+        let pids = hearth.worker_pids();
+        pids.len() == 1 && pids != [before]
+    });
+    database.resume();
+    eventually("it is kept again", LIMIT, || kept(&hearth));
+}
+
+/// Whatever way a request ends, and in a transaction: its own connection says goodbye.
+#[test]
+fn connections_of_requests_that_die_in_a_transaction_are_taken_leave_of() {
+    for (kind, name) in [(DatabaseKind::MariaDb, "mysql"), (DatabaseKind::Postgres, "pgsql")] {
+        let database = Database::start(kind);
+        let place = if name == "mysql" { "unix_socket" } else { "host" };
+        let script = format!(
+            "<?php while (hearth_handle_request(function () {{\n\
+             $GLOBALS['own'] = $own = new PDO('{name}:{place}={};dbname=shop', 'visitor', '{DATABASE_PASSWORD}');\n\
+             $own->beginTransaction(); $own->exec('insert into shop.things (id) values (7)'); echo 'begun';\n\
+             match ($_GET['end']) {{ 'exit' => exit, 'fatal' => no_such_function(), 'thrown' => throw new Exception('of a visitor'), default => null }};\n\
+             }})) {{ }}",
+            database.address().display()
+        );
+        let site = Site::empty().with_file("worker.php", &script);
+        let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(1).start();
+        for end in ["exit", "fatal", "thrown", "return"] {
+            let answer = hearth.get(&format!("/?end={end}")).text();
+            assert!(answer.starts_with("begun"), "{end}: {answer}");
+        }
+        assert!(hearth.stop().success());
+        nobody_was_cut_off(&database);
+    }
 }
 
 /// What `databases.md` of the guide says of these models.

@@ -169,3 +169,39 @@ fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
         assert_eq!(hearth.get("/count").text(), "0");
     }
 }
+
+/// It reads from its replica, which is kept, until a request writes; then it has its primary, for that request.
+#[test]
+fn symfony_keeps_the_replica_that_doctrine_reads_from() {
+    let database = Database::start(DatabaseKind::MariaDb);
+    let server = json!({
+        "unix_socket": database.address().display().to_string(), "dbname": "shop", "user": "visitor",
+        "password": DATABASE_PASSWORD, "charset": "utf8",
+    });
+    let connection = json!({
+        "driver": "pdo_mysql", "wrapperClass": "Doctrine\\DBAL\\Connections\\PrimaryReadReplicaConnection",
+        "primary": server, "replica": [server],
+        // Without it Doctrine hangs up on its replica when it writes.
+        "keepReplica": true,
+    });
+    let site = symfony_site();
+    let serve = Serve::new(site.path())
+        .set("CONNECTION", &connection.to_string())
+        .set("ID", "select connection_id()")
+        .args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let ids = || {
+        let answer = hearth.get("/ids");
+        let is_json = answer.status == 200 && answer.text().starts_with('{');
+        assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+        answer.json()
+    };
+    let first = ids();
+    for _ in 0..3 {
+        assert_eq!(ids(), first, "{}", hearth.log().text());
+        assert_eq!(hearth.get("/leave").status, 200);
+    }
+    assert_eq!(ids(), first, "{}", hearth.log().text());
+    assert_eq!(hearth.get("/count").text(), "0");
+    assert_eq!(hearth.status()["pool"]["databases"]["kept"], 1);
+}

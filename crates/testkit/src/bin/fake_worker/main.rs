@@ -12,6 +12,7 @@
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
 //! | (`HEARTH_TEST_SLOW_BOOT` in the environment) | the zygote takes a second to start |
 //! | `refuse-to-boot` | workers end with 255 |
+//! | `slow-to-boot` | workers take two seconds, all but the first |
 //! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
 //! | `retire-when-asked` | workers of the model `snapshot` end with 75 when a request is on its way, without taking it |
 //! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
@@ -93,6 +94,7 @@ fn main() {
     let manner = worker::Manner {
         one_shot: ONE_SHOT.contains(&&*model),
         refuse: flag("refuse-to-boot"),
+        slow_to_boot: flag("slow-to-boot"),
         retire_at_boot: snapshot && flag("retire-at-boot"),
         retire_idle: snapshot && flag("retire-idle"),
         retire_when_asked: snapshot && flag("retire-when-asked"),
@@ -124,6 +126,9 @@ fn main() {
                     let status = if killed { 9 } else { status };
                     send(&say, |out| wire::send::exited(out, pid, status));
                 });
+            }
+            ToZygote::Trace { pid } => {
+                send(&say, |out| wire::send::stack(out, pid, b"#0 {main} at /fake.php:1", b""));
             }
             ToZygote::Kill { pid, signal: _ } => {
                 if let Some(socket) = workers.lock().expect("no holder panics").remove(&pid) {

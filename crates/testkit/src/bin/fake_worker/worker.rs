@@ -47,6 +47,7 @@ pub(crate) struct Manner {
     /// Ends after one answer.
     pub(crate) one_shot: bool,
     pub(crate) refuse: bool,
+    pub(crate) slow_to_boot: bool,
     pub(crate) retire_at_boot: bool,
     pub(crate) retire_idle: bool,
     pub(crate) retire_when_asked: bool,
@@ -81,6 +82,9 @@ pub(crate) fn run(pid: u32, socket: &UnixStream, files: Files, manner: &Manner) 
     if manner.refuse {
         worker.print("fake-worker: told not to boot");
         return 255 << 8;
+    }
+    if manner.slow_to_boot && pid > crate::FIRST_PID + 1 {
+        sleep(Duration::from_secs(2));
     }
     if manner.retire_at_boot {
         return worker.retire();

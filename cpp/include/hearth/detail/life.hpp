@@ -1,0 +1,590 @@
+// The life of an object that is started and completes, again and again: what http and smtp have in common.
+//
+// - State changes under the lock of the object's place; callbacks of the program run without it.
+// - Whoever sets `starting` or `delivering` owns the object until it sets another: callback_ and the rest are its own.
+// - self_ is set from a start to its completion, and nowhere else.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
+#include <coroutine>
+#define HEARTH_HAS_COROUTINES
+#endif
+
+#include <hearth.h>
+
+#include "../async.hpp"
+#include "../error.hpp"
+#include "../options.hpp"
+#include "../query.hpp"
+#include "../response.hpp"
+#include "waiting.hpp"
+
+namespace hearth {
+inline namespace v1 {
+namespace detail {
+
+inline error thrown_error(const std::exception_ptr &thrown) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::exception &what) {
+        return {error_kind::callback, code::user_callback, what.what()};
+    } catch (...) {
+        return {error_kind::callback, code::user_callback,
+            "a callback threw what is no std::exception"};
+    }
+}
+
+// `Derived` is http or smtp, `Library` the functions of hearth.h that are its own. Derived says
+//   void gathered()                              a start is sure: what it needs of the engine
+//   bool has_callbacks() const                   beside the one of start()
+//   std::optional<error> prepare()               before a try; an error ends it
+//   response outcome(const hearth_response *)    what the completion is told
+//   bool again()                                 after it: true, another try has begun
+template <typename Derived, typename Library>
+class life : public std::enable_shared_from_this<Derived>, public typed_options<Derived> {
+protected:
+    struct only_create {};
+
+public:
+    using callback = std::function<void(const Derived &)>;
+
+    // A new one on that engine.
+    static std::shared_ptr<Derived> create(async &engine) {
+        return std::make_shared<Derived>(only_create(), engine.engine_);
+    }
+
+    life(const life &) = delete;
+    life &operator=(const life &) = delete;
+
+    // ---- how ----
+
+    // `key=value,key="a value"`; wrong: code::options_format and so on, and get_error() names what.
+    Derived &options(std::string_view text) {
+        return edit([&] {
+            judge(Library::set_options(handle_, text.data(), text.size()), code::options_format);
+        });
+    }
+    Derived &authentication(std::string_view text) {
+        return edit([&] {
+            judge(Library::set_authentication(handle_, text.data(), text.size()),
+                code::authentication_format);
+        });
+    }
+    Derived &certificates(std::string_view text) {
+        return edit([&] {
+            judge(Library::set_certificates(handle_, text.data(), text.size()),
+                code::certificates_format);
+        });
+    }
+    // Any option that the C header knows.
+    Derived &set_number(hearth_option option, std::int64_t value) {
+        return edit([&] { judge(Library::set_number(handle_, option, value), code::options_set); });
+    }
+    Derived &set_text(hearth_option option, std::string_view value) {
+        return edit([&] {
+            judge(
+                Library::set_text(handle_, option, value.data(), value.size()), code::options_set);
+        });
+    }
+    // True, as it is by itself: callbacks on the engine's thread for them. False: on its I/O thread, where they must be short.
+    Derived &threaded_callback(bool on) {
+        return edit([&] { threaded_ = on; });
+    }
+    // curlev's two numbers: this many more tries, the same delay before each; retry() has the rest.
+    Derived &maximum_retries(unsigned retries, unsigned delay_ms = 100) {
+        return set_number(HEARTH_MAX_RETRIES, retries)
+            .set_number(HEARTH_RETRY_DELAY, delay_ms)
+            .set_number(HEARTH_RETRY_MAX_DELAY, delay_ms)
+            .set_number(HEARTH_RETRY_JITTER, 0);
+    }
+
+    // ---- off ----
+
+    // Under way at once; `done` is told when it has ended, and then join() is released.
+    Derived &start(callback done = nullptr) {
+        begin(std::move(done), false);
+        return derived();
+    }
+    // Waits until it is not under way. From inside a callback that it would wait for, it returns at once.
+    Derived &join() {
+        look_for_fork();
+        auto &place = places::of(this);
+        std::unique_lock lock(place.mutex);
+        while (state_ != state::idle && !hopeless()) {
+            ++place.waiting;
+            place.changed.wait(lock);
+            --place.waiting;
+        }
+        return derived();
+    }
+    // The same, so long at most. True: it is not under way.
+    bool join_for(std::chrono::milliseconds limit) {
+        look_for_fork();
+        auto &place = places::of(this);
+        std::unique_lock lock(place.mutex);
+        const auto deadline = std::chrono::steady_clock::now() + limit;
+        while (state_ != state::idle && !hopeless()) {
+            ++place.waiting;
+            const auto status = place.changed.wait_until(lock, deadline);
+            --place.waiting;
+            if (status == std::cv_status::timeout) {
+                break;
+            }
+        }
+        return state_ == state::idle;
+    }
+    // start() and join()
+    Derived &exec() { return start().join(); }
+
+    // start(), with what comes of it as a future. Under way already: the future has code::restart_failed.
+    std::future<response> launch() {
+        auto own = std::make_unique<pledge>();
+        auto future = own->get_future();
+        if (!begin(nullptr, true, &own)) {
+            own->answer(under_way());
+        }
+        return future;
+    }
+
+    // exec(), with what came of it. Throws request_error where there is no answer, whatever the status of one.
+    response fetch() {
+        std::error_code why;
+        auto result = fetch(why);
+        if (why) {
+            throw request_error(result.get_error());
+        }
+        return result;
+    }
+    // The same without throwing.
+    response fetch(std::error_code &why) {
+        auto result = begin(nullptr, true) && !join().is_running() ? get_response() : under_way();
+        why = make_error_code(result.get_error().kind);
+        return result;
+    }
+
+    // Ends it as soon as may be, with code::aborted. Not under way: nothing happens. Of a mail whose whole message has gone out the kind is
+    // error_kind::outcome_unknown.
+    Derived &abort() {
+        look_for_fork();
+        const std::lock_guard lock(places::of(this).mutex);
+        if (state_ != state::idle) {
+            aborted_ = true;
+            if (handle_ != nullptr) {
+                Library::abort(handle_);
+            }
+        }
+        return derived();
+    }
+
+#ifdef HEARTH_HAS_COROUTINES
+    // co_await http::create(engine)->GET(url): a response. Goes on where a callback would be called.
+    class awaitable {
+    public:
+        explicit awaitable(std::shared_ptr<Derived> object) : object_(std::move(object)) {}
+        awaitable(const awaitable &) = delete;
+        awaitable &operator=(const awaitable &) = delete;
+        ~awaitable() = default;
+
+        bool await_ready() const noexcept { return false; }
+        bool await_suspend(std::coroutine_handle<> waiting) {
+            life &object = *object_;
+            const auto begun = object.begin(
+                [this, waiting](const Derived &done) {
+                    result_ = done.get_response();
+                    if (met_.exchange(true)) {
+                        waiting.resume();
+                    }
+                },
+                false, nullptr, true);
+            if (!begun) {
+                result_ = object.under_way();
+                return false;
+            }
+            return !met_.exchange(true);
+        }
+        response await_resume() noexcept { return std::move(result_); }
+
+    private:
+        std::shared_ptr<Derived> object_;
+        response result_;
+        // Who comes second, of the end of await_suspend and the completion, goes on.
+        std::atomic<bool> met_ = false;
+    };
+    awaitable operator co_await() {
+        return awaitable(this->shared_from_this());
+    }
+#endif
+
+    // ---- what came of it ----
+
+    // The HTTP status, or 250 of a mail that was taken, or why there is none (namespace code); code::running while it is under way. In its
+    // callback it is not. Alone of what follows it may be asked while another thread begins the next request.
+    long get_code() const noexcept {
+        look_for_fork();
+        const std::lock_guard lock(places::of(this).mutex);
+        return settled() ? answer_.get_code() : code::running;
+    }
+    bool is_running() const noexcept {
+        look_for_fork();
+        return !settled();
+    }
+    // All of it, as a value that outlives this object's next request.
+    const response &get_response() const noexcept {
+        look_for_fork();
+        return answer_;
+    }
+    error get_error() const {
+        return get_response().get_error();
+    }
+    timings get_timings() const {
+        return get_response().get_timings();
+    }
+
+protected:
+    using handle = typename Library::handle;
+
+    enum class state : std::uint8_t {
+        idle,
+        starting, // before its try is with the engine
+        running,
+        delivering, // its callback is running, or interceptors
+    };
+
+    life(only_create, std::shared_ptr<engine> engine) : engine_(std::move(engine)) {}
+    ~life() {
+        Library::free(handle_);
+    }
+
+    Derived &derived() noexcept {
+        return static_cast<Derived &>(*this);
+    }
+    const Derived &derived() const noexcept {
+        return static_cast<const Derived &>(*this);
+    }
+
+    // ---- whose turn it is ----
+
+    bool mine() const noexcept {
+        return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    }
+    bool settled() const noexcept {
+        const auto now = state_.load(std::memory_order_acquire);
+        return now == state::idle || (now == state::delivering && mine());
+    }
+    // May be built: nobody else has it in hand. In `starting` these are interceptors.
+    bool editable() const noexcept {
+        return settled() || (state_ == state::starting && mine());
+    }
+
+    // Waiting here would wait for this very thread.
+    bool hopeless() const noexcept {
+        const auto &here = whereabouts::here();
+        return mine() || (here.engine == engine_.get() && (here.loop || runs_threaded_));
+    }
+
+    // ---- building ----
+
+    // Does `change` where the object may be changed; the rest is ignored.
+    template <typename Change>
+    Derived &edit(Change change) {
+        look_for_fork();
+        const std::lock_guard lock(places::of(this).mutex);
+        if (editable() && !broken_ && ready()) {
+            change();
+        }
+        return derived();
+    }
+
+    bool ready() {
+        if (handle_ == nullptr && Library::make(engine_->get(), &handle_) != HEARTH_OK) {
+            fail(error_kind::system, code::start_failed, hearth_last_error());
+        }
+        return handle_ != nullptr;
+    }
+
+    // The first thing that is wrong is what the start will say.
+    void fail(error_kind kind, long number, std::string message) {
+        if (!broken_) {
+            broken_ = true;
+            answer_ = response(error{kind, number, std::move(message)});
+        }
+    }
+    void judge(hearth_status status, long number) {
+        if (status == HEARTH_OK) {
+            return;
+        }
+        const bool format = number == code::options_format ||
+                            number == code::authentication_format ||
+                            number == code::certificates_format;
+        if (status == HEARTH_UNSUPPORTED) {
+            // A word that is known and cannot be done: not the text's format is wrong, but its value.
+            fail(error_kind::unsupported, format ? number - 1 : number, hearth_last_error());
+        } else {
+            fail(error_kind::bad_request, number, hearth_last_error());
+        }
+    }
+
+    // The defaults of this moment again. False: there is no handle, and fail() has said why.
+    bool renew() {
+        broken_ = false;
+        threaded_ = engine_->threaded();
+        answer_ = response();
+        if (handle_ == nullptr) {
+            return ready();
+        }
+        judge(Library::reset(handle_), code::url_set);
+        return true;
+    }
+
+    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication.
+    template <typename Target>
+    void aim(std::string_view url, Target target) {
+        const auto slashes = url.find("://");
+        const auto begin = slashes == std::string_view::npos ? url.size() : slashes + 3;
+        const auto authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+        const auto at = authority.rfind('@');
+        if (at == std::string_view::npos) {
+            target(url);
+            return;
+        }
+        target(
+            std::string_view(std::string(url.substr(0, begin)).append(url.substr(begin + at + 1))));
+        const auto user = authority.substr(0, at);
+        const auto colon = user.find(':');
+        set_secret(percent_decoded(user.substr(0, colon)),
+            colon == std::string_view::npos ? std::string()
+                                            : percent_decoded(user.substr(colon + 1)));
+    }
+
+    response under_way() const {
+        return response(error{error_kind::bad_request, code::restart_failed,
+            std::string("the ").append(Library::name).append(" is under way already")});
+    }
+
+    // ---- starting ----
+
+    // False: it is under way already, and `done` is not told of anything. `quick`: it is none of the program's, and may run anywhere.
+    // `future` is taken over and answered. `resumes`: a coroutine waits for `done`.
+    bool begin(callback done, bool quick, std::unique_ptr<pledge> *future = nullptr,
+        bool resumes = false) {
+        look_for_fork();
+        // A completion on another thread must not be the end of it.
+        const auto self = this->shared_from_this();
+        callback gone;
+        {
+            const std::lock_guard lock(places::of(this).mutex);
+            if (!settled()) {
+                return false;
+            }
+            ++epoch_;
+            generation_ = places::generation();
+            state_ = state::starting;
+            owner_ = std::this_thread::get_id();
+            aborted_ = false;
+            gone = std::exchange(callback_, std::move(done));
+            derived().gathered();
+            runs_threaded_ = threaded_ && ((callback_ && !quick) || derived().has_callbacks());
+            self_ = self;
+            resumes_ = resumes;
+            if (future != nullptr) {
+                pledge_ = std::move(*future);
+                pledge_->join(places::of(this).pledges);
+            }
+        }
+        if (!attempt()) {
+            deliver();
+        }
+        return true;
+    }
+
+    // One try. False: it was not started, and answer_ says why.
+    bool attempt() {
+        if (auto why = derived().prepare()) {
+            refuse(std::move(*why));
+            return false;
+        }
+        if (broken_ || !ready()) {
+            const std::lock_guard lock(places::of(this).mutex);
+            state_ = state::delivering;
+            return false;
+        }
+        Library::set_number(handle_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
+        {
+            const std::lock_guard lock(places::of(this).mutex);
+            answer_ = response();
+            owner_ = std::thread::id();
+            generation_ = places::generation(); // an interceptor may have forked
+            state_ = state::running;
+        }
+        const auto epoch = epoch_.load();
+        const auto status = Library::start(handle_, &life::completed, this);
+        if (status != HEARTH_OK) {
+            const bool invalid = status == HEARTH_INVALID;
+            const auto kind = status == HEARTH_STATE ? error_kind::not_running
+                              : invalid              ? error_kind::bad_request
+                                                     : error_kind::system;
+            refuse({kind, invalid ? Library::invalid : code::start_failed, hearth_last_error()});
+            return false;
+        }
+        // An abort that came before the library knew of it.
+        const std::lock_guard lock(places::of(this).mutex);
+        if (epoch_ == epoch && aborted_ && state_ == state::running) {
+            Library::abort(handle_);
+        }
+        return true;
+    }
+
+    void refuse(error why) {
+        const std::lock_guard lock(places::of(this).mutex);
+        owner_ = std::this_thread::get_id();
+        answer_ = response(std::move(why));
+        state_ = state::delivering;
+    }
+
+    // ---- completing ----
+
+    static void completed(void *user, handle *, const hearth_response *lent) {
+        static_cast<life *>(user)->complete(lent);
+    }
+
+    void complete(const hearth_response *lent) noexcept {
+        static_cast<void>(state_.load(std::memory_order_acquire)); // what attempt() wrote
+        const inside_callback inside(engine_.get(), !runs_threaded_);
+        auto result = derived().outcome(lent);
+        {
+            const std::lock_guard lock(places::of(this).mutex);
+            answer_ = std::move(result);
+            owner_ = std::this_thread::get_id();
+            state_ = state::delivering;
+        }
+        if (!derived().again()) {
+            deliver();
+        }
+    }
+
+    // Tells who is to be told, then lets go. State is `delivering`, by this thread.
+    void deliver() noexcept {
+        callback done;
+        std::shared_ptr<Derived> self;
+        const auto epoch = epoch_.load();
+        {
+            const std::lock_guard lock(places::of(this).mutex);
+            done = std::exchange(callback_, nullptr);
+            self = std::move(self_);
+        }
+        std::exception_ptr thrown;
+        if (done) {
+            try {
+                done(derived());
+            } catch (...) {
+                thrown = std::current_exception();
+            }
+            done = nullptr;
+        }
+        auto &place = places::of(this);
+        const std::lock_guard lock(place.mutex);
+        if (epoch_ != epoch) {
+            return; // begun anew by its callback
+        }
+        if (thrown) {
+            answer_ = response(thrown_error(thrown));
+        }
+        owner_ = std::thread::id();
+        state_ = state::idle;
+        if (pledge_) {
+            pledge_->answer(answer_);
+            pledge_ = nullptr;
+        }
+        if (place.waiting > 0) {
+            place.changed.notify_all();
+        }
+    }
+
+    // What was under way in the parent, when this child was forked, never ends here: whoever looks first makes it so that it has ended.
+    void look_for_fork() const noexcept {
+        if (state_ != state::idle && generation_ != places::generation() && !mine()) {
+            const_cast<life *>(this)->lost_by_fork();
+        }
+    }
+
+    void lost_by_fork() noexcept {
+        std::shared_ptr<Derived> self;
+        std::unique_ptr<pledge> answered; // by the fork itself
+        callback gone;
+        bool resumes = false;
+        {
+            const std::lock_guard lock(places::of(this).mutex);
+            if (state_ == state::idle || generation_ == places::generation()) {
+                return; // another thread was first
+            }
+            self = std::move(self_);
+            gone = std::exchange(callback_, nullptr);
+            answered = std::move(pledge_);
+            resumes = std::exchange(resumes_, false);
+            ++epoch_;
+            answer_ = response(error_of_fork());
+            // Its handle is the parent's start as well; the next start has one of its own.
+            Library::free(std::exchange(handle_, nullptr));
+            owner_ = std::thread::id();
+            state_ = state::idle;
+        }
+        if (resumes && gone) {
+            // Callbacks are the parent's; a coroutine would never go on.
+            try {
+                gone(derived());
+            } catch (...) { // nobody is there to be told
+            }
+        }
+    }
+
+    std::shared_ptr<engine> engine_;
+    handle *handle_ = nullptr;
+    std::shared_ptr<Derived> self_; // while it is under way
+    callback callback_;
+    response answer_;
+    std::atomic<std::thread::id> owner_ = std::thread::id(); // of `starting` and `delivering`
+    std::atomic<unsigned> epoch_ = 0;                        // starts
+    std::atomic<unsigned> generation_ = 0;
+    std::unique_ptr<pledge> pledge_; // of launch()
+    std::atomic<state> state_ = state::idle;
+    std::atomic<bool> aborted_ = false;
+    bool broken_ = false; // something is wrong with what was built; answer_ says what
+    bool threaded_ = true;
+    bool runs_threaded_ = false;
+    bool resumes_ = false; // callback_ is a coroutine's
+
+private:
+    void set_secret(const std::string &user, const std::string &secret) {
+        const auto put = [this](hearth_option option, std::string_view value) {
+            judge(Library::set_text(handle_, option, value.data(), value.size()),
+                code::authentication_set);
+        };
+        put(HEARTH_AUTH_MODE, "basic");
+        put(HEARTH_AUTH_USER, user);
+        put(HEARTH_AUTH_SECRET, secret);
+    }
+};
+
+} // namespace detail
+} // namespace v1
+} // namespace hearth
+
+#ifdef HEARTH_HAS_COROUTINES
+#undef HEARTH_HAS_COROUTINES
+#endif

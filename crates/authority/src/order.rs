@@ -1,0 +1,228 @@
+//! One order: from the names to their certificate, or to why there is none.
+//!
+//! Invariants
+//! - Whatever becomes of an order, its answers are forgotten when it is over.
+
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeType, Error,
+    Identifier, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
+};
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rustls_pki_types::CertificateDer;
+
+use crate::moments::Facts;
+use crate::{Challenge, Issued, Shop};
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OrderError {
+    /// The authority, or the way to it.
+    #[error(transparent)]
+    Acme(#[from] Error),
+    /// The authority did not find what we showed for a name.
+    #[error("{name} is not proved to be ours ({by}): {reason}")]
+    Unproved {
+        /// The name.
+        name: String,
+        /// The challenge's name.
+        by: String,
+        /// What the authority says.
+        reason: String,
+    },
+    /// The authority wants a proof that we have no way to give.
+    #[error("the authority offers no challenge for {name} that can be answered here")]
+    NoChallenge {
+        /// The name.
+        name: String,
+    },
+    /// What came is of no use.
+    #[error("the authority's certificate cannot be used: {reason}")]
+    Useless {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl OrderError {
+    /// The authority's word for it, such as `accountDoesNotExist` (RFC 8555, section 6.7).
+    pub(crate) fn kind(&self) -> Option<&str> {
+        let Self::Acme(Error::Api(problem)) = self else { return None };
+        problem.r#type.as_deref()?.strip_prefix("urn:ietf:params:acme:error:")
+    }
+}
+
+/// Has the answers of an order forgotten.
+struct Forget<'a>(&'a dyn Shop);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
+/// Orders a certificate for `domains`, proved by the first of `challenges` that the authority offers, in place of `replaces`.
+pub(crate) async fn order(
+    account: &Account,
+    domains: &[String],
+    challenges: &[Challenge],
+    replaces: Option<&CertificateDer<'static>>,
+    retries: &RetryPolicy,
+    shop: &dyn Shop,
+) -> Result<Issued, OrderError> {
+    let names: Vec<Identifier> = domains.iter().cloned().map(Identifier::Dns).collect();
+    let mut order = begin(account, &names, replaces).await?;
+    let _forget = Forget(shop);
+    prove(&mut order, challenges, shop).await?;
+    let ready = order.poll_ready(retries).await;
+    // The order says that it failed; why is said by its authorizations.
+    if !matches!(ready, Ok(OrderStatus::Ready | OrderStatus::Valid)) {
+        if let Some(unproved) = why(&mut order).await {
+            return Err(unproved);
+        }
+        ready?;
+        return Err(Error::Str("the order is invalid, and nothing says why").into());
+    }
+    let key = order.finalize().await?;
+    let chain = order.poll_certificate(retries).await?;
+    let facts = Facts::of(&chain);
+    let reason = match &facts {
+        None => Some("it is no certificate"),
+        Some(facts) if !facts.covers(domains) => Some("it is for other names"),
+        Some(facts) if facts.not_after <= std::time::SystemTime::now() => Some("it is over"),
+        Some(_) => None,
+    };
+    match reason {
+        Some(reason) => Err(OrderError::Useless { reason: reason.to_owned() }),
+        None => Ok(Issued { chain, key }),
+    }
+}
+
+/// An authority that does not know, or does not want to hear, what is replaced is not told (RFC 9773, section 5).
+async fn begin(
+    account: &Account,
+    names: &[Identifier],
+    replaces: Option<&CertificateDer<'static>>,
+) -> Result<Order, Error> {
+    if let Some(id) = replaces.and_then(|der| CertificateIdentifier::try_from(der).ok()) {
+        match account.new_order(&NewOrder::new(names).replaces(id)).await {
+            Ok(order) => return Ok(order),
+            // A limit is a limit.
+            Err(Error::Api(problem))
+                if problem.r#type.as_deref().is_some_and(|kind| kind.ends_with("rateLimited")) =>
+            {
+                return Err(Error::Api(problem));
+            }
+            Err(error) => tracing::debug!(%error, "ordered without telling what is replaced"),
+        }
+    }
+    account.new_order(&NewOrder::new(names)).await
+}
+
+async fn prove(
+    order: &mut Order,
+    challenges: &[Challenge],
+    shop: &dyn Shop,
+) -> Result<(), OrderError> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        let name = authorization.identifier().to_string();
+        match authorization.status {
+            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Pending => {}
+            status => {
+                let reason = format!("the authorization is {status:?}");
+                return Err(OrderError::Unproved { name, by: "none".into(), reason });
+            }
+        }
+        let offered = |challenge: &Challenge| {
+            authorization.challenges.iter().any(|offer| offer.r#type == kind(*challenge))
+        };
+        let Some(chosen) = challenges.iter().copied().find(offered) else {
+            return Err(OrderError::NoChallenge { name });
+        };
+        let mut challenge = authorization
+            .challenge(kind(chosen))
+            .ok_or_else(|| OrderError::NoChallenge { name: name.clone() })?;
+        match chosen {
+            Challenge::Http => {
+                shop.answer(&challenge.token, challenge.key_authorization().as_str());
+            }
+            Challenge::TlsAlpn => shop
+                .prove(&name, &certificate_of(&name, &challenge)?)
+                .map_err(|reason| OrderError::Useless { reason })?,
+        }
+        challenge.set_ready().await.map_err(|error| match error {
+            Error::Api(problem) if is_about_the_name(&problem) => {
+                OrderError::Unproved { name, by: called(&kind(chosen)), reason: said(&problem) }
+            }
+            error => error.into(),
+        })?;
+    }
+    Ok(())
+}
+
+fn kind(challenge: Challenge) -> ChallengeType {
+    match challenge {
+        Challenge::Http => ChallengeType::Http01,
+        Challenge::TlsAlpn => ChallengeType::TlsAlpn01,
+    }
+}
+
+/// As RFC 8555 and RFC 8737 call it.
+fn called(kind: &ChallengeType) -> String {
+    match kind {
+        ChallengeType::Http01 => "http-01".to_owned(),
+        ChallengeType::TlsAlpn01 => "tls-alpn-01".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Of the errors that RFC 8555 (section 6.7) lists, those that an answer of ours has to do with.
+fn is_about_the_name(problem: &Problem) -> bool {
+    const ABOUT: [&str; 6] =
+        ["caa", "connection", "dns", "incorrectResponse", "tls", "unauthorized"];
+    let kind = problem.r#type.as_deref().unwrap_or_default();
+    ABOUT.iter().any(|about| kind.ends_with(&format!(":{about}")))
+}
+
+/// In the authority's words.
+fn said(problem: &Problem) -> String {
+    problem.detail.clone().unwrap_or_else(|| problem.to_string())
+}
+
+/// RFC 8737, section 3: self-signed, for this name alone, with the digest of the key authorization.
+fn certificate_of(name: &str, challenge: &ChallengeHandle<'_>) -> Result<Issued, OrderError> {
+    let digest = challenge.key_authorization().digest();
+    let made = (|| {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
+        let certificate = params.self_signed(&key)?;
+        Ok::<_, rcgen::Error>(Issued { chain: certificate.pem(), key: key.serialize_pem() })
+    })();
+    made.map_err(|error| OrderError::Useless { reason: error.to_string() })
+}
+
+/// The first name that the authority did not believe.
+async fn why(order: &mut Order) -> Option<OrderError> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization.ok()?;
+        let state = authorization.refresh().await.ok()?;
+        if state.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let (by, problem) = state
+            .challenges
+            .iter()
+            .find_map(|challenge| Some((&challenge.r#type, challenge.error.as_ref()?)))?;
+        let (by, reason) = (called(by), said(problem));
+        return Some(OrderError::Unproved {
+            name: authorization.identifier().to_string(),
+            by,
+            reason,
+        });
+    }
+    None
+}

@@ -1,0 +1,97 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LOGIN: &[u8] = b"*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n";
+const RESET: &[u8] = b"*1\r\n$5\r\nRESET\r\n";
+const ECHO: &[u8] = b"*2\r\n$4\r\nECHO\r\n$5\r\nRESET\r\n";
+
+/// What becomes of the bytes, given in pieces of `size`.
+fn through(relogin: &mut Relogin, up: &[u8], down: &[u8], size: usize) -> (Vec<u8>, Vec<u8>) {
+    let Relogin { up: upwards, down: downwards, due } = relogin;
+    let sent = up.chunks(size).flat_map(|piece| upwards.follow(piece, due).into_owned()).collect();
+    let heard = down
+        .chunks(size)
+        .flat_map(|piece| downwards.follow(piece, due).unwrap().into_owned())
+        .collect();
+    (sent, heard)
+}
+
+#[test]
+fn behind_a_reset_the_login_is_said_and_its_answer_kept_back() {
+    let up = [ECHO, RESET, ECHO, b"*1\r\n$5\r\nreset\r\n"].concat();
+    let down = b"$5\r\nRESET\r\n+RESET\r\n+OK\r\n$5\r\nRESET\r\n+RESET\r\n+OK\r\n";
+    for size in 1..=up.len() {
+        let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+        let (sent, heard) = through(&mut relogin, &up, down, size);
+        assert_eq!(sent, [ECHO, RESET, LOGIN, ECHO, b"*1\r\n$5\r\nreset\r\n", LOGIN].concat());
+        assert_eq!(heard, b"$5\r\nRESET\r\n+RESET\r\n$5\r\nRESET\r\n+RESET\r\n", "{size}");
+        assert_eq!(relogin.due.into_inner(), 0);
+    }
+}
+
+#[test]
+fn a_reset_in_a_line_of_its_own_is_one_too() {
+    let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+    let (sent, heard) =
+        through(&mut relogin, b"ping\r\nReset\r\n", b"+PONG\r\n+RESET\r\n+OK\r\n", 4);
+    assert_eq!(sent, [b"ping\r\nReset\r\n", LOGIN].concat());
+    assert_eq!(heard, b"+PONG\r\n+RESET\r\n");
+}
+
+#[test]
+fn what_only_looks_like_a_reset_is_none() {
+    for up in [
+        &b"*2\r\n$5\r\nRESET\r\n$1\r\nx\r\n"[..],
+        b"*1\r\n$15\r\n*1\r\n$5\r\nRESET\r\n\r\n",
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nRESET\r\n",
+        b"*1\r\n$4\r\nRESE\r\n",
+        b"*1\r\n$64\r\nRESET                                                           \r\n",
+    ] {
+        let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+        // Its answer may look like one, too: the client hears it whole.
+        let (sent, heard) = through(&mut relogin, up, b"+RESET\r\n+OK\r\n", 3);
+        assert_eq!((&*sent, &*heard), (up, &b"+RESET\r\n+OK\r\n"[..]));
+    }
+}
+
+#[test]
+fn a_reset_within_another_answer_is_the_others() {
+    let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+    let down =
+        b"*2\r\n+RESET\r\n%1\r\n+a\r\n*1\r\n:1\r\n>2\r\n+RESET\r\n+OK\r\n+RESET\r\n+OK\r\n+OK\r\n";
+    let (_, heard) = through(&mut relogin, RESET, down, 5);
+    let expected =
+        b"*2\r\n+RESET\r\n%1\r\n+a\r\n*1\r\n:1\r\n>2\r\n+RESET\r\n+OK\r\n+RESET\r\n+OK\r\n";
+    assert_eq!(heard, expected);
+}
+
+#[test]
+fn a_login_that_is_refused_ends_the_session() {
+    let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+    let Relogin { up, down, due } = &mut relogin;
+    up.follow(RESET, due);
+    let refused = down.follow(b"+RESET\r\n-WRONGPASS no\r\n", due);
+    assert_eq!(refused, Err(LoginLost));
+}
+
+proptest! {
+    #[test]
+    fn bytes_of_any_kind_go_through(
+        up in proptest::collection::vec(proptest::sample::select(&b"*$+:%12RESET\r\n"[..]), 0..200),
+        down in proptest::collection::vec(any::<u8>(), 0..200),
+        size in 1..50_usize,
+    ) {
+        let mut relogin = Relogin::new(|| Some(Vec::new()));
+        let Relogin { up: upwards, down: downwards, due } = &mut relogin;
+        let sent: Vec<u8> =
+            up.chunks(size).flat_map(|piece| upwards.follow(piece, due).into_owned()).collect();
+        // An empty login adds nothing.
+        prop_assert_eq!(sent, up);
+        due.store(0, Ordering::Relaxed);
+        for piece in down.chunks(size) {
+            let heard = downwards.follow(piece, due).unwrap().into_owned();
+            prop_assert_eq!(heard.as_slice(), piece);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The span of a call, as OpenTelemetry's semantic conventions for HTTP clients have it (stable since 1.23).
+//!
+//! Invariants
+//! - A caller's own `traceparent` goes out as it is: its span is the parent of ours, and what answers belongs below its.
+//! - No credentials and no value of a query that may be a secret is told.
+//! - Without a tracer a call costs one look at an `Option`.
+
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::task::{Context as Task, Poll};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use traces::{Context, Kind, Span, Tracer};
+
+use super::refusal::Refusal;
+use super::target::Target;
+use crate::{Answer, AnswerBody, CallError};
+
+/// By which a caller says what its call is part of. Fields that begin so are never passed on.
+pub(super) const PARENT: HeaderName = HeaderName::from_static("hearth-traceparent");
+/// The state that goes with it.
+pub(super) const STATE: HeaderName = HeaderName::from_static("hearth-tracestate");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// What of a name says that its value is nobody's business. More than the conventions ask for.
+const SECRET: &[&str] = &[
+    "auth",
+    "code",
+    "credential",
+    "jwt",
+    "key",
+    "nonce",
+    "otp",
+    "pass",
+    "pin",
+    "pwd",
+    "secret",
+    "session",
+    "sid",
+    "sig",
+    "state",
+    "ticket",
+    "token",
+];
+
+/// Begins the span of a call, and puts into its head what its origin is to know of it.
+pub(super) fn begin(tracer: &Tracer, head: &mut Parts, target: &Target) -> CallSpan {
+    let own = Context::of(&head.headers);
+    let said = || head.headers.get(PARENT).and_then(|value| Context::read(value.as_bytes()));
+    let parent = own.or_else(said);
+    let known = method(&head.method);
+    let begun = tracer.begin(parent, Kind::Client, || Cow::Borrowed(known.unwrap_or("HTTP")));
+    let mut span = begun.span;
+    let state = if own.is_some() { TRACESTATE } else { STATE };
+    let state = parent.and_then(|_| head.headers.get(state).cloned());
+    if let Some(span) = &mut span {
+        describe(span, known, &head.method, target);
+        span.set_state(state.clone());
+    }
+    if own.is_none() {
+        inject(&mut head.headers, &begun.context, state);
+    }
+    CallSpan(span)
+}
+
+fn inject(headers: &mut HeaderMap, context: &Context, state: Option<HeaderValue>) {
+    let value = HeaderValue::from_bytes(context.traceparent().as_bytes());
+    headers.insert(TRACEPARENT, value.expect("hexadecimal digits and dashes"));
+    headers.remove(TRACESTATE);
+    if let Some(state) = state {
+        headers.insert(TRACESTATE, state);
+    }
+}
+
+fn method(method: &Method) -> Option<&'static str> {
+    Some(match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::TRACE => "TRACE",
+        _ => return None,
+    })
+}
+
+fn describe(span: &mut Span, known: Option<&'static str>, method: &Method, target: &Target) {
+    span.set("http.request.method", known.unwrap_or("_OTHER"));
+    if known.is_none() {
+        span.set("http.request.method_original", method.as_str().to_owned());
+    }
+    span.set("url.full", redacted(&target.uri.to_string()));
+    span.set("server.address", target.host.clone());
+    span.set("server.port", target.port);
+}
+
+/// A URL without what may be secrets.
+fn redacted(url: &str) -> String {
+    let Some((before, query)) = url.split_once('?') else { return url.to_owned() };
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}=REDACTED"),
+        _ => pair.to_owned(),
+    });
+    format!("{before}?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET.iter().any(|secret| name.contains(secret))
+}
+
+/// The span of a call until there is an answer, if the call is sampled.
+#[derive(Debug, Default)]
+pub(super) struct CallSpan(Option<Span>);
+
+impl CallSpan {
+    /// There is no answer.
+    pub(super) fn refused(mut self, refusal: &Refusal) {
+        let Some(mut span) = self.0.take() else { return };
+        span.fail(refusal.word, refusal.message.to_string());
+        if refusal.fate == crate::Fate::Declined {
+            // The caller makes it directly.
+            span.set("hearth.declined", true);
+        }
+    }
+
+    /// The answer, whose body now has the span.
+    pub(super) fn answered(mut self, mut answer: Answer) -> Answer {
+        let Some(mut span) = self.0.take() else { return answer };
+        let (status, timing) = (answer.response.status(), &answer.timing);
+        span.set("http.response.status_code", status.as_u16());
+        span.set("network.protocol.version", if timing.http2 { "2" } else { "1.1" });
+        if let Some(address) = timing.address {
+            span.set("network.peer.address", address.ip().to_canonical().to_string());
+            span.set("network.peer.port", address.port());
+        }
+        span.set("hearth.connection.reused", timing.reused);
+        if timing.repeated > 0 {
+            span.set("http.request.resend_count", u32::from(timing.repeated));
+        }
+        failed(&mut span, status);
+        if !answer.response.body().is_end_stream() {
+            let traced = |body| Traced { body, span: Some(span) }.boxed_unsync();
+            answer.response = answer.response.map(traced);
+        }
+        answer
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        if let Some(span) = &mut self.0 {
+            span.fail("caller_gone", "the caller did not wait for the answer");
+        }
+    }
+}
+
+/// For whoever calls a status of 400 or above is a failure.
+fn failed(span: &mut Span, status: StatusCode) {
+    if status.is_client_error() || status.is_server_error() {
+        span.fail(status.as_str().to_owned(), status.to_string());
+    }
+}
+
+/// The body of an answer, and the span that ends with it.
+struct Traced {
+    body: AnswerBody,
+    span: Option<Span>,
+}
+
+impl Body for Traced {
+    type Data = Bytes;
+    type Error = CallError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CallError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Err(error))) => {
+                if let Some(mut span) = self.span.take() {
+                    span.fail(error.reason.word(), error.message.clone());
+                }
+            }
+            Poll::Ready(None) => self.span = None,
+            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.span = None,
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if let Some(span) = &mut self.span {
+            span.fail("caller_gone", "the caller did not read the answer to its end");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_a_secret_is_not_told() {
+        for (url, told) in [
+            ("https://a.test/p", "https://a.test/p"),
+            ("https://a.test/?id=7&page=2", "https://a.test/?id=7&page=2"),
+            (
+                "https://a.test/?api_key=x&X-Amz-Signature=y&id=1&access_token=z&q",
+                "https://a.test/?api_key=REDACTED&X-Amz-Signature=REDACTED&id=1&access_token=REDACTED&q",
+            ),
+        ] {
+            assert_eq!(redacted(url), told);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What TLS has come to with one peer, and the names of its cipher suites.
+
+use rustls::crypto::ring;
+use rustls::{CipherSuite, SupportedCipherSuite};
+use rustls_pki_types::CertificateDer;
+
+use crate::TlsVersion;
+
+/// What TLS has come to with one peer.
+#[derive(Debug)]
+pub struct Secured {
+    /// The version that was negotiated.
+    pub version: TlsVersion,
+    /// The suite's name, as IANA's registry has it.
+    pub cipher: String,
+    /// The peer's certificates, DER, its own first. A session that was resumed has those of its beginning.
+    pub chain: Vec<CertificateDer<'static>>,
+}
+
+impl Secured {
+    pub(crate) fn of(connection: &rustls::ClientConnection) -> Self {
+        let version = match connection.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_2) => TlsVersion::V1_2,
+            _ => TlsVersion::V1_3,
+        };
+        let cipher = connection.negotiated_cipher_suite();
+        let cipher = cipher.map(|suite| registered(suite.suite())).unwrap_or_default();
+        let chain = connection.peer_certificates().unwrap_or_default().to_vec();
+        Self { version, cipher, chain }
+    }
+}
+
+/// rustls marks the suites of TLS 1.3, which the registry does not.
+fn registered(suite: CipherSuite) -> String {
+    suite.as_str().unwrap_or_default().replace("TLS13_", "TLS_")
+}
+
+/// A cipher suite that can be spoken, by the number that IANA's registry has for it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Cipher(pub(crate) u16);
+
+impl Cipher {
+    /// By its name in the registry (`TLS_AES_128_GCM_SHA256`) or OpenSSL's (`ECDHE-RSA-AES128-GCM-SHA256`), in any case.
+    pub fn named(name: &str) -> Option<Self> {
+        let wanted = openssl(name).unwrap_or_else(|| name.to_ascii_uppercase());
+        let mut suites = ring::ALL_CIPHER_SUITES.iter().map(SupportedCipherSuite::suite);
+        suites.find(|suite| registered(*suite) == wanted).map(|suite| Self(suite.into()))
+    }
+
+    /// Names of all that can be spoken, those that are preferred first.
+    pub fn all() -> impl Iterator<Item = String> {
+        ring::ALL_CIPHER_SUITES.iter().map(|suite| registered(suite.suite()))
+    }
+}
+
+/// The registry's name of a suite of TLS 1.2 that is named as OpenSSL does: `ECDHE-ECDSA-AES256-GCM-SHA384`.
+fn openssl(name: &str) -> Option<String> {
+    let name = name.to_ascii_uppercase();
+    let (key, rest) = ["ECDSA", "RSA"].iter().find_map(|key| {
+        Some((key, name.strip_prefix("ECDHE-")?.strip_prefix(key)?.strip_prefix('-')?))
+    })?;
+    let cipher = match rest {
+        "AES128-GCM-SHA256" => "AES_128_GCM_SHA256",
+        "AES256-GCM-SHA384" => "AES_256_GCM_SHA384",
+        "CHACHA20-POLY1305" => "CHACHA20_POLY1305_SHA256",
+        _ => return None,
+    };
+    Some(format!("TLS_ECDHE_{key}_WITH_{cipher}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cipher_is_known_by_both_of_its_names() {
+        for (name, other) in [
+            ("TLS_AES_128_GCM_SHA256", "tls_aes_128_gcm_sha256"),
+            ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+            ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ecdhe-ecdsa-chacha20-poly1305"),
+        ] {
+            let cipher = Cipher::named(name);
+            assert!(cipher.is_some(), "{name}");
+            assert_eq!(cipher, Cipher::named(other));
+        }
+        for name in ["", "AES128-SHA", "TLS_RSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-", "TLS13_AES"] {
+            assert_eq!(Cipher::named(name), None, "{name}");
+        }
+        assert!(Cipher::all().all(|name| Cipher::named(&name).is_some()));
+    }
+}

@@ -1,0 +1,314 @@
+//! Which of several applications a request is for: by the host that it asks for, then by its path.
+//!
+//! Invariants
+//! - The most specific claim wins: a host by its name, then by the longest `*.` that it is below, then any; of those with the same host, the longest path.
+//! - A path is claimed by whole segments of its decoded form, the one that files and scripts are found by: no spelling of it leads elsewhere.
+//! - Where one application answers everything, nothing is looked at.
+//! - Choosing allocates nothing, whatever a client sends.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::request_head::is_valid_host;
+use crate::route;
+
+/// The longest name of a host (RFC 1035, section 2.3.4).
+const LONGEST_HOST: usize = 255;
+
+/// Whose requests: a name, everything below one, or anybody's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostClaim {
+    /// Whatever is asked for, and requests that name no host.
+    Any,
+    /// `shop.example.com`, in lower case.
+    Exact(String),
+    /// `*.example.com`: `a.example.com` and `a.b.example.com`, not `example.com` itself. Without the `*.`, in lower case.
+    Below(String),
+}
+
+/// A text that names no host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a host's name")]
+pub struct NoHost;
+
+impl FromStr for HostClaim {
+    type Err = NoHost;
+
+    fn from_str(text: &str) -> Result<Self, NoHost> {
+        let (text, below) = text.strip_prefix("*.").map_or((text, false), |below| (below, true));
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        // An address of IPv6 stands in brackets, as in a Host field.
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        let fits = match bare {
+            Some(address) => !below && address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                is_valid_host(name.as_bytes())
+                    && !name.contains([':', '[', ']'])
+                    && name.split('.').all(|label| !label.is_empty())
+            }
+        };
+        if !fits || name.len() > LONGEST_HOST {
+            return Err(NoHost);
+        }
+        Ok(if below { Self::Below(name) } else { Self::Exact(name) })
+    }
+}
+
+impl fmt::Display for HostClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any host"),
+            Self::Exact(name) => f.write_str(name),
+            Self::Below(name) => write!(f, "*.{name}"),
+        }
+    }
+}
+
+/// Begins a path: `/legacy` for itself and everything below it, empty for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PathClaim(String);
+
+/// A text that begins no path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a decoded path without dot segments")]
+pub struct NoPath;
+
+impl PathClaim {
+    /// `/legacy`, or nothing for all paths.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PathClaim {
+    type Err = NoPath;
+
+    fn from_str(text: &str) -> Result<Self, NoPath> {
+        let fits = !text.contains(['%', '?', '#', '\\', '\0'])
+            && route::clean(text).is_ok_and(|clean| clean.as_bytes() == text.as_bytes());
+        if fits { Ok(Self(text.trim_end_matches('/').to_owned())) } else { Err(NoPath) }
+    }
+}
+
+/// Requests that are for an application.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The host that is asked for.
+    pub host: HostClaim,
+    /// How the path begins.
+    pub path: PathClaim,
+}
+
+impl Claim {
+    /// All requests.
+    pub const fn everything() -> Self {
+        Self { host: HostClaim::Any, path: PathClaim(String::new()) }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.host, self.path.as_str()) {
+            (HostClaim::Any, "") => f.write_str("everything"),
+            (HostClaim::Any, path) => f.write_str(path),
+            (host, path) => write!(f, "{host}{path}"),
+        }
+    }
+}
+
+/// Nobody claims a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unclaimed {
+    /// This host is nobody's.
+    Host,
+    /// The host is somebody's, and this path of it nobody's.
+    Path,
+}
+
+/// Beginnings of paths with the number of an application, the longest first.
+#[derive(Debug, Default)]
+struct Paths(Vec<(Box<[u8]>, usize)>);
+
+impl Paths {
+    fn add(&mut self, path: &str, number: usize) {
+        let at = self.0.partition_point(|(known, _)| known.len() >= path.len());
+        self.0.insert(at, (path.as_bytes().into(), number));
+    }
+
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        let begins = |claimed: &[u8]| {
+            path.strip_prefix(claimed)
+                .is_some_and(|rest| claimed.is_empty() || matches!(rest.first(), None | Some(b'/')))
+        };
+        self.0.iter().find(|(claimed, _)| begins(claimed)).map(|(_, number)| *number)
+    }
+}
+
+/// The claims of several applications, which are counted from 0.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    exact: HashMap<Box<[u8]>, Paths>,
+    below: HashMap<Box<[u8]>, Paths>,
+    any: Paths,
+}
+
+impl Claims {
+    /// `claims`, with the number of the application whose each is.
+    pub(crate) fn new<'c>(claims: impl IntoIterator<Item = (&'c Claim, usize)>) -> Self {
+        let mut all = Self::default();
+        for (Claim { host, path }, number) in claims {
+            let paths = match host {
+                HostClaim::Any => &mut all.any,
+                HostClaim::Exact(name) => all.exact.entry(name.as_bytes().into()).or_default(),
+                HostClaim::Below(name) => all.below.entry(name.as_bytes().into()).or_default(),
+            };
+            paths.add(path.as_str(), number);
+        }
+        all
+    }
+
+    /// The application that a request is for. `host`: without a port; `path`: cleaned.
+    pub(crate) fn choose(&self, host: &str, path: &[u8]) -> Result<usize, Unclaimed> {
+        let mut lower = [0; LONGEST_HOST];
+        let host = host.strip_suffix('.').unwrap_or(host).as_bytes();
+        // No claim is as long as one that does not fit.
+        let host = match lower.get_mut(..host.len()) {
+            Some(lower) => {
+                lower.copy_from_slice(host);
+                lower.make_ascii_lowercase();
+                &*lower
+            }
+            None => &[],
+        };
+        let mut known = false;
+        let mut look = |paths: Option<&Paths>| {
+            known |= paths.is_some_and(|paths| !paths.0.is_empty());
+            paths.and_then(|paths| paths.find(path))
+        };
+        if let Some(number) = look(self.exact.get(host)) {
+            return Ok(number);
+        }
+        if !self.below.is_empty() {
+            for (dot, _) in host.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'.') {
+                if let Some(number) =
+                    look(host.get(dot + 1..).and_then(|name| self.below.get(name)))
+                {
+                    return Ok(number);
+                }
+            }
+        }
+        look(Some(&self.any)).ok_or(if known { Unclaimed::Path } else { Unclaimed::Host })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn claim(host: &str, path: &str) -> Claim {
+        let host = if host.is_empty() { HostClaim::Any } else { host.parse().unwrap() };
+        Claim {
+            host,
+            path: if path.is_empty() { PathClaim::default() } else { path.parse().unwrap() },
+        }
+    }
+
+    fn claims(all: &[(&str, &str)]) -> Claims {
+        let all: Vec<Claim> = all.iter().map(|(host, path)| claim(host, path)).collect();
+        Claims::new(all.iter().zip(0..))
+    }
+
+    #[test]
+    fn the_most_specific_claim_wins_its_host_before_its_path() {
+        let claims = claims(&[
+            ("", ""),
+            ("", "/legacy"),
+            ("shop.example.com", ""),
+            ("*.example.com", ""),
+            ("*.eu.example.com", "/a"),
+            ("shop.example.com", "/a/b"),
+            ("shop.example.com", "/a"),
+        ]);
+        for (host, path, number) in [
+            ("other.org", "/", 0),
+            ("", "/x", 0),
+            ("other.org", "/legacy", 1),
+            ("other.org", "/legacy/x", 1),
+            ("other.org", "/legacyx", 0),
+            ("shop.example.com", "/legacy", 2),
+            ("SHOP.Example.com.", "/", 2),
+            ("a.example.com", "/legacy", 3),
+            ("a.b.example.com", "/", 3),
+            ("example.com", "/", 0),
+            (".example.com", "/", 0),
+            ("a.eu.example.com", "/a/", 4),
+            ("a.eu.example.com", "/b", 3),
+            ("shop.example.com", "/a/b/c", 5),
+            ("shop.example.com", "/a/bc", 6),
+        ] {
+            assert_eq!(claims.choose(host, path.as_bytes()), Ok(number), "{host}{path}");
+        }
+        let long = "a.".repeat(200) + "example.com";
+        assert_eq!(claims.choose(&long, b"/"), Ok(0), "longer than any name");
+    }
+
+    #[test]
+    fn without_an_application_for_everything_an_unknown_host_differs_from_an_unknown_path() {
+        let claims = claims(&[("shop.example.com", "/a"), ("*.example.org", "")]);
+        assert_eq!(claims.choose("shop.example.com", b"/b"), Err(Unclaimed::Path));
+        assert_eq!(claims.choose("other.example.com", b"/a"), Err(Unclaimed::Host));
+        assert_eq!(claims.choose("", b"/a"), Err(Unclaimed::Host));
+        assert_eq!(claims.choose("x.example.org", b"/a"), Ok(1));
+    }
+
+    #[test]
+    fn a_claim_is_read_in_one_spelling_and_nothing_else_is_taken() {
+        assert_eq!("*.Example.COM.".parse(), Ok(HostClaim::Below("example.com".into())));
+        assert_eq!("[::1]".parse(), Ok(HostClaim::Exact("[::1]".into())));
+        for host in [
+            "",
+            "*",
+            "*.",
+            "a..b",
+            ".a",
+            "a:80",
+            "http://a",
+            "a/b",
+            "*.*.a",
+            "ä.example",
+            "[x]",
+            "a b",
+        ] {
+            assert_eq!(host.parse::<HostClaim>(), Err(NoHost), "{host}");
+        }
+        for (path, whole) in [("/", ""), ("/a", "/a"), ("/a/", "/a"), ("/a/b.c", "/a/b.c")] {
+            assert_eq!(path.parse::<PathClaim>().unwrap().as_str(), whole);
+        }
+        for path in ["", "a", "//", "/a//b", "/a/../b", "/./a", "/a%20b", "/a?b", "/a#b", "/a\\b"] {
+            assert_eq!(path.parse::<PathClaim>(), Err(NoPath), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_asked_for_an_application_gets_its_host_and_its_path_and_no_other(
+            host in "[a-cA-C.]{0,6}(b\\.c)?\\.?",
+            path in "(/[ab]{0,2}){1,3}",
+        ) {
+            let claims = claims(&[("", ""), ("b.c", ""), ("*.b.c", ""), ("", "/a")]);
+            let name = host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase();
+            let below = name.strip_suffix(".b.c").is_some_and(|label| !label.is_empty());
+            let claimed = path == "/a" || path.starts_with("/a/");
+            let expected = match (name == "b.c", below, claimed) {
+                (true, ..) => 1,
+                (_, true, _) => 2,
+                (.., true) => 3,
+                _ => 0,
+            };
+            prop_assert_eq!(claims.choose(&host, path.as_bytes()), Ok(expected));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Whose files may be sent, where PHP is another user than the server: links that PHP makes lead to nothing that PHP could not read itself.
+//!
+//! Invariants
+//! - What is judged is the file that was opened, by owner, group and mode, and the folders above it where it lies outside the document root (`path_resolution(7)`).
+//! - Access lists (acl(5)) are not looked at: what only one of them allows is not sent.
+
+use std::fs::{File, Metadata};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const READ: u32 = 0o4;
+const ENTER: u32 = 0o1;
+
+/// A user who has to be able to read what is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// His number.
+    pub user: u32,
+    /// All groups that he is in.
+    pub groups: Vec<u32>,
+}
+
+impl Reader {
+    fn may(&self, what: &Metadata, bit: u32) -> bool {
+        let mode = what.mode();
+        let granted = if what.uid() == self.user {
+            mode >> 6
+        } else if self.groups.contains(&what.gid()) {
+            mode >> 3
+        } else {
+            mode
+        };
+        granted & bit != 0
+    }
+}
+
+/// Who has to be able to read what is sent from where.
+#[derive(Clone, Debug)]
+pub(crate) struct Judge {
+    reader: Reader,
+    root: PathBuf,
+}
+
+impl Judge {
+    /// None: whatever the server may read.
+    pub(crate) fn new(reader: Option<&Reader>, document_root: &Path) -> Option<Self> {
+        let root = document_root.canonicalize().unwrap_or_else(|_cause| document_root.to_owned());
+        Some(Self { reader: reader?.clone(), root })
+    }
+
+    /// The reader could have opened `file`, too. He may go where the document root is: folders above it are not looked at.
+    pub(crate) fn allows(&self, file: &File, metadata: &Metadata) -> bool {
+        let Self { reader, root } = self;
+        if !reader.may(metadata, READ) {
+            return false;
+        }
+        // Its name by now, whichever way it was found.
+        let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
+            return false;
+        };
+        let mut above = path.ancestors().skip(1);
+        path.starts_with(root)
+            || above.all(|folder| {
+                std::fs::symlink_metadata(folder).is_ok_and(|folder| reader.may(&folder, ENTER))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_another_user_could_not_read_is_not_sent_by_whichever_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        let set = |name: &str, mode| {
+            set_permissions(path.join(name), Permissions::from_mode(mode)).unwrap();
+        };
+        for name in ["public", "private", "open"] {
+            std::fs::create_dir(path.join(name)).unwrap();
+            std::fs::write(path.join(name).join("file"), name).unwrap();
+            set(&format!("{name}/file"), 0o644);
+            set(name, 0o755);
+        }
+        set("private", 0o700);
+        set("", 0o755);
+        for target in ["private", "open"] {
+            symlink(path.join(target).join("file"), path.join("public").join(target)).unwrap();
+        }
+        let own = std::fs::metadata(&path).unwrap();
+        let stranger = Reader { user: own.uid() + 1, groups: vec![own.gid() + 1] };
+        let member = Reader { user: own.uid() + 1, groups: vec![own.gid()] };
+        let owner = Reader { user: own.uid(), groups: Vec::new() };
+        let may = |reader: &Reader, name: &str| {
+            let file = File::open(path.join("public").join(name)).unwrap();
+            let metadata = file.metadata().unwrap();
+            let judge = Judge::new(Some(reader), &path.join("public")).unwrap();
+            judge.allows(&file, &metadata)
+        };
+        for (name, for_strangers) in [("file", true), ("open", true), ("private", false)] {
+            assert_eq!(may(&stranger, name), for_strangers, "{name}");
+            assert_eq!(may(&member, name), for_strangers, "{name}");
+            assert!(may(&owner, name), "{name}");
+        }
+        set("private", 0o710);
+        assert!(may(&member, "private") && !may(&stranger, "private"));
+        for name in ["public", "open", "private"] {
+            set(&format!("{name}/file"), 0o640);
+        }
+        for name in ["file", "open", "private"] {
+            assert!(may(&member, name) && !may(&stranger, name), "{name}");
+        }
+        // The owner's bits are his, whatever others may.
+        set("public/file", 0o044);
+        if own.uid() != 0 {
+            return;
+        }
+        assert!(!may(&owner, "file") && may(&stranger, "file"));
+    }
+}

@@ -1,0 +1,274 @@
+//! One certificate with its chain, its key and, where there is one, the word of its authority that it still holds.
+//!
+//! Invariants
+//! - Certificate and key fit, or there is no [`Certificate`].
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::crypto::ring;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::options::TlsFiles;
+use crate::tls::stapled;
+
+/// Why TLS cannot be spoken. Each names the file to look at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file is no PEM.
+    #[error("{} is not valid PEM: {what}", path.display())]
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A file holds no certificate.
+    #[error("{} holds no certificate", path.display())]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file holds no private key.
+    #[error("{} holds no private key", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Certificate and key cannot be used, or not together.
+    #[error("the certificate in {} cannot be used with the key in {}", certificate.display(), key.display())]
+    Unusable {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What rustls said.
+        #[source]
+        cause: rustls::Error,
+    },
+}
+
+/// A certificate that can be shown. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    /// The same with an OCSP response, and until when that is to be shown.
+    stapled: Option<(Arc<CertifiedKey>, Option<SystemTime>)>,
+    names: Arc<[String]>,
+    not_before: SystemTime,
+    not_after: SystemTime,
+}
+
+impl Certificate {
+    /// Reads the files, and what the authority says of it from the file beside it ([`TlsFiles::stapled`]). What is of no use there is
+    /// logged and left out: a certificate without it is as good.
+    pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let mut read = Self::from_pem(&bytes(&files.certificate)?, &bytes(&files.key)?, files)?;
+        let path = files.stapled();
+        match std::fs::read(&path) {
+            Ok(response) => match stapled::look(&response, SystemTime::now()) {
+                Ok(until) => read.staple(response, until),
+                Err(reason) => {
+                    tracing::warn!(file = %path.display(), %reason, "OCSP response not stapled");
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "OCSP response not stapled");
+            }
+        }
+        Ok(read)
+    }
+
+    /// From texts that were read already. `files` are the names that errors give them.
+    pub fn from_pem(certificate: &[u8], key: &[u8], files: &TlsFiles) -> Result<Self, TlsError> {
+        let chain = chain(certificate, &files.certificate)?;
+        let key = private_key(key, &files.key)?;
+        let of_leaf = X509Certificate::from_der(chain.first().expect("it is not empty"));
+        let (_, leaf) = of_leaf.map_err(|error| TlsError::NotPem {
+            path: files.certificate.clone(),
+            what: format!("the first certificate in it cannot be read ({error})"),
+        })?;
+        let names: Vec<String> = leaf
+            .subject_alternative_name()
+            .ok()
+            .flatten()
+            .into_iter()
+            .flat_map(|names| &names.value.general_names)
+            .filter_map(name_of)
+            .collect();
+        let (not_before, not_after) = (
+            moment(leaf.validity().not_before.timestamp()),
+            moment(leaf.validity().not_after.timestamp()),
+        );
+        let key =
+            CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|cause| {
+                TlsError::Unusable {
+                    certificate: files.certificate.clone(),
+                    key: files.key.clone(),
+                    cause,
+                }
+            })?;
+        Ok(Self { key: Arc::new(key), stapled: None, names: names.into(), not_before, not_after })
+    }
+
+    fn staple(&mut self, response: Vec<u8>, until: Option<SystemTime>) {
+        let mut key = CertifiedKey::clone(&self.key);
+        key.ocsp = Some(response);
+        self.stapled = Some((Arc::new(key), until));
+    }
+
+    /// What a client is shown at `now`: an OCSP response that is out of date makes it refuse the connection.
+    pub(super) fn key(&self, now: SystemTime) -> &Arc<CertifiedKey> {
+        match &self.stapled {
+            Some((key, until)) if until.is_none_or(|until| now < until) => key,
+            _ => &self.key,
+        }
+    }
+
+    /// One to answer a challenge with (RFC 8737). What it says is the authority's business: it has a critical extension that nobody else knows,
+    /// so that it is not looked at as others are.
+    pub fn for_challenge(
+        certificate: &[u8],
+        key: &[u8],
+        files: &TlsFiles,
+    ) -> Result<Self, TlsError> {
+        let chain = chain(certificate, &files.certificate)?;
+        let key = private_key(key, &files.key)?;
+        let key = ring::default_provider().key_provider.load_private_key(key).map_err(|cause| {
+            TlsError::Unusable {
+                certificate: files.certificate.clone(),
+                key: files.key.clone(),
+                cause,
+            }
+        })?;
+        Ok(Self {
+            key: Arc::new(CertifiedKey::new(chain, key)),
+            stapled: None,
+            names: Arc::default(),
+            not_before: SystemTime::UNIX_EPOCH,
+            not_after: SystemTime::UNIX_EPOCH,
+        })
+    }
+
+    /// The names and addresses it is for (RFC 5280, section 4.2.1.6), lower case; `*.example.com` among them.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// From when on it holds.
+    pub fn not_before(&self) -> SystemTime {
+        self.not_before
+    }
+
+    /// Until when.
+    pub fn not_after(&self) -> SystemTime {
+        self.not_after
+    }
+
+    /// An OCSP response goes with it now.
+    pub fn is_stapled(&self) -> bool {
+        self.key(SystemTime::now()).ocsp.is_some()
+    }
+
+    /// It names exactly this.
+    pub(super) fn is_for(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    /// A wildcard of it stands for this: for one label, the first (RFC 9525, section 6.3).
+    pub(super) fn covers(&self, name: &str) -> bool {
+        let Some((_, parent)) = name.split_once('.') else { return false };
+        self.names.iter().any(|known| known.strip_prefix("*.") == Some(parent))
+    }
+}
+
+impl TlsFiles {
+    /// Where an OCSP response (DER) for the certificate is looked for: beside it, with `.ocsp` behind the whole name.
+    pub fn stapled(&self) -> PathBuf {
+        let mut name = OsString::from(&self.certificate);
+        name.push(".ocsp");
+        name.into()
+    }
+}
+
+fn name_of(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => Some(std::net::IpAddr::from(<[u8; 4]>::try_from(*bytes).ok()?).to_string()),
+            16 => Some(std::net::IpAddr::from(<[u8; 16]>::try_from(*bytes).ok()?).to_string()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Seconds since 1970; those before it are 1970, when no certificate held.
+fn moment(seconds: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn chain(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| not_pem(path, &error))?;
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(chain)
+}
+
+fn private_key(text: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError::NoKey { path: path.to_owned() },
+        error => not_pem(path, &error),
+    })
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|cause| TlsError::Unreadable { path: path.to_owned(), cause })
+}
+
+fn not_pem(path: &Path, error: &pem::Error) -> TlsError {
+    TlsError::NotPem { path: path.to_owned(), what: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_not_stapled_once_its_time_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = testkit::certificates().origin.write(folder.path(), "origin");
+        let mut read = Certificate::read(&TlsFiles { certificate, key }).unwrap();
+        let now = SystemTime::now();
+        assert_eq!((&read.key(now).ocsp, read.is_stapled()), (&None, false));
+        let until = now + Duration::from_hours(1);
+        read.staple(b"good".to_vec(), Some(until));
+        assert!(read.is_stapled());
+        assert_eq!(read.key(now).ocsp.as_deref(), Some(&b"good"[..]));
+        assert_eq!(read.key(until).ocsp, None);
+        assert_eq!(read.key(until).cert, read.key(now).cert);
+        read.staple(b"for ever".to_vec(), None);
+        assert_eq!(read.key(until).ocsp.as_deref(), Some(&b"for ever"[..]));
+    }
+}

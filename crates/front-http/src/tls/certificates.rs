@@ -1,0 +1,195 @@
+//! The certificates that a front has, and which of them a client is shown. They change while it serves.
+//!
+//! Invariants
+//! - A client is shown the certificate that has its name, else one whose wildcard covers it, else the first; of several that fit, the first whose
+//!   key it can verify.
+//! - The certificate of a challenge is shown to nobody but the authority that asks for it (RFC 8737), and such a connection never carries a request.
+//! - A handshake sees all certificates of one moment: never some of before and some of after a change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+
+use crate::tls::{ACME, Certificate};
+
+/// Where certificates come from, the most wanted first: a client that names nobody is shown the first of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Files that somebody has put there.
+    Files,
+    /// An authority that was asked for them.
+    Authority,
+    /// This machine's own authority, for development.
+    Local,
+}
+
+/// The certificates of a front, and its answers to authorities that ask whether a name is ours. All clones are the same.
+#[derive(Clone)]
+pub struct Certificates {
+    shelf: Arc<Shelf>,
+    acceptor: TlsAcceptor,
+}
+
+/// Makes a certificate for a name, or does not.
+type Make = dyn Fn(&str) -> Option<Certificate> + Send + Sync;
+
+struct Maker(Box<Make>);
+
+impl fmt::Debug for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Maker")
+    }
+}
+
+/// As many names are remembered that certificates were made for; whoever asks for more is shown another.
+const MADE: usize = 100;
+
+#[derive(Debug, Default)]
+struct Shelf {
+    shown: RwLock<BTreeMap<Place, Vec<Certificate>>>,
+    /// By name: what TLS-ALPN-01 is answered with.
+    challenges: RwLock<HashMap<String, Certificate>>,
+    /// For names that none of those is for: one made for each that is asked for.
+    maker: RwLock<Option<Maker>>,
+    made: Mutex<HashMap<String, Certificate>>,
+    /// By token: what HTTP-01 is answered with (RFC 8555, section 8.3).
+    answers: RwLock<HashMap<String, String>>,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("shown", &self.shelf.shown).finish_non_exhaustive()
+    }
+}
+
+impl Default for Certificates {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Certificates {
+    /// None yet: until there is one every handshake fails, and says so.
+    pub fn new() -> Self {
+        let shelf = Arc::new(Shelf::default());
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has what TLS 1.2 and 1.3 need")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&shelf) as Arc<dyn ResolvesServerCert>);
+        // The server's order counts: who offers more than `acme-tls/1` speaks HTTP.
+        config.alpn_protocols = [&b"h2"[..], b"http/1.1", ACME].map(<[u8]>::to_vec).to_vec();
+        Self { shelf, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+
+    /// Has these in the place of those that came from there before. Connections that are open keep theirs.
+    pub fn show(&self, place: Place, certificates: Vec<Certificate>) {
+        let mut shown = self.shelf.shown.write().unwrap_or_else(PoisonError::into_inner);
+        shown.insert(place, certificates);
+    }
+
+    /// Has certificates made for names that none of those that are shown is for, in the middle of the handshake: for development. At most
+    /// 100 names.
+    pub fn make(&self, maker: impl Fn(&str) -> Option<Certificate> + Send + Sync + 'static) {
+        let mut current = self.shelf.maker.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Maker(Box::new(maker)));
+    }
+
+    /// All that are shown, the first first.
+    pub fn shown(&self) -> Vec<(Place, Certificate)> {
+        let shown = self.shelf.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let each = shown.iter().flat_map(|(place, of)| of.iter().map(|one| (*place, one.clone())));
+        each.collect()
+    }
+
+    /// Answers HTTP-01 for a token, on every listener, until [`Certificates::forget`].
+    pub fn answer(&self, token: &str, with: &str) {
+        let mut answers = self.shelf.answers.write().unwrap_or_else(PoisonError::into_inner);
+        answers.insert(token.to_owned(), with.to_owned());
+    }
+
+    /// Answers TLS-ALPN-01 for a name, on every listener with TLS, until [`Certificates::forget`].
+    pub fn prove(&self, name: &str, with: Certificate) {
+        let mut challenges = self.shelf.challenges.write().unwrap_or_else(PoisonError::into_inner);
+        challenges.insert(name.to_ascii_lowercase(), with);
+    }
+
+    /// No authority has a question any more.
+    pub fn forget(&self) {
+        self.shelf.answers.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shelf.challenges.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
+        &self.acceptor
+    }
+
+    /// What a request for this path is answered with, if it is an authority's.
+    pub(crate) fn answer_to(&self, path: &str) -> Option<String> {
+        let token = path.strip_prefix("/.well-known/acme-challenge/")?;
+        self.shelf.answers.read().unwrap_or_else(PoisonError::into_inner).get(token).cloned()
+    }
+}
+
+impl Shelf {
+    fn made_for(&self, name: &str) -> Option<Certificate> {
+        let maker = self.maker.read().unwrap_or_else(PoisonError::into_inner);
+        let Maker(make) = maker.as_ref()?;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = made.get(name) {
+            return Some(known.clone());
+        }
+        let new = Some(made.len()).filter(|count| *count < MADE).and_then(|_| make(name))?;
+        made.insert(name.to_owned(), new.clone());
+        Some(new)
+    }
+}
+
+impl ResolvesServerCert for Shelf {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let now = SystemTime::now();
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        if hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ACME)) {
+            let challenges = self.challenges.read().unwrap_or_else(PoisonError::into_inner);
+            return challenges.get(&name?).map(|certificate| Arc::clone(certificate.key(now)));
+        }
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = &name
+            && !shown.values().flatten().any(|known| known.is_for(name) || known.covers(name))
+            && let Some(made) = self.made_for(name)
+        {
+            return Some(Arc::clone(made.key(now)));
+        }
+        let chosen = choose(&shown.values().flatten(), name.as_deref(), |certificate| {
+            certificate.key(now).key.choose_scheme(hello.signature_schemes()).is_some()
+        });
+        if chosen.is_none() {
+            tracing::debug!(server.address = name, "no certificate to show yet");
+        }
+        chosen.map(|certificate| Arc::clone(certificate.key(now)))
+    }
+}
+
+/// What a client is shown that has said this name and can verify what `verifies` says.
+fn choose<'a>(
+    all: &(impl Iterator<Item = &'a Certificate> + Clone),
+    name: Option<&str>,
+    verifies: impl Fn(&Certificate) -> bool,
+) -> Option<&'a Certificate> {
+    // Where none fits the alert says more than a certificate for somebody else: so with what it can verify, as far as it goes.
+    let named = |fits: fn(&Certificate, &str) -> bool| {
+        let name = name?;
+        let mut fitting = all.clone().filter(|certificate| fits(certificate, name));
+        fitting.clone().find(|one| verifies(one)).or_else(|| fitting.next())
+    };
+    named(Certificate::is_for)
+        .or_else(|| named(Certificate::covers))
+        .or_else(|| all.clone().find(|one| verifies(one)).or_else(|| all.clone().next()))
+}

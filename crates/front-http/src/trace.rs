@@ -1,0 +1,108 @@
+//! The span of a request, as OpenTelemetry's semantic conventions for HTTP servers have it (stable since 1.23). `http.route` is nothing that
+//! a front knows.
+//!
+//! Invariants
+//! - No query is told: there may be secrets in it.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use http::{Method, StatusCode, Version, header};
+use pool::RequestId;
+use traces::{Begun, Span, Tracer};
+
+use crate::request_head::{name_of, split_host};
+use crate::respond::Connection;
+
+/// What is known of a request beside its head.
+pub(crate) struct About<'r> {
+    pub(crate) connection: &'r Connection,
+    /// The client, after trusted proxies were believed.
+    pub(crate) remote: SocketAddr,
+    /// The client speaks TLS.
+    pub(crate) secure: bool,
+    pub(crate) id: &'r RequestId,
+}
+
+/// Why there is no answer of PHP's. In the extensions of the page that stands for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Why(pub(crate) String);
+
+/// The name of a method as the conventions want it: few, whatever clients send.
+fn method(method: &Method) -> Option<&'static str> {
+    Some(match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::CONNECT => "CONNECT",
+        Method::TRACE => "TRACE",
+        _ => return None,
+    })
+}
+
+/// Begins it.
+pub(crate) fn begin(tracer: &Tracer, parts: &mut Parts, about: &About<'_>) -> Begun {
+    let known = method(&parts.method);
+    let mut begun =
+        tracer.begin_server(&mut parts.headers, || Cow::Borrowed(known.unwrap_or("HTTP")));
+    if let Some(span) = &mut begun.span {
+        describe(span, known, parts, about);
+    }
+    begun
+}
+
+fn describe(span: &mut Span, known: Option<&'static str>, parts: &Parts, about: &About<'_>) {
+    span.set("http.request.method", known.unwrap_or("_OTHER"));
+    if known.is_none() {
+        span.set("http.request.method_original", parts.method.as_str().to_owned());
+    }
+    span.set("url.scheme", if about.secure { "https" } else { "http" });
+    span.set("url.path", parts.uri.path().to_owned());
+    let field = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let (host, port) = split_host(field.unwrap_or_default());
+    let local = about.connection.local;
+    if host.is_empty() {
+        span.set("server.address", name_of(local.ip()));
+    } else {
+        span.set("server.address", host.to_owned());
+    }
+    span.set("server.port", port.unwrap_or_else(|| local.port()));
+    span.set("client.address", about.remote.ip().to_canonical().to_string());
+    span.set("network.peer.address", about.connection.peer.ip().to_canonical().to_string());
+    span.set(
+        "network.protocol.version",
+        match parts.version {
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            _ => "1.1",
+        },
+    );
+    if let Some(agent) = parts.headers.get(header::USER_AGENT) {
+        span.set("user_agent.original", String::from_utf8_lossy(agent.as_bytes()).into_owned());
+    }
+    span.set("hearth.request.id", about.id.0.to_string());
+}
+
+/// There is a head.
+pub(crate) fn answered(span: &mut Span, head: &mut http::response::Parts) {
+    let why = head.extensions.remove::<Why>();
+    if head.status.is_server_error() {
+        let reason = why.map(|Why(reason)| reason);
+        let reason = reason.unwrap_or_else(|| head.status.to_string());
+        span.fail(head.status.as_str().to_owned(), reason);
+    }
+}
+
+/// The answer has ended, or the client did not wait for it.
+pub(crate) fn end(mut span: Span, status: StatusCode) {
+    if status.as_u16() == 499 {
+        span.fail("client_gone", "the client went away before the answer");
+    } else {
+        span.set("http.response.status_code", status.as_u16());
+    }
+}

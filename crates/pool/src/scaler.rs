@@ -1,0 +1,239 @@
+//! How many workers there are to be: more while requests wait and every worker has one, fewer when some were not needed for a while. Sans-I/O.
+//!
+//! Invariants
+//! - The number never leaves `least..=most`, and one look makes it larger or smaller or neither.
+//! - It grows only when all workers have a request and one has waited for [`STALL`]: a burst that the workers get through is none of its business.
+//! - What starts in one go is one worker, then two, then four, up to `burst`; the next go begins when all of the last have a request.
+//! - It shrinks by a worker only when no moment of the last `idle_timeout` needed that many. What grew therefore stays that long: nothing flaps.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::options::Scaling;
+
+/// A request that waits for longer may have another worker. About what a short request takes: below that, the next worker is free before
+/// a new one would be.
+pub(crate) const STALL: Duration = Duration::from_millis(10);
+/// Without anybody who waits for so long, the next go begins with one worker again.
+const CALM: Duration = Duration::from_secs(1);
+
+/// What the pool does now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Requests that workers have.
+    pub running: usize,
+    /// The most they had at once since the last look.
+    pub peak: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Since when the first of them does.
+    pub since: Option<Instant>,
+}
+
+/// Decides.
+#[derive(Debug)]
+pub(crate) struct Scaler {
+    least: usize,
+    most: usize,
+    idle_timeout: Duration,
+    burst: usize,
+    /// When as many workers were last needed at once as `least`, one more, and so on; as many entries as there are workers above `least`.
+    /// Falling: who needs three needs two.
+    needed: Vec<Instant>,
+    /// How many started in the last go.
+    go: usize,
+    /// When somebody was last seen waiting.
+    waited_at: Option<Instant>,
+}
+
+impl Scaler {
+    /// Begins with `scaling.start` workers, within bounds.
+    pub(crate) fn new(least: usize, scaling: Option<&Scaling>, now: Instant) -> Self {
+        let most = scaling.map_or(least, |scaling| scaling.most.get().max(least));
+        let start = scaling.map_or(least, |scaling| scaling.start.clamp(least, most));
+        Self {
+            least,
+            most,
+            idle_timeout: scaling.map_or(Duration::ZERO, |scaling| scaling.idle_timeout),
+            burst: scaling.map_or(1, |scaling| scaling.burst.get()),
+            needed: vec![now; start - least],
+            go: 0,
+            waited_at: None,
+        }
+    }
+
+    /// How many there are to be.
+    pub(crate) fn wanted(&self) -> usize {
+        self.least + self.needed.len()
+    }
+
+    /// Takes in what the pool does. Look again after [`STALL`] while this is true, and whenever a request begins to wait.
+    pub(crate) fn look(&mut self, now: Instant, load: Load) -> bool {
+        let full = self.wanted();
+        let used = if load.waiting > 0 { full } else { load.peak.max(load.running).min(full) };
+        for needed in self.needed.iter_mut().take(used.saturating_sub(self.least)) {
+            *needed = now;
+        }
+        if load.waiting == 0 {
+            let idle = |needed: &Instant| now.duration_since(*needed) >= self.idle_timeout;
+            while self.needed.last().is_some_and(idle) {
+                self.needed.pop();
+            }
+            return false;
+        }
+        let waited_at = self.waited_at.replace(now);
+        if full == self.most {
+            return false;
+        }
+        let stalled = load.since.is_some_and(|since| now.duration_since(since) >= STALL);
+        if load.running >= full && stalled {
+            let calm = waited_at.is_none_or(|at| now.duration_since(at) >= CALM);
+            let go = if calm { 1 } else { (self.go * 2).clamp(1, self.burst) };
+            let more = go.min(load.waiting).min(self.most - full);
+            self.go = more;
+            self.needed.extend(std::iter::repeat_n(now, more));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(10);
+
+    fn scaling(most: usize, burst: usize) -> Scaling {
+        Scaling {
+            most: NonZeroUsize::new(most).unwrap(),
+            start: 0,
+            idle_timeout: IDLE,
+            burst: NonZeroUsize::new(burst).unwrap(),
+        }
+    }
+
+    fn busy(running: usize, waiting: usize, since: Instant) -> Load {
+        Load { running, peak: running, waiting, since: Some(since) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workers_start_in_goes_of_one_two_four_and_only_when_all_have_a_request() {
+        let since = Instant::now();
+        let mut scaler = Scaler::new(1, Some(&scaling(20, 4)), since);
+        assert!(scaler.look(since, busy(1, 100, since)), "it has not waited for long");
+        assert_eq!(scaler.wanted(), 1);
+        let mut steps = Vec::new();
+        let mut running = 1;
+        for step in 1..=12 {
+            let now = since + STALL * step;
+            scaler.look(now, busy(running, 100, since));
+            steps.push(scaler.wanted());
+            // The new ones need a moment: nothing more starts meanwhile.
+            scaler.look(now + STALL / 2, busy(running, 100, since));
+            assert_eq!(scaler.wanted(), *steps.last().unwrap());
+            running = scaler.wanted();
+        }
+        assert_eq!(steps[..7], [2, 4, 8, 12, 16, 20, 20]);
+        // A second without anybody who waits: it begins with one again.
+        let later = since + Duration::from_mins(1);
+        let idle = Load::default();
+        scaler.look(later, idle);
+        assert_eq!(scaler.wanted(), 1, "all of them were idle for the time");
+        scaler.look(later + STALL, busy(1, 9, later));
+        assert_eq!(scaler.wanted(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fixed_number_stays() {
+        let now = Instant::now();
+        let mut scaler = Scaler::new(3, None, now);
+        assert!(!scaler.look(now + CALM, busy(3, 50, now)));
+        scaler.look(now + IDLE * 100, Load::default());
+        assert_eq!(scaler.wanted(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_workers_that_nobody_needed_go() {
+        let start = Instant::now();
+        let mut scaler = Scaler::new(1, Some(&Scaling { start: 8, ..scaling(8, 8) }), start);
+        assert_eq!(scaler.wanted(), 8);
+        for second in 1..=9 {
+            let now = start + Duration::from_secs(second);
+            // Between two looks three ran at once, if not at this moment.
+            scaler.look(now, Load { running: 0, peak: 3, waiting: 0, since: None });
+            assert_eq!(scaler.wanted(), 8);
+        }
+        scaler.look(start + IDLE, Load { running: 1, peak: 3, waiting: 0, since: None });
+        assert_eq!(scaler.wanted(), 3);
+        scaler.look(start + IDLE * 2, Load { running: 1, peak: 1, waiting: 0, since: None });
+        assert_eq!(scaler.wanted(), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn it_keeps_its_bounds_and_never_starts_what_it_has_just_ended(
+            (least, most) in (1_usize..5).prop_flat_map(|least| (Just(least), least..20)),
+            burst in 1_usize..8,
+            steps in prop::collection::vec((1_u64..4_000, 0_usize..25), 1..200),
+        ) {
+            let mut now = tokio_start();
+            let mut scaler = Scaler::new(least, Some(&scaling(most, burst)), now);
+            let mut grew_at = now;
+            let mut last_go = 0;
+            for (milliseconds, demand) in steps {
+                now += Duration::from_millis(milliseconds);
+                let before = scaler.wanted();
+                let running = demand.min(before);
+                let waiting = demand - running;
+                let since = (waiting > 0).then(|| now.checked_sub(STALL * 2).unwrap());
+                scaler.look(now, Load { running, peak: running, waiting, since });
+                let after = scaler.wanted();
+                prop_assert!((least..=most).contains(&after));
+                if after > before {
+                    prop_assert!(waiting > 0 && running == before, "none was idle");
+                    prop_assert!(after - before <= burst.min(waiting));
+                    prop_assert!(after - before <= (last_go * 2).max(1));
+                    last_go = after - before;
+                    grew_at = now;
+                }
+                if after < before {
+                    prop_assert!(waiting == 0 && after >= running.max(least));
+                    prop_assert!(now - grew_at >= IDLE, "what grew stays for the time");
+                }
+            }
+        }
+
+        #[test]
+        fn under_a_steady_load_it_comes_to_rest_and_stays_there(
+            (least, most) in (1_usize..5).prop_flat_map(|least| (Just(least), least..20)),
+            demand in 0_usize..30,
+        ) {
+            let mut now = tokio_start();
+            let mut scaler = Scaler::new(least, Some(&scaling(most, 4)), now);
+            let mut numbers = Vec::new();
+            for _ in 0..2_000 {
+                now += STALL;
+                let running = demand.min(scaler.wanted());
+                let waiting = demand - running;
+                let since = (waiting > 0).then(|| now.checked_sub(STALL * 2).unwrap());
+                scaler.look(now, Load { running, peak: running, waiting, since });
+                numbers.push(scaler.wanted());
+            }
+            numbers.dedup();
+            prop_assert!(numbers.is_sorted(), "up to what is needed, and never back: {numbers:?}");
+            prop_assert_eq!(scaler.wanted(), demand.clamp(least, most));
+        }
+    }
+
+    /// A moment with room before it.
+    fn tokio_start() -> Instant {
+        Instant::now() + Duration::from_secs(1)
+    }
+}

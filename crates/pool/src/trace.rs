@@ -1,0 +1,71 @@
+//! The spans of a request in the pool: that it waits for a worker, and that PHP works on it. docs/guide/traces.md names them.
+//!
+//! Invariants
+//! - Of a request that is not sampled nothing is made.
+
+use std::sync::atomic::Ordering;
+
+use traces::Span;
+
+use crate::context::RequestContext;
+use crate::exchange::Failure;
+use crate::info::WorkerInfo;
+use crate::{DispatchError, Model};
+
+/// It waits. To be dropped when it has a worker.
+pub(crate) fn waits(context: &RequestContext) -> Option<Span> {
+    context.trace.as_ref()?.begin("wait for worker")
+}
+
+/// It got none.
+pub(crate) fn waited_in_vain(span: &mut Option<Span>, why: &DispatchError) {
+    if let Some(span) = span {
+        span.fail("overloaded", why.to_string());
+    }
+}
+
+/// PHP works on it.
+pub(crate) fn runs(
+    context: &RequestContext,
+    model: Model,
+    worker: Option<&WorkerInfo>,
+    php_version: impl FnOnce() -> String,
+) -> Option<Span> {
+    let mut span = context.trace.as_ref()?.begin("php")?;
+    span.set("php.model", model.name());
+    if let Some(worker) = worker {
+        span.set("process.pid", worker.pid());
+    }
+    span.set("php.version", php_version());
+    span.set("hearth.request.id", context.id.0.to_string());
+    Some(span)
+}
+
+/// PHP has answered.
+pub(crate) fn answered(span: &mut Span, worker: &WorkerInfo) {
+    let since = worker.busy_since.load(Ordering::Relaxed);
+    if since != 0 && worker.told_slow.load(Ordering::Relaxed) == since {
+        span.set("hearth.slow", true);
+    }
+}
+
+/// It has not.
+pub(crate) fn failed(span: &mut Span, failure: &Failure) {
+    match failure {
+        Failure::Died { pid, how } if how.is_empty() => {
+            span.fail("worker_died", format!("worker {pid} died"));
+        }
+        Failure::Died { pid, how } => span.fail("worker_died", format!("worker {pid} died: {how}")),
+        Failure::TimedOut => span.fail("timeout", "no answer within the time limit"),
+        Failure::NotSent => span.fail("worker_gone", "the worker was gone"),
+        Failure::TooLarge => span.fail("head_too_large", "the request head is too large for PHP"),
+        Failure::RequestBody(cause) => {
+            span.fail("request_body", format!("the request body broke off: {cause}"));
+        }
+    }
+}
+
+/// The client did not wait for the answer.
+pub(crate) fn abandoned(span: &mut Span) {
+    span.set("hearth.client_gone", true);
+}

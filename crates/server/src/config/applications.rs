@@ -1,0 +1,282 @@
+//! `[applications.NAME]`: further applications of one server, and further pools of the one at PATH.
+//!
+//! Invariants
+//! - An application has every setting that a release brings along, and says of them what differs: the rest is as for the application at PATH.
+//! - What names files, paths and variables of the application at PATH is nothing to another one: it is not inherited by an application with a `path`.
+//! - No two applications claim the same requests.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use front_http::{Claim, HostClaim, PathClaim};
+
+use super::file::Table;
+use super::value::{Raw, Value, Wrong};
+use super::{ConfigError, KEYS, Key, Origin, Settings, Sources, nearest, read_raw};
+
+/// What the application at PATH is called among others.
+pub(crate) const MAIN: &str = "main";
+
+/// Settings that a reload applies and that are the server's all the same.
+const OF_SERVER: &[&str] = &["http.tls_cert", "http.tls_key", "databases.connectors"];
+
+/// Settings that belong to the application at PATH alone: its files, its paths, its variables.
+pub(super) const OF_PATH: &[&str] = &[
+    "http.document_root",
+    "http.front_controller",
+    "http.sendfile",
+    "php.worker_script",
+    "php.warm_up",
+    "php.reload_check",
+    "php.env",
+];
+
+/// Who PHP is: of the server for as long as it runs, and of each application that says so.
+const OF_BOTH: &[&str] = &[PHP_USER, PHP_GROUP];
+
+const PHP_USER: &str = "php.user";
+const PHP_GROUP: &str = "php.group";
+
+/// The group of a user: whoever names another user does not mean this one.
+pub(super) const OF_USER: &[&str] = &[PHP_GROUP];
+
+/// Programs of a PHP version: whoever names another version does not mean these.
+pub(super) const OF_VERSION: &[&str] = &["php.worker_program", "php.cli"];
+
+/// An application beside the one at PATH.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedApplication {
+    /// Letters, digits, `-` and `_`.
+    pub name: Arc<str>,
+    /// Its folder or script; none: the application at PATH, in a pool of its own.
+    pub path: Option<PathBuf>,
+    /// The requests that are for it.
+    pub claims: Vec<Claim>,
+    /// All settings, as they hold for it.
+    pub settings: Settings,
+    /// Its table says who its PHP is.
+    pub names_user: bool,
+}
+
+/// One key of an application's table that is no setting of its own right.
+pub(super) struct ApplicationKey {
+    /// As it is written.
+    pub name: &'static str,
+    /// What it is for.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
+    pub doc: &'static str,
+    /// What it accepts.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
+    pub expected: fn() -> String,
+}
+
+impl fmt::Debug for ApplicationKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const PATH: &str = "path";
+const HOSTS: &str = "hosts";
+const PATHS: &str = "paths";
+
+/// The keys of `[applications.NAME]` itself, in the order of the manual.
+pub(super) const APPLICATION_KEYS: &[ApplicationKey] = &[
+    ApplicationKey {
+        name: PATH,
+        doc: "Its folder, or one script, as `hearth serve PATH`. Without it: the application at PATH, in a pool of its own.",
+        expected: <PathBuf as Value>::expected,
+    },
+    ApplicationKey {
+        name: HOSTS,
+        doc: "The hosts it is asked for by. `*.example.com` is every name below `example.com`, and not that itself.",
+        expected: <Vec<HostClaim> as Value>::expected,
+    },
+    ApplicationKey {
+        name: PATHS,
+        doc: "The paths that are for it: `/legacy` is that path and everything below it. They reach it unchanged. Without it: all paths of its hosts.",
+        expected: <Vec<PathClaim> as Value>::expected,
+    },
+];
+
+impl Key {
+    /// Each application has its own.
+    pub(crate) fn is_of_application(&self) -> bool {
+        (self.is_reloaded() && !OF_SERVER.contains(&self.name)) || OF_BOTH.contains(&self.name)
+    }
+}
+
+impl Value for HostClaim {
+    const PLACEHOLDER: &'static str = "HOST";
+
+    fn expected() -> String {
+        "a host such as `shop.example.com` or `*.example.com`, without a port".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_no_host| Wrong::quoted(text))
+    }
+}
+
+impl Value for PathClaim {
+    const PLACEHOLDER: &'static str = "PATH";
+
+    fn expected() -> String {
+        "a path such as `/legacy`, decoded".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        let text = raw.text()?;
+        text.parse().map_err(|_no_path| Wrong::quoted(text))
+    }
+}
+
+/// Errs on the first name in a table that no application has.
+pub(super) fn check_names(file: &Path, tables: &[Table]) -> Result<(), ConfigError> {
+    for table in tables {
+        let whole = |key: &str| format!("applications.{}.{key}", table.name);
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if table.name.is_empty() || table.name.len() > 64 || !table.name.bytes().all(fits) {
+            return together(
+                format!(
+                    "`{}` is no name for an application ({}:{})",
+                    table.name,
+                    file.display(),
+                    table.line
+                ),
+                "write letters, digits, `-` and `_`, 64 of them at most",
+            );
+        }
+        if table.name == MAIN {
+            return together(
+                format!(
+                    "`applications.{MAIN}` ({}:{}): that is what the application at PATH is called",
+                    file.display(),
+                    table.line
+                ),
+                "write its settings outside `[applications]`, or choose another name",
+            );
+        }
+        for entry in &table.entries {
+            let known = KEYS.iter().find(|key| key.name == entry.name);
+            if known.is_some_and(Key::is_of_application)
+                || APPLICATION_KEYS.iter().any(|key| key.name == entry.name)
+            {
+                continue;
+            }
+            if known.is_some() {
+                return together(
+                    format!(
+                        "`{}` ({}:{}): `{}` is the server's, and no application has its own",
+                        whole(&entry.name),
+                        file.display(),
+                        entry.line,
+                        entry.name
+                    ),
+                    format!("move it to `[{}]`", entry.name.split('.').next().unwrap_or_default()),
+                );
+            }
+            return Err(ConfigError::UnknownKey {
+                name: whole(&entry.name),
+                origin: Origin::File { path: file.to_owned(), line: entry.line },
+                nearest: nearest_key(&entry.name).map(whole),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A key of the same name in its section, a key like it, or any like it.
+fn nearest_key(name: &str) -> Option<&'static str> {
+    let keys = || KEYS.iter().filter(|key| key.is_of_application());
+    let bare = name.rsplit('.').next().unwrap_or(name);
+    if let Some(elsewhere) = keys().find(|key| key.section_and_key().1 == bare) {
+        return Some(elsewhere.name);
+    }
+    let own = APPLICATION_KEYS.iter().map(|key| key.name);
+    nearest(name, own.chain(keys().map(|key| key.name)))
+}
+
+fn together<T>(problem: String, hint: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError::Together { problem, hint: hint.into() })
+}
+
+/// Reads the tables of the file, if there is one.
+pub(super) fn read(sources: &Sources) -> Result<Vec<NamedApplication>, ConfigError> {
+    let Some(file) = &sources.file else { return Ok(Vec::new()) };
+    let mut all: Vec<NamedApplication> = Vec::new();
+    for table in file.applications() {
+        let application = application(sources, &file.path, table)?;
+        for claim in &application.claims {
+            if let Some(other) = all.iter().find(|other| other.claims.contains(claim)) {
+                return together(
+                    format!(
+                        "`applications.{}` and `applications.{}` both claim {claim}",
+                        other.name, application.name
+                    ),
+                    "each host and path is for one of them: change `hosts` or `paths`",
+                );
+            }
+        }
+        all.push(application);
+    }
+    Ok(all)
+}
+
+/// A key of the table itself.
+fn own<T: Value>(file: &Path, table: &Table, key: &'static str) -> Result<Option<T>, ConfigError> {
+    let Some(entry) = table.entry(key) else { return Ok(None) };
+    let origin = Origin::File { path: file.to_owned(), line: entry.line };
+    let base = file.parent().unwrap_or_else(|| Path::new("/"));
+    read_raw(key, &entry.raw, &origin, base).map(Some)
+}
+
+fn application(
+    sources: &Sources,
+    file: &Path,
+    table: &Table,
+) -> Result<NamedApplication, ConfigError> {
+    let path: Option<PathBuf> = own(file, table, PATH)?;
+    let hosts: Vec<HostClaim> = own(file, table, HOSTS)?.unwrap_or_default();
+    let paths: Vec<PathClaim> = own(file, table, PATHS)?.unwrap_or_default();
+    let hosts = if hosts.is_empty() { vec![HostClaim::Any] } else { hosts };
+    let paths = if paths.is_empty() { vec![PathClaim::default()] } else { paths };
+    let mut claims: Vec<Claim> = Vec::new();
+    for host in &hosts {
+        for path in &paths {
+            let claim = Claim { host: host.clone(), path: path.clone() };
+            if claim == Claim::everything() {
+                return together(
+                    format!(
+                        "`applications.{}` ({}:{}) names neither hosts nor paths",
+                        table.name,
+                        file.display(),
+                        table.line
+                    ),
+                    "add `hosts` or `paths`: what nobody claims goes to the application at PATH",
+                );
+            }
+            if !claims.contains(&claim) {
+                claims.push(claim);
+            }
+        }
+    }
+    let mut of_it = sources.clone();
+    of_it.forget(|key| {
+        let foreign = path.is_some() && OF_PATH.contains(&key);
+        let unmeant =
+            |names: &str, keys: &[&str]| table.entry(names).is_some() && keys.contains(&key);
+        foreign || unmeant("php.version", OF_VERSION) || unmeant(PHP_USER, OF_USER)
+    });
+    of_it.application = Some(table.clone());
+    let settings = Settings::read(&of_it)?;
+    let name = table.name.as_str().into();
+    let names_user = OF_BOTH.iter().any(|key| table.entry(key).is_some());
+    Ok(NamedApplication { name, path, claims, settings, names_user })
+}
+
+#[cfg(test)]
+#[path = "applications_tests.rs"]
+mod tests;

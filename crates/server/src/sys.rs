@@ -1,0 +1,56 @@
+//! What `std` cannot say safely: descriptors that this process was started with, what a successor may, and variables that children are not to
+//! see.
+#![expect(
+    unsafe_code,
+    reason = "numbers become descriptors; the environment is changed before there are threads"
+)]
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use rustix::thread::{
+    CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
+use tokio::process::Command;
+
+/// Takes descriptors that whoever started us says to have passed. Those that are not open are left out.
+///
+/// To be called once, before anything is opened: a number that the caller of the program has not passed would be somebody else's.
+pub(crate) fn passed(numbers: impl Iterator<Item = RawFd>) -> Vec<(RawFd, OwnedFd)> {
+    let is_open = |number: &RawFd| {
+        // SAFETY: the number is only looked at, by a call that refuses what is not open.
+        let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(*number) };
+        rustix::io::fcntl_getfd(borrowed).is_ok()
+    };
+    let take = |number: RawFd| {
+        // SAFETY: sd_listen_fds(3): the caller of this program has opened it for us, and nobody here has taken it before (once, at the start).
+        (number, unsafe { OwnedFd::from_raw_fd(number) })
+    };
+    numbers.filter(is_open).map(take).collect()
+}
+
+/// Has the program that `command` starts keep the capabilities of this process, which is not root: only so a successor can have PHP run as
+/// another user, too (capabilities(7), "Ambient").
+pub(crate) fn hand_capabilities_on(command: &mut Command) {
+    let hook = || {
+        let have = capabilities(None)?;
+        let kept = have.permitted;
+        set_capabilities(None, CapabilitySets { inheritable: kept, ..have })?;
+        for capability in kept.iter() {
+            configure_capability_in_ambient_set(capability, true)?;
+        }
+        Ok(())
+    };
+    // SAFETY: the hook only makes system calls, which are async-signal-safe; it neither allocates nor locks.
+    unsafe {
+        command.pre_exec(hook);
+    }
+}
+
+/// Takes variables out of the environment that children inherit. To be called before there is a second thread.
+#[expect(clippy::disallowed_methods, reason = "no other thread runs yet")]
+pub(crate) fn forget(variables: &[&str]) {
+    for variable in variables {
+        // SAFETY: `main` calls this before it starts the runtime, logging or anything else with a thread.
+        unsafe { std::env::remove_var(variable) };
+    }
+}

@@ -1,0 +1,166 @@
+//! `hearth status` and `hearth stop`: a running server is found, says what it does, and ends.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use testkit::{Client, Running, eventually, head};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+
+/// `hearth NAME PATH ARGS...`.
+fn about(name: &str, path: &Path, args: &[&str]) -> Command {
+    let mut about = command();
+    about.arg(name).arg(path).args(args);
+    about
+}
+
+fn ran(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Has a request run that takes so long.
+fn begin_sleep(hearth: &Hearth, milliseconds: u32) -> Client {
+    let mut client = hearth.connect();
+    client.send(head("GET", &format!("/sleep.php?ms={milliseconds}"), &[], 0)).unwrap();
+    eventually("PHP has the request", LIMIT, || {
+        let status = hearth.status();
+        status["pool"]["workers"].as_array().unwrap().iter().any(|worker| worker["state"] == "busy")
+    });
+    client
+}
+
+#[test]
+fn status_says_what_a_server_does_to_people_and_to_programs() {
+    let site = Site::of_scripts();
+    let hearth = Hearth::request(&site);
+    hearth.wait_idle(1);
+    let (code, text, why) = ran(about("status", site.path(), &[]));
+    assert_eq!((code, &*why), (Some(0), ""), "{text}");
+    let line = |beginning: &str| {
+        let found = text.lines().find(|line| line.starts_with(beginning));
+        found.unwrap_or_else(|| panic!("no line begins with {beginning}:\n{text}"))
+    };
+    let process = hearth.process.pid();
+    let first = line(concat!("Hearth ", env!("CARGO_PKG_VERSION"), "  ready  up "));
+    assert!(first.ends_with(&format!("process {process}  model request")), "{first}");
+    assert_eq!(line("listens"), format!("listens   {}", hearth.url));
+    assert!(line("serves").contains(site.path().to_str().unwrap()), "{text}");
+    assert_eq!(line("release"), "release   generation 1; reloads: 0 done, 0 failed");
+    assert!(line("workers").starts_with("workers   0 of 1 busy, 0 requests wait; "), "{text}");
+    assert!(text.contains(&format!("{} idle", hearth.worker_pid())), "{text}");
+    // The run folder that it says is where the server is found.
+    let run_dir = line("control").split("--run-dir ").nth(1).unwrap();
+    let (code, json, _) = ran(about("status", Path::new("/"), &["--json", "--run-dir", run_dir]));
+    assert_eq!(code, Some(0));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["pid"], &json["state"]), (&process.into(), &"ready".into()), "{json}");
+}
+
+#[test]
+fn stop_waits_until_the_process_has_ended_and_says_for_what() {
+    let site = Site::of_scripts();
+    let mut hearth = Hearth::request(&site);
+    let mut client = begin_sleep(&hearth, 2000);
+    let stop = Running::start(&mut about("stop", site.path(), &[]));
+    let waits = stop.log().find(LIMIT, |line| {
+        line.starts_with("hearth: waiting for 1 request that runs, at most ")
+            .then(|| line.to_owned())
+    });
+    assert!(waits.is_some(), "{}", stop.log().text());
+    // Not what a load balancer should send anything to.
+    let (code, text, _) = ran(about("status", site.path(), &[]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("  draining  "), "{text}");
+    assert_eq!(client.answer_to("GET").unwrap().status, 200);
+    let ended = format!("process {} has ended after ", hearth.process.pid());
+    let said = stop.log().find(LIMIT, |line| line.starts_with(&ended).then_some(()));
+    assert!(said.is_some(), "{}", stop.log().text());
+    // The command says so when it is so.
+    assert!(hearth.process.has_ended());
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+}
+
+#[test]
+fn stop_now_cuts_what_runs() {
+    let site = Site::of_scripts();
+    let mut hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .workers(1)
+        .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "10m")
+        .start();
+    let mut client = begin_sleep(&hearth, 50_000);
+    // Also after an end in order has been asked for.
+    let mut patient = Running::start(&mut about("stop", site.path(), &[]));
+    eventually("it drains", LIMIT, || hearth.status()["state"] == "draining");
+    let (code, said, why) = ran(about("stop", site.path(), &["--now"]));
+    assert_eq!(code, Some(0), "{why}");
+    assert!(said.starts_with(&format!("process {} has ended", hearth.process.pid())), "{said}");
+    assert!(hearth.process.has_ended());
+    assert!(client.answer_to("GET").is_err(), "it was cut");
+    assert_eq!(patient.wait(LIMIT).code(), Some(0), "its wish has come true, too");
+}
+
+#[test]
+fn who_means_no_server_or_several_is_told_which_there_are_and_where() {
+    let site = Site::of_scripts();
+    for name in ["status", "stop"] {
+        let (code, _, why) = ran(about(name, site.path(), &[]));
+        assert_eq!(code, Some(1), "{why}");
+        assert!(why.starts_with("error: no server of yours serves "), "{why}");
+    }
+    let servers = [Hearth::request(&site), Hearth::request(&site)];
+    let (code, _, why) = ran(about("stop", site.path(), &[]));
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.starts_with("error: several servers serve "), "{why}");
+    let hint = why.lines().find(|line| line.starts_with("hint: say which one")).unwrap();
+    for server in servers {
+        let before = format!("(process {}, --run-dir ", server.process.pid());
+        let run_dir = hint.split(&before).nth(1).unwrap().split(')').next().unwrap();
+        let (code, said, why) = ran(about("stop", site.path(), &["--run-dir", run_dir]));
+        assert_eq!(code, Some(0), "{why}");
+        assert!(said.contains(&server.process.pid().to_string()), "{said}");
+    }
+    let empty = site.path().join("nobody");
+    let (code, _, why) = ran(about("stop", site.path(), &["--run-dir", empty.to_str().unwrap()]));
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("no server answers at"), "{why}");
+}
+
+#[test]
+fn secrets_of_the_settings_are_in_no_report_and_in_no_log() {
+    const SECRET: &str = "secret-of-";
+    let site = Site::of_scripts().with_file(
+        "hearth.toml",
+        r#"
+        [admin]
+        token = "secret-of-admin-0123456789"
+        [php.env]
+        DB_PASSWORD = "secret-of-environment"
+        [php.ini]
+        "mysqli.default_pw" = "secret-of-ini"
+        [realtime]
+        adapter = "redis://user:secret-of-adapter@127.0.0.1:1"
+        [realtime.apps.1]
+        key = "key"
+        secret = "secret-of-application"
+        "#,
+    );
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request", "--log-level", "debug"])
+        .workers(1)
+        .start();
+    // Nobody is there, and it says so.
+    hearth.log_line("no connection to Redis");
+    assert_eq!(hearth.get("/hello.php").status, 200);
+    for args in [&["status"][..], &["status", "--json"], &["check"], &["check", "--json"]] {
+        let (code, text, why) = ran(about(args[0], site.path(), &args[1..]));
+        assert!(code.is_some() && text.len() > 100, "{text}{why}");
+        assert!(!text.contains(SECRET) && !why.contains(SECRET), "{args:?}: {text}{why}");
+    }
+    let log = hearth.log().clone();
+    assert_eq!(hearth.stop().code(), Some(0));
+    assert!(!log.text().contains(SECRET), "{}", log.text());
+}

@@ -1,0 +1,114 @@
+//! What requests say to MariaDB that reaches beyond settings: other databases, files, transactions that outlive their session.
+
+use serde_json::{Value, json};
+use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
+
+use super::serve;
+use crate::hearth::{Hearth, Site};
+
+/// A worker script that keeps `clients` (a name and what comes behind its socket in a DSN); a request is `NAME STATEMENT; STATEMENT`, its
+/// answer their rows.
+fn start(database: &Database, clients: &[(&str, &str)]) -> (Site, Hearth) {
+    let address = database.address();
+    let open = |(name, part): &(&str, &str)| {
+        format!(
+            "'{name}' => new PDO('mysql:unix_socket={};charset=utf8mb4{part}', 'visitor', '{DATABASE_PASSWORD}', [PDO::MYSQL_ATTR_LOCAL_INFILE => true])",
+            address.display()
+        )
+    };
+    let all = clients.iter().map(open).collect::<Vec<_>>().join(",\n");
+    let script = format!(
+        "<?php hearth_on_worker_start(function () {{ $GLOBALS['clients'] = [{all}];\n\
+         $GLOBALS['kept'] = !in_array(false, array_map('hearth_keep_connection', $GLOBALS['clients']), true); }});\n\
+         while (hearth_handle_request(function () {{\n\
+         [$name, $text] = explode(' ', ($_GET['say'] ?? '') . ' ', 2);\n\
+         if ($name === '') {{ return; }}\n\
+         foreach (explode(';', $text) as $sql) {{\n\
+         $result = $GLOBALS['clients'][$name]->query($sql);\n\
+         $said[] = $result->columnCount() > 0 ? $result->fetchAll(PDO::FETCH_NUM) : $result->rowCount(); }}\n\
+         echo json_encode(['kept' => $GLOBALS['kept'], 'pid' => getmypid(), 'said' => $said]); }})) {{ }}"
+    );
+    let site = Site::empty().with_file("worker.php", &script);
+    let hearth = serve(&site).workers(1).start();
+    (site, hearth)
+}
+
+fn say(hearth: &Hearth, text: &str) -> Value {
+    let encode = |byte: u8| format!("%{byte:02x}");
+    let answer = hearth.get(&format!("/?say={}", text.bytes().map(encode).collect::<String>()));
+    assert_eq!(answer.status, 200, "{text}: {}\n{}", answer.text(), hearth.log().text());
+    answer.json()
+}
+
+#[test]
+fn each_request_begins_in_the_database_that_its_session_was_opened_in() {
+    let database = Database::start(DatabaseKind::MariaDb);
+    {
+        let (_site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
+        say(&hearth, "shop create database own collate utf8mb4_bin");
+    }
+    // The server's own collation is another one.
+    let clients = [("shop", ";dbname=shop"), ("own", ";dbname=own"), ("none", "")];
+    let (_site, hearth) = start(&database, &clients);
+    let look = |name| {
+        let said = say(&hearth, &format!("{name} select database(), @@collation_database"));
+        assert_eq!(said["kept"], true, "{}", hearth.log().text());
+        (said["said"][0][0].clone(), said["pid"].clone())
+    };
+    let pid = look("shop").1;
+    let server = look("shop").0[1].clone();
+    assert_ne!(server, "utf8mb4_bin");
+    for leaving in [
+        "select 1",
+        "use mysql",
+        "drop database if exists other; create database other; use other; drop database other",
+        "prepare s from 'select 1'; execute s",
+    ] {
+        for (name, expected) in
+            [("shop", json!(["shop", server])), ("own", json!(["own", "utf8mb4_bin"]))]
+        {
+            say(&hearth, &format!("{name} {leaving}"));
+            assert_eq!(look(name), (expected, pid.clone()), "{leaving}: {}", hearth.log().text());
+        }
+    }
+    // Nothing leads back to no database at all.
+    say(&hearth, "none select 1");
+    assert_eq!(look("none"), (json!([null, server]), pid.clone()));
+    say(&hearth, "none use shop");
+    let (found, now) = look("none");
+    assert_eq!(found, json!([null, server]));
+    assert_ne!(now, pid, "{}", hearth.log().text());
+    hearth.log_line("its reset does not bring its current database back");
+}
+
+#[test]
+fn a_file_of_the_clients_that_a_request_has_loaded_is_rolled_back_with_its_session() {
+    let database = Database::start(DatabaseKind::MariaDb);
+    let (site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
+    site.write("amounts", "1\n2\n3\n");
+    let file = site.path().join("amounts").display().to_string();
+    let load = format!("load data local infile '{file}' into table things (amount)");
+    let loaded = say(&hearth, &format!("shop begin; {load}; select count(*) from things"));
+    assert_eq!(loaded["said"][2], json!([[3]]), "{loaded}");
+    // Bytes of a file are no commands: nobody follows them.
+    hearth.log_line("the server asked for a file of the client");
+    let after = say(&hearth, "shop select count(*) from things");
+    assert_eq!((&after["kept"], &after["said"]), (&json!(true), &json!([[[0]]])));
+    assert_ne!(after["pid"], loaded["pid"]);
+}
+
+/// Prepared, a transaction belongs to the server, once its session has ended: whoever asks for it ends it.
+#[test]
+fn a_transaction_that_was_prepared_stays_with_the_server_and_ends_its_session() {
+    let database = Database::start(DatabaseKind::MariaDb);
+    let (_site, hearth) = start(&database, &[("shop", ";dbname=shop")]);
+    say(&hearth, "shop xa start 'a'; insert into things values (7, 1); xa end 'a'; xa prepare 'a'");
+    hearth.log_line("the request prepared a transaction (XA PREPARE)");
+    let after = say(&hearth, "shop select @@in_transaction, count(*) from things; xa recover");
+    assert_eq!(after["kept"], true, "{}", hearth.log().text());
+    assert_eq!(after["said"], json!([[[0, 0]], [[1, 1, 0, "a"]]]));
+    say(&hearth, "shop begin; insert into things values (8, 1); commit");
+    say(&hearth, "shop xa commit 'a'");
+    let committed = say(&hearth, "shop select id from things order by id; xa recover");
+    assert_eq!(committed["said"], json!([[[7], [8]], []]));
+}

@@ -1,0 +1,209 @@
+//! `hearth top`: in a terminal of its own, without one, and without a server.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use testkit::{Running, eventually, head};
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
+
+/// `hearth top` in a terminal that script(1) makes.
+struct InTerminal {
+    child: Child,
+    keys: ChildStdin,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl InTerminal {
+    /// 100 columns, 20 lines.
+    fn start(hearth: &Hearth, environment: &[(&str, &str)]) -> Self {
+        let program = env!("CARGO_BIN_EXE_hearth");
+        let line = format!(
+            "stty cols 100 rows 20; tty; stty -g > before; '{program}' top {}; code=$?; stty -g > after; \
+             cmp before after && echo same; exit $code",
+            hearth.admin
+        );
+        let folder = tempfile::tempdir().unwrap().keep();
+        let mut child = Command::new("script")
+            .args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"])
+            .env_clear()
+            .envs([("PATH", "/usr/bin:/bin"), ("TERM", "xterm"), ("SHELL", "/bin/sh")])
+            .envs(environment.iter().copied())
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (mut output, kept) = (child.stdout.take().unwrap(), Arc::clone(&shown));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut bytes) {
+                kept.lock().unwrap().extend_from_slice(&bytes[..length]);
+            }
+            drop(std::fs::remove_dir_all(folder));
+        });
+        let keys = child.stdin.take().unwrap();
+        Self { child, keys, shown }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// The last whole screen.
+    fn screen(&self) -> String {
+        let text = self.text();
+        let mut screens = text.rsplit("\x1b[H");
+        let newest = screens.next().unwrap_or_default().to_owned();
+        if newest.contains("\x1b[J") {
+            newest
+        } else {
+            screens.next().unwrap_or_default().to_owned()
+        }
+    }
+
+    fn press(&mut self, key: &str) {
+        self.keys.write_all(key.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn wait_for(&self, what: &str) {
+        eventually(what, LIMIT, || self.screen().contains(what));
+    }
+
+    /// How it ended, and all that was shown.
+    fn ended(mut self) -> (Option<i32>, String) {
+        let mut code = None;
+        eventually("it ends", LIMIT, || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        eventually("all is read", LIMIT, || Arc::strong_count(&self.shown) == 1);
+        (code.unwrap().code(), self.text())
+    }
+}
+
+impl Drop for InTerminal {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn serve(site: &Site) -> Hearth {
+    Serve::new(site.path()).args(&["--model", "request"]).workers(2).start()
+}
+
+#[test]
+fn in_a_terminal_it_is_live_sorts_fits_and_leaves_everything_as_it_was() {
+    let site = Site::of_scripts();
+    let hearth = serve(&site);
+    hearth.wait_idle(2);
+    let mut top = InTerminal::start(&hearth, &[]);
+    top.wait_for("sorted by time");
+    top.wait_for("0 of 2 busy");
+    let mut held = hearth.connect();
+    held.send(head("GET", "/sleep.php?ms=600000&secret=hunter2", &[], 0)).unwrap();
+    top.wait_for("GET /sleep.php");
+    top.wait_for("1 of 2 busy");
+    top.press("m");
+    top.wait_for("sorted by memory");
+
+    let text = top.text();
+    let terminal = text.lines().find(|line| line.starts_with("/dev/")).unwrap().trim().to_owned();
+    let resized = Command::new("stty").args(["-F", &terminal, "cols", "30", "rows", "5"]).status();
+    assert!(resized.unwrap().success());
+    eventually("the screen is as small as its terminal", LIMIT, || {
+        let screen = top.screen();
+        let lines: Vec<String> = screen.split("\r\n").map(plain).collect();
+        lines.len() == 5 && lines.iter().all(|line| line.chars().count() <= 30)
+    });
+    top.press("q");
+    let (code, text) = top.ended();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("\x1b[?1049h") && text.contains("\x1b[?1049l"), "{text}");
+    assert!(text.contains("same"), "the terminal's settings: {text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+/// Without its control sequences.
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\x1b');
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| {
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
+        part.get(end..).unwrap_or_default().to_owned()
+    });
+    first + &rest.collect::<String>()
+}
+
+#[test]
+fn ctrl_c_ends_it_a_server_that_goes_is_said_and_colours_can_be_had_without() {
+    let site = Site::of_scripts();
+    let hearth = serve(&site);
+    let mut top = InTerminal::start(&hearth, &[("NO_COLOR", "1")]);
+    top.wait_for("sorted by time");
+    assert!(!top.text().contains("\x1b[31m") && !top.text().contains("\x1b[7m"), "{}", top.text());
+    assert_eq!(hearth.stop().code(), Some(0));
+    top.wait_for("no server answers at");
+    top.press("\x03");
+    let (code, text) = top.ended();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("same"), "{text}");
+}
+
+#[test]
+fn without_a_terminal_it_prints_one_plain_screen() {
+    let site = Site::of_scripts();
+    let hearth = serve(&site);
+    hearth.wait_idle(2);
+    for arguments in [&["--once", "--sort", "pid"][..], &[]] {
+        let mut top = command();
+        let output = top.arg("top").arg(hearth.admin.to_string()).args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        assert!(text.starts_with("Hearth ") && text.contains("0 of 2 busy"), "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+    }
+}
+
+const TOKEN: &str = "0123456789abcdef";
+
+#[test]
+fn without_a_server_or_its_token_it_says_what_to_do() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ask = |address: String, token: Option<&str>| {
+        let mut top = command();
+        top.args(["top", "--once", &address]);
+        top.envs(token.map(|token| ("HEARTH_ADMIN_TOKEN", token)));
+        let mut running = Running::start(&mut top);
+        let code = running.wait(LIMIT).code();
+        // Its last lines may still be on their way.
+        running.log().find(LIMIT, |_| None::<()>);
+        (code, running.log().text())
+    };
+    let (code, text) = ask(free.to_string(), None);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("no server answers at") && text.contains("--admin 127.0.0.1:9180"),
+        "{text}"
+    );
+
+    let site = Site::of_scripts();
+    let hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .set("HEARTH_ADMIN_TOKEN", TOKEN)
+        .workers(1)
+        .start();
+    let (code, text) = ask(hearth.admin.to_string(), None);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("HEARTH_ADMIN_TOKEN"), "{text}");
+    let (code, text) = ask(hearth.admin.to_string(), Some(TOKEN));
+    assert_eq!(code, Some(0), "{text}");
+
+    let (code, text) = ask(hearth.address.to_string(), None);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no Hearth"), "{text}");
+}

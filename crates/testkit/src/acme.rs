@@ -1,0 +1,642 @@
+//! An ACME authority for tests (RFC 8555): it verifies signatures and nonces, asks on loopback whether names are ours, issues real certificates,
+//! and fails on cue.
+//!
+//! Invariants
+//! - What a real authority refuses it refuses: a used nonce, a wrong URL or signature, a name that was not proved, an order of somebody else.
+#![expect(clippy::disallowed_types, reason = "it is in threads of its own and runs in real time")]
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::crypto::ring as provider;
+use rustls::{ClientConnection, ServerConfig, ServerConnection, StreamOwned};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, ServerName};
+use serde_json::{Value, json};
+
+use crate::certificates::{Certificate, certificates};
+use crate::credulous::credulous;
+
+/// How long a name is asked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is wrong with one answer.
+#[derive(Clone, Debug)]
+pub enum AcmeFault {
+    /// The connection ends without an answer.
+    Silence,
+    /// An answer that is no JSON.
+    Garbage,
+    /// A problem (RFC 8555, section 6.7): its type's last word, the status, and after how many seconds to come again.
+    Problem(&'static str, u16, Option<u64>),
+}
+
+/// How the authority behaves.
+#[derive(Clone, Debug)]
+pub struct AcmeSetup {
+    /// Where HTTP-01 asks, instead of port 80. As long as neither port is known, nobody gets an answer.
+    pub http_port: u16,
+    /// Where TLS-ALPN-01 asks, instead of port 443.
+    pub tls_port: u16,
+    /// The challenges that are offered.
+    pub offers: Vec<&'static str>,
+    /// From when to when certificates hold, before and after now.
+    pub holds: (Duration, Duration),
+    /// Orders stay pending, whatever is proved.
+    pub stays_pending: bool,
+    /// The key that an account has to be bound to (RFC 8555, section 7.3.4).
+    pub external: Option<(String, Vec<u8>)>,
+    /// When to renew, before now (RFC 9773); None: nobody says.
+    pub renew_at_once: bool,
+}
+
+impl Default for AcmeSetup {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_hours(24);
+        Self {
+            http_port: 0,
+            tls_port: 0,
+            offers: vec!["http-01", "tls-alpn-01", "dns-01"],
+            holds: (DAY, 89 * DAY),
+            stays_pending: false,
+            external: None,
+            renew_at_once: false,
+        }
+    }
+}
+
+/// A running authority.
+#[derive(Debug)]
+pub struct AcmeAuthority {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    base: String,
+    setup: Mutex<AcmeSetup>,
+    state: Mutex<State>,
+    issuer: Issuer<'static, KeyPair>,
+    authority: String,
+    over: AtomicBool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    drawn: u64,
+    nonces: HashSet<String>,
+    /// By URL: the public key and the thumbprint.
+    accounts: HashMap<String, (Vec<u8>, String)>,
+    orders: Vec<Order>,
+    faults: HashMap<&'static str, VecDeque<AcmeFault>>,
+    seen: Vec<String>,
+    renewals_asked: usize,
+}
+
+#[derive(Debug)]
+struct Order {
+    account: String,
+    names: Vec<Name>,
+    replaces: Option<String>,
+    chain: Option<String>,
+}
+
+#[derive(Debug)]
+struct Name {
+    domain: String,
+    token: String,
+    status: &'static str,
+    /// By whom it was refused, and why.
+    refused: Option<(String, String)>,
+}
+
+/// An answer that is not written yet.
+struct Reply {
+    status: u16,
+    fields: Vec<(&'static str, String)>,
+    body: String,
+}
+
+type Told = Result<Reply, Reply>;
+
+impl AcmeAuthority {
+    /// Starts one on any free port of 127.0.0.1, by the name `localhost` with the tests' certificate.
+    pub fn start(setup: AcmeSetup) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let key = KeyPair::generate().expect("ring makes keys");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Hearth's tests: ACME");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = params.self_signed(&key).expect("it is a valid authority").pem();
+        let shared = Arc::new(Shared {
+            base: format!("https://localhost:{}", address.port()),
+            setup: Mutex::new(setup),
+            state: Mutex::default(),
+            issuer: Issuer::new(params, key),
+            authority,
+            over: AtomicBool::new(false),
+        });
+        let serving = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let config = Arc::new(server_config());
+            for socket in listener.incoming().flatten() {
+                if serving.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (config, shared) = (Arc::clone(&config), Arc::clone(&serving));
+                // One connection, one request. Ends by its time-outs.
+                std::thread::spawn(move || shared.connection(socket, config));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// The directory's URL; its certificate is by [`certificates`]' authority.
+    pub fn directory(&self) -> String {
+        format!("{}/dir", self.shared.base)
+    }
+
+    /// Who signs the certificates that are issued, PEM.
+    pub fn authority(&self) -> &str {
+        &self.shared.authority
+    }
+
+    /// What happens to the next request for `endpoint` (`dir`, `nonce`, `account`, `order`, `authorization`, `challenge`, `poll`, `finalize`,
+    /// `certificate`), after what was said before.
+    pub fn fault(&self, endpoint: &'static str, fault: AcmeFault) {
+        self.shared.state().faults.entry(endpoint).or_default().push_back(fault);
+    }
+
+    /// Another behaviour from now on.
+    pub fn change(&self, change: impl FnOnce(&mut AcmeSetup)) {
+        change(&mut self.shared.setup.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Has every account forgotten.
+    pub fn forget_accounts(&self) {
+        self.shared.state().accounts.clear();
+    }
+
+    /// The endpoints that were asked, in order.
+    pub fn seen(&self) -> Vec<String> {
+        self.shared.state().seen.clone()
+    }
+
+    /// How often an endpoint was asked.
+    pub fn asked(&self, endpoint: &str) -> usize {
+        self.seen().iter().filter(|seen| *seen == endpoint).count()
+    }
+
+    /// How many certificates were issued, and how many of them in place of one that was named.
+    pub fn issued(&self) -> (usize, usize) {
+        let state = self.shared.state();
+        let issued = state.orders.iter().filter(|order| order.chain.is_some());
+        let replacing = issued.clone().filter(|order| order.replaces.is_some()).count();
+        (issued.count(), replacing)
+    }
+}
+
+impl Drop for AcmeAuthority {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        // So that it notices.
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+fn server_config() -> ServerConfig {
+    let Certificate { chain, key, .. } = &certificates().origin;
+    let chain = CertificateDer::from_pem_slice(chain.as_bytes()).expect("rcgen wrote it");
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("rcgen wrote it");
+    ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_no_client_auth()
+        .with_single_cert(vec![chain], key)
+        .expect("key and certificate fit")
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn setup(&self) -> AcmeSetup {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whoever breaks off has its reasons.
+    fn connection(&self, socket: TcpStream, config: Arc<ServerConfig>) {
+        let served = (|| {
+            socket.set_read_timeout(Some(PATIENCE))?;
+            let session = ServerConnection::new(config).map_err(std::io::Error::other)?;
+            let mut stream = StreamOwned::new(session, socket);
+            let Some((method, path, body)) = request(&mut stream)? else { return Ok(()) };
+            let Some(reply) = self.answer(&method, &path, &body) else { return Ok(()) };
+            let nonce = self.nonce();
+            let mut text = format!(
+                "HTTP/1.1 {} \r\nContent-Length: {}\r\nReplay-Nonce: {nonce}\r\nConnection: close\r\n",
+                reply.status,
+                reply.body.len()
+            );
+            for (name, value) in &reply.fields {
+                text.extend([name, ": ", value, "\r\n"]);
+            }
+            text.push_str("\r\n");
+            if method != "HEAD" {
+                text.push_str(&reply.body);
+            }
+            stream.write_all(text.as_bytes())?;
+            stream.conn.send_close_notify();
+            stream.flush()
+        })();
+        drop::<std::io::Result<()>>(served);
+    }
+
+    fn nonce(&self) -> String {
+        let mut state = self.state();
+        state.drawn += 1;
+        let nonce = format!("nonce{}", state.drawn);
+        state.nonces.insert(nonce.clone());
+        nonce
+    }
+
+    /// None: nothing is answered.
+    fn answer(&self, method: &str, path: &str, body: &str) -> Option<Reply> {
+        let mut parts = path.trim_start_matches('/').split('/');
+        let first = parts.next().unwrap_or_default();
+        let rest: Vec<&str> = parts.collect();
+        let endpoint = first.to_owned();
+        let fault = {
+            let mut state = self.state();
+            state.seen.push(endpoint.clone());
+            state.faults.get_mut(endpoint.as_str()).and_then(VecDeque::pop_front)
+        };
+        match fault {
+            Some(AcmeFault::Silence) => return None,
+            Some(AcmeFault::Garbage) => {
+                return Some(Reply { status: 200, fields: Vec::new(), body: "<html>".into() });
+            }
+            Some(AcmeFault::Problem(kind, status, again)) => {
+                let mut reply = problem(kind, status, "as the test wants it");
+                reply.fields.extend(again.map(|seconds| ("Retry-After", seconds.to_string())));
+                return Some(reply);
+            }
+            None => {}
+        }
+        let patience = std::time::Instant::now() + PATIENCE;
+        while (self.setup().http_port, self.setup().tls_port) == (0, 0) {
+            if std::time::Instant::now() > patience || self.over.load(Ordering::Relaxed) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let base = &self.base;
+        let reply = match (method, first) {
+            ("GET", "dir") => Ok(json(
+                200,
+                &json!({
+                    "newNonce": format!("{base}/nonce"),
+                    "newAccount": format!("{base}/account"),
+                    "newOrder": format!("{base}/order"),
+                    "renewalInfo": format!("{base}/renewal"),
+                    "meta": { "termsOfService": format!("{base}/terms") },
+                }),
+            )),
+            ("HEAD", "nonce") => Ok(json(200, &Value::Null)),
+            ("GET", "renewal") => Ok(self.renewal()),
+            ("POST", _) => self.signed(path, first, &rest, body),
+            _ => Err(problem("malformed", 404, "nothing is here")),
+        };
+        Some(reply.unwrap_or_else(|refused| refused))
+    }
+
+    fn renewal(&self) -> Reply {
+        self.state().renewals_asked += 1;
+        if !self.setup().renew_at_once {
+            return problem("malformed", 404, "nobody knows");
+        }
+        let window = json!({ "start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z" });
+        let mut reply = json(200, &json!({ "suggestedWindow": window }));
+        reply.fields.push(("Retry-After", "21600".into()));
+        reply
+    }
+
+    /// A request as RFC 8555 (section 6.2) wants it: signed, once, for this URL.
+    fn signed(&self, path: &str, endpoint: &str, rest: &[&str], body: &str) -> Told {
+        let malformed = |what: &str| problem("malformed", 400, what);
+        let jws: Value = serde_json::from_str(body).map_err(|_error| malformed("no JSON"))?;
+        let part = |name: &str| jws[name].as_str().unwrap_or_default().to_owned();
+        let decoded = |text: &str| BASE64.decode(text).map_err(|_error| malformed("no base64url"));
+        let header: Value = serde_json::from_slice(&decoded(&part("protected"))?)
+            .map_err(|_error| malformed("no header"))?;
+        if header["url"] != format!("{}{path}", self.base) {
+            return Err(problem("unauthorized", 403, "signed for another URL"));
+        }
+        let nonce = header["nonce"].as_str().unwrap_or_default();
+        if !self.state().nonces.remove(nonce) {
+            return Err(problem("badNonce", 400, "used, or not ours"));
+        }
+        let (key, account) = if endpoint == "account" {
+            let jwk = &header["jwk"];
+            let point = |name: &str| decoded(jwk[name].as_str().unwrap_or_default());
+            ([vec![4], point("x")?, point("y")?].concat(), None)
+        } else {
+            let kid = header["kid"].as_str().unwrap_or_default().to_owned();
+            let Some((key, _)) = self.state().accounts.get(&kid).cloned() else {
+                return Err(problem("accountDoesNotExist", 400, "unknown"));
+            };
+            (key, Some(kid))
+        };
+        let message = format!("{}.{}", part("protected"), part("payload"));
+        let signature = decoded(&part("signature"))?;
+        ring::signature::UnparsedPublicKey::new(
+            &ring::signature::ECDSA_P256_SHA256_FIXED,
+            key.clone(),
+        )
+        .verify(message.as_bytes(), &signature)
+        .map_err(|_error| problem("unauthorized", 403, "the signature is wrong"))?;
+        let payload = decoded(&part("payload"))?;
+        let payload: Value = serde_json::from_slice(&payload).unwrap_or(Value::Null);
+        let number = |at: usize| rest.get(at).and_then(|text| text.parse::<usize>().ok());
+        match (endpoint, account) {
+            ("account", _) => self.account(&header["jwk"], key, &payload),
+            ("order", Some(account)) if rest.is_empty() => Ok(self.new_order(account, &payload)),
+            (_, Some(account)) => {
+                let order = number(0).ok_or_else(|| malformed("no such thing"))?;
+                if self.state().orders.get(order).is_none_or(|known| known.account != account) {
+                    return Err(problem("unauthorized", 403, "somebody else's"));
+                }
+                let name = number(1).unwrap_or(0);
+                match endpoint {
+                    "poll" => Ok(json(200, &self.order(order))),
+                    "authorization" => Ok(json(200, &self.authorization(order, name))),
+                    "challenge" => self.challenge(order, name, rest.get(2).copied(), &account),
+                    "finalize" => self.finalize(order, &payload),
+                    "certificate" => {
+                        let chain = self.state().orders[order].chain.clone();
+                        let body = chain.ok_or_else(|| malformed("not issued"))?;
+                        let kind = "application/pem-certificate-chain".to_owned();
+                        Ok(Reply { status: 200, fields: vec![("Content-Type", kind)], body })
+                    }
+                    _ => Err(malformed("no such thing")),
+                }
+            }
+            (_, None) => Err(malformed("no account")),
+        }
+    }
+
+    fn account(&self, jwk: &Value, key: Vec<u8>, payload: &Value) -> Told {
+        if payload["termsOfServiceAgreed"] != true {
+            return Err(problem("userActionRequired", 403, "agree to the terms"));
+        }
+        if let Some((id, secret)) = self.setup().external {
+            let bound = &payload["externalAccountBinding"];
+            let text = |name: &str| bound[name].as_str().unwrap_or_default().to_owned();
+            let message = format!("{}.{}", text("protected"), text("payload"));
+            let header = BASE64.decode(text("protected")).unwrap_or_default();
+            let header: Value = serde_json::from_slice(&header).unwrap_or_default();
+            let tag = BASE64.decode(text("signature")).unwrap_or_default();
+            let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret);
+            let signed = ring::hmac::verify(&secret, message.as_bytes(), &tag).is_ok();
+            if header["kid"] != id || !signed {
+                return Err(problem("externalAccountRequired", 403, "not bound"));
+            }
+        }
+        let text = |name: &str| jwk[name].as_str().unwrap_or_default().to_owned();
+        // RFC 7638: the members in this order, without spaces.
+        let canonical = format!(
+            "{{\"crv\":\"{}\",\"kty\":\"{}\",\"x\":\"{}\",\"y\":\"{}\"}}",
+            text("crv"),
+            text("kty"),
+            text("x"),
+            text("y")
+        );
+        let digest = ring::digest::digest(&ring::digest::SHA256, canonical.as_bytes());
+        let mut state = self.state();
+        let url = format!("{}/accounts/{}", self.base, state.accounts.len() + 1);
+        state.accounts.insert(url.clone(), (key, BASE64.encode(digest)));
+        let mut reply = json(201, &json!({ "status": "valid" }));
+        reply.fields.push(("Location", url));
+        Ok(reply)
+    }
+
+    fn new_order(&self, account: String, payload: &Value) -> Reply {
+        let wanted = payload["identifiers"].as_array().cloned().unwrap_or_default();
+        let number = {
+            let mut state = self.state();
+            let number = state.orders.len();
+            let names = wanted.iter().enumerate().map(|(at, wanted)| Name {
+                domain: wanted["value"].as_str().unwrap_or_default().to_owned(),
+                token: format!("token-{number}-{at}"),
+                status: "pending",
+                refused: None,
+            });
+            let names = names.collect();
+            let replaces = payload["replaces"].as_str().map(str::to_owned);
+            state.orders.push(Order { account, names, replaces, chain: None });
+            number
+        };
+        let mut reply = json(201, &self.order(number));
+        reply.fields.push(("Location", format!("{}/poll/{number}", self.base)));
+        reply
+    }
+
+    fn order(&self, number: usize) -> Value {
+        let stays_pending = self.setup().stays_pending;
+        let state = self.state();
+        let order = &state.orders[number];
+        let all = |status| order.names.iter().all(|name| name.status == status);
+        let status = match &order.chain {
+            Some(_) => "valid",
+            None if order.names.iter().any(|name| name.status == "invalid") => "invalid",
+            None if all("valid") && !stays_pending => "ready",
+            None => "pending",
+        };
+        let base = &self.base;
+        let each = 0..order.names.len();
+        json!({
+            "status": status,
+            "identifiers": order.names.iter().map(|name| json!({ "type": "dns", "value": name.domain })).collect::<Vec<_>>(),
+            "authorizations": each.map(|at| format!("{base}/authorization/{number}/{at}")).collect::<Vec<_>>(),
+            "finalize": format!("{base}/finalize/{number}"),
+            "certificate": order.chain.as_ref().map(|_| format!("{base}/certificate/{number}")),
+            "replaces": order.replaces,
+        })
+    }
+
+    fn authorization(&self, order: usize, at: usize) -> Value {
+        let offers = self.setup().offers;
+        let state = self.state();
+        let name = &state.orders[order].names[at];
+        let challenges = offers.iter().map(|kind| {
+            let refused = name.refused.as_ref().filter(|(by, _)| by == kind);
+            json!({
+                "type": kind,
+                "url": format!("{}/challenge/{order}/{at}/{kind}", self.base),
+                "token": name.token,
+                "status": if refused.is_some() { "invalid" } else { name.status },
+                "error": refused.map(|(_, why)| json!({
+                    "type": "urn:ietf:params:acme:error:unauthorized", "detail": why, "status": 403
+                })),
+            })
+        });
+        json!({
+            "status": name.status,
+            "identifier": { "type": "dns", "value": name.domain },
+            "challenges": challenges.collect::<Vec<_>>(),
+        })
+    }
+
+    fn challenge(&self, order: usize, at: usize, kind: Option<&str>, account: &str) -> Told {
+        let kind = kind.unwrap_or_default().to_owned();
+        let (name, token, thumbprint) = {
+            let state = self.state();
+            let name = &state.orders[order].names[at];
+            (name.domain.clone(), name.token.clone(), state.accounts[account].1.clone())
+        };
+        let setup = self.setup();
+        let expected = format!("{token}.{thumbprint}");
+        let proved = match kind.as_str() {
+            "http-01" => by_http(setup.http_port, &name, &token, &expected),
+            "tls-alpn-01" => by_tls(setup.tls_port, &name, &expected),
+            _ => Err("nobody can answer that here".to_owned()),
+        };
+        {
+            let mut state = self.state();
+            let name = &mut state.orders[order].names[at];
+            name.status = if proved.is_ok() { "valid" } else { "invalid" };
+            name.refused = proved.err().map(|why| (kind.clone(), why));
+        }
+        let authorization = self.authorization(order, at);
+        let challenges = authorization["challenges"].as_array().expect("it has some");
+        let own = challenges.iter().find(|challenge| challenge["type"] == kind);
+        own.map(|own| json(200, own)).ok_or_else(|| problem("malformed", 400, "not offered"))
+    }
+
+    fn finalize(&self, number: usize, payload: &Value) -> Told {
+        let refused = |what: &str| problem("badCSR", 400, what);
+        let ready = self.order(number)["status"] == "ready";
+        if !ready {
+            return Err(problem("orderNotReady", 403, "not yet"));
+        }
+        let csr = BASE64.decode(payload["csr"].as_str().unwrap_or_default());
+        let csr =
+            CertificateSigningRequestDer::from(csr.map_err(|_error| refused("no base64url"))?);
+        let mut csr = CertificateSigningRequestParams::from_der(&csr)
+            .map_err(|_error| refused("no certificate request"))?;
+        let (before, after) = self.setup().holds;
+        let now = SystemTime::now();
+        csr.params.not_before = (now - before).into();
+        csr.params.not_after = (now + after).into();
+        csr.params.use_authority_key_identifier_extension = true;
+        let signed = csr.signed_by(&self.issuer).map_err(|_error| refused("cannot be signed"))?;
+        self.state().orders[number].chain = Some(format!("{}{}", signed.pem(), self.authority));
+        Ok(json(200, &self.order(number)))
+    }
+}
+
+fn json(status: u16, value: &Value) -> Reply {
+    let kind = ("Content-Type", "application/json".to_owned());
+    Reply { status, fields: vec![kind], body: value.to_string() }
+}
+
+fn problem(kind: &str, status: u16, detail: &str) -> Reply {
+    let kind = format!("urn:ietf:params:acme:error:{kind}");
+    let body = json!({ "type": kind, "detail": detail, "status": status }).to_string();
+    let fields = vec![("Content-Type", "application/problem+json".to_owned())];
+    Reply { status, fields, body }
+}
+
+/// Method, path and body; None when nothing came.
+fn request(stream: &mut impl std::io::Read) -> std::io::Result<Option<(String, String, String)>> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+            });
+            if body.len() >= length.unwrap_or(0) {
+                let mut words = head.split_whitespace();
+                let mut word = || words.next().unwrap_or_default().to_owned();
+                return Ok(Some((word(), word(), body.to_owned())));
+            }
+        }
+        match stream.read(&mut buffer)? {
+            0 => return Ok(None),
+            length => bytes.extend(buffer.iter().take(length)),
+        }
+    }
+}
+
+fn connect(port: u16) -> Result<TcpStream, String> {
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    let socket = socket.map_err(|error| format!("nobody listens: {error}"))?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+    Ok(socket)
+}
+
+fn by_http(port: u16, name: &str, token: &str, expected: &str) -> Result<(), String> {
+    let mut socket = connect(port)?;
+    let mut answer = String::new();
+    write!(
+        socket,
+        "GET /.well-known/acme-challenge/{token} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
+    )
+    .and_then(|()| socket.read_to_string(&mut answer))
+    .map_err(|error| error.to_string())?;
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.trim()).unwrap_or_default();
+    if answer.starts_with("HTTP/1.1 200") && body == expected {
+        return Ok(());
+    }
+    Err(format!("wrong answer: {}", answer.lines().next().unwrap_or_default()))
+}
+
+/// RFC 8737, section 3.
+fn by_tls(port: u16, name: &str, expected: &str) -> Result<(), String> {
+    let (config, shown) = credulous(&["acme-tls/1"]);
+    let server = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+    let mut session = ClientConnection::new(config, server).map_err(|error| error.to_string())?;
+    let mut socket = connect(port)?;
+    while session.is_handshaking() {
+        session.complete_io(&mut socket).map_err(|error| error.to_string())?;
+    }
+    if session.alpn_protocol() != Some(b"acme-tls/1") {
+        return Err("another protocol".to_owned());
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, expected.as_bytes());
+    // The extension id-pe-acmeIdentifier, critical, an octet string in an octet string.
+    let extension = [
+        &[0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x1f][..],
+        &[0x01, 0x01, 0xff, 0x04, 0x22, 0x04, 0x20],
+        digest.as_ref(),
+    ]
+    .concat();
+    let certificate = shown.certificate();
+    let has = |part: &[u8]| certificate.windows(part.len()).any(|window| window == part);
+    if has(&extension) && has(name.as_bytes()) {
+        return Ok(());
+    }
+    Err("another certificate".to_owned())
+}

@@ -1,0 +1,47 @@
+//! Holds docs/reference/metrics.md to what the crates count: no metric without its line, no line without its metric.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names in quotes that begin so and are no metrics: functions of PHP.
+const FUNCTIONS: &[&str] = &["hearth_handle_request", "hearth_log"];
+
+#[test]
+fn every_metric_is_documented_and_every_documented_metric_is_there() {
+    let page = fs::read_to_string(root().join("docs/reference/metrics.md")).expect("the page");
+    let documented: BTreeSet<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let mut counted = BTreeSet::new();
+    for entry in fs::read_dir(root().join("crates")).expect("crates") {
+        collect(&entry.expect("an entry").path().join("src"), &mut counted);
+    }
+    assert!(counted.len() > 50, "{counted:#?}");
+    assert_eq!(documented, counted);
+}
+
+/// Literals of the Rust files below `dir` that could be a metric's name.
+fn collect(dir: &Path, names: &mut BTreeSet<String>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        if path.is_dir() {
+            collect(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("a source file is text");
+            let literals = text.split('"').filter(|literal| literal.starts_with("hearth_"));
+            let is_name = |name: &&str| {
+                name.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit())
+            };
+            let metrics = literals.filter(is_name).filter(|name| !FUNCTIONS.contains(name));
+            names.extend(metrics.map(str::to_owned));
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

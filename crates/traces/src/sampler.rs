@@ -1,0 +1,80 @@
+//! Which traces are kept: OpenTelemetry's `ParentBased` and `TraceIdRatioBased` (its specification, "Trace SDK", "Built-in samplers").
+
+use crate::{Context, TraceId};
+
+/// Decides for each span that begins here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampler {
+    /// Below this, of what the last eight bytes of a trace's id say without their highest bit.
+    bound: u64,
+    /// Where somebody else has begun the trace, it is as they decided.
+    follows: bool,
+}
+
+/// A share that is none.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{0} is no share: 0 to 1")]
+pub struct OutOfRange(pub f64);
+
+impl Sampler {
+    /// `share`: of traces, 0 to 1. `follows`: where somebody else has begun the trace, it is as they decided.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of 2^63 is a number below it"
+    )]
+    pub fn new(share: f64, follows: bool) -> Result<Self, OutOfRange> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(OutOfRange(share));
+        }
+        Ok(Self { bound: (share * (1_u64 << 63) as f64) as u64, follows })
+    }
+
+    /// Whether the spans of a trace are recorded. `parent`: what somebody else has begun.
+    pub(crate) fn samples(self, trace: TraceId, parent: Option<&Context>) -> bool {
+        if let Some(parent) = parent.filter(|_| self.follows) {
+            return parent.is_sampled();
+        }
+        let (_, last) = trace.0.split_last_chunk().expect("eight of sixteen bytes");
+        u64::from_be_bytes(*last) >> 1 < self.bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SpanId;
+
+    fn parent(flags: u8) -> Context {
+        Context { trace: TraceId([1; 16]), span: SpanId([1; 8]), flags }
+    }
+
+    #[test]
+    fn a_parent_decides_where_it_is_followed() {
+        let (none, all) = (Sampler::new(0.0, true).unwrap(), Sampler::new(1.0, true).unwrap());
+        let trace = TraceId([0xff; 16]);
+        assert!(none.samples(trace, Some(&parent(1))));
+        assert!(!all.samples(trace, Some(&parent(0))));
+        assert!(all.samples(trace, None) && !none.samples(trace, None));
+        let off = Sampler::new(0.0, false).unwrap();
+        assert!(!off.samples(trace, Some(&parent(1))));
+    }
+
+    #[test]
+    fn a_share_of_the_ids_is_kept_and_everybody_keeps_the_same() {
+        let half = Sampler::new(0.5, true).unwrap();
+        let trace = |last: u64| TraceId((u128::from(last) | 1 << 127).to_be_bytes());
+        assert!(half.samples(trace(0), None));
+        assert!(half.samples(trace((1 << 63) - 1), None));
+        assert!(!half.samples(trace(1 << 63), None));
+        assert!(Sampler::new(1.0, true).unwrap().samples(trace(u64::MAX), None));
+    }
+
+    #[test]
+    fn what_is_no_share_is_refused() {
+        for share in [-0.1, 1.1, f64::NAN] {
+            assert!(Sampler::new(share, true).is_err(), "{share}");
+        }
+    }
+}

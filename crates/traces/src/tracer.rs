@@ -1,0 +1,416 @@
+//! Where spans begin, and the queue where they wait for whoever sends them.
+//!
+//! Invariants
+//! - The queue holds [`QUEUE`] spans: one more is dropped and counted, and nobody waits.
+//! - Ids are those of nobody else: a keyed hash of a number that counts, and of a salt for processes that are copies of each other.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::sync::{Notify, watch};
+
+use crate::span::Finished;
+use crate::{Context, Kind, Sampler, Span, SpanId, TraceId};
+
+/// Spans that wait to be sent.
+const QUEUE: usize = 8192;
+/// So many are worth sending at once.
+const BATCH: usize = 512;
+
+/// Begins spans. A clone is another handle of the same tracer.
+#[derive(Clone, Debug)]
+pub struct Tracer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    sampler: Sampler,
+    keys: RandomState,
+    salt: AtomicU64,
+    count: AtomicU64,
+    queue: Mutex<Queue>,
+    /// There is a batch, or somebody waits for what is there.
+    wanted: Notify,
+    settled: watch::Sender<Settled>,
+    dropped: AtomicU64,
+    sent: AtomicU64,
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    spans: Vec<Finished>,
+    /// All that were ever put in.
+    pushed: u64,
+    /// Somebody waits for what is there.
+    flush: bool,
+}
+
+/// For who waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settled {
+    /// How many spans of those that were ever queued have been sent, or given up.
+    number: u64,
+    /// Nothing is taken at the moment: there is nothing to wait for.
+    failing: bool,
+}
+
+/// What became of spans.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// A collector has them.
+    pub sent: u64,
+    /// The queue was full.
+    pub dropped: u64,
+    /// No collector took them.
+    pub lost: u64,
+}
+
+/// A span that has begun: what others are told, and what is recorded of it, if anything.
+#[derive(Debug)]
+pub struct Begun {
+    /// What others are told.
+    pub context: Context,
+    /// Recorded.
+    pub span: Option<Span>,
+}
+
+/// A span that spans elsewhere are children of. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    context: Context,
+    /// Where it is sampled.
+    tracer: Option<Tracer>,
+}
+
+impl Carried {
+    pub(crate) fn sampled(tracer: Tracer, context: Context) -> Self {
+        Self { context, tracer: Some(tracer) }
+    }
+
+    /// As others know it.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Begins a span inside it, if it is sampled.
+    pub fn begin(&self, name: &'static str) -> Option<Span> {
+        let tracer = self.tracer.as_ref()?;
+        let context = Context { span: tracer.span_id(), ..self.context };
+        let name = Cow::Borrowed(name);
+        Some(Span::begin(tracer.clone(), context, Some(self.context.span), Kind::Internal, name))
+    }
+}
+
+impl Begun {
+    /// For those who begin spans below it.
+    pub fn carried(&self) -> Carried {
+        match &self.span {
+            Some(span) => span.carried(),
+            None => Carried { context: self.context, tracer: None },
+        }
+    }
+}
+
+impl Tracer {
+    /// `salt`: random; see [`Tracer::reseed`].
+    pub fn new(sampler: Sampler, salt: u64) -> Self {
+        Self(Arc::new(Inner {
+            sampler,
+            keys: RandomState::new(),
+            salt: AtomicU64::new(salt),
+            count: AtomicU64::new(0),
+            queue: Mutex::default(),
+            wanted: Notify::new(),
+            settled: watch::Sender::default(),
+            dropped: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }))
+    }
+
+    /// After this process was copied, with all that is in its memory: ids go on as the copies' do not.
+    pub fn reseed(&self, salt: u64) {
+        self.0.salt.store(salt, Relaxed);
+    }
+
+    fn number(&self) -> u64 {
+        let inner = &*self.0;
+        loop {
+            let count = inner.count.fetch_add(1, Relaxed);
+            let number = inner.keys.hash_one((count, inner.salt.load(Relaxed)));
+            if number != 0 {
+                return number;
+            }
+        }
+    }
+
+    fn span_id(&self) -> SpanId {
+        SpanId(self.number().to_be_bytes())
+    }
+
+    fn trace_id(&self) -> TraceId {
+        let id = u128::from(self.number()) << 64 | u128::from(self.number());
+        TraceId(id.to_be_bytes())
+    }
+
+    /// Begins a span whose parent is elsewhere, or nowhere.
+    pub fn begin(
+        &self,
+        parent: Option<Context>,
+        kind: Kind,
+        name: impl FnOnce() -> Cow<'static, str>,
+    ) -> Begun {
+        let trace = parent.map_or_else(|| self.trace_id(), |parent| parent.trace);
+        self.begin_in(trace, parent, kind, name)
+    }
+
+    /// The same within a trace that has a name already.
+    pub fn begin_in(
+        &self,
+        trace: TraceId,
+        parent: Option<Context>,
+        kind: Kind,
+        name: impl FnOnce() -> Cow<'static, str>,
+    ) -> Begun {
+        let sampled = self.0.sampler.samples(trace, parent.as_ref());
+        let context = Context { trace, span: self.span_id(), flags: u8::from(sampled) };
+        let parent = parent.map(|parent| parent.span);
+        let span = sampled.then(|| Span::begin(self.clone(), context, parent, kind, name()));
+        Begun { context, span }
+    }
+
+    /// Begins the span of a request that has come, below what its head names. Where that is nothing the head's `tracestate` goes
+    /// (W3C Trace Context, 3.3.1.2).
+    pub fn begin_server(
+        &self,
+        headers: &mut HeaderMap,
+        name: impl FnOnce() -> Cow<'static, str>,
+    ) -> Begun {
+        let parent = Context::of(headers);
+        if parent.is_none() && headers.contains_key("tracestate") {
+            headers.remove("tracestate");
+        }
+        let mut begun = self.begin(parent, Kind::Server, name);
+        if let Some(span) = &mut begun.span {
+            span.set_state(headers.get("tracestate").cloned());
+        }
+        begun
+    }
+
+    pub(crate) fn push(&self, span: Finished) {
+        let mut queue = self.0.queue.lock().expect("no holder panics");
+        if queue.spans.len() >= QUEUE {
+            self.0.dropped.fetch_add(1, Relaxed);
+            return;
+        }
+        queue.spans.push(span);
+        queue.pushed += 1;
+        let wake = queue.spans.len() == BATCH;
+        drop(queue);
+        if wake {
+            self.0.wanted.notify_one();
+        }
+    }
+
+    /// Waits until there is a batch, or somebody waits for what there is. Cancel safe.
+    pub async fn wanted(&self) {
+        loop {
+            let wanted = self.0.wanted.notified();
+            {
+                let queue = self.0.queue.lock().expect("no holder panics");
+                if queue.flush || queue.spans.len() >= BATCH {
+                    return;
+                }
+            }
+            wanted.await;
+        }
+    }
+
+    /// The oldest, as many as are sent at once. Whoever takes them [settles](Tracer::settle) them.
+    pub fn take(&self) -> Vec<Finished> {
+        let mut queue = self.0.queue.lock().expect("no holder panics");
+        if queue.spans.len() <= BATCH {
+            queue.flush = false;
+            return std::mem::take(&mut queue.spans);
+        }
+        queue.spans.drain(..BATCH).collect()
+    }
+
+    /// So many of those that were taken have been sent, or are given up.
+    pub fn settle(&self, number: usize, sent: bool) {
+        let counter = if sent { &self.0.sent } else { &self.0.lost };
+        counter.fetch_add(number as u64, Relaxed);
+        self.0.settled.send_modify(|settled| settled.number += number as u64);
+    }
+
+    /// Whether nothing is taken at the moment.
+    pub fn set_failing(&self, failing: bool) {
+        self.0.settled.send_modify(|settled| settled.failing = failing);
+    }
+
+    /// Waits until all spans that have ended by now were sent or given up, for as long as `patience` lasts, and not at all while nothing
+    /// is taken. Cancel safe.
+    pub async fn flush(&self, patience: Duration) {
+        let target = {
+            let mut queue = self.0.queue.lock().expect("no holder panics");
+            queue.flush = !queue.spans.is_empty();
+            queue.pushed
+        };
+        self.0.wanted.notify_one();
+        let mut settled = self.0.settled.subscribe();
+        // It never errs: we hold the sender.
+        let done = settled.wait_for(|settled| settled.failing || settled.number >= target);
+        if tokio::time::timeout(patience, done).await.is_err() {
+            // The next one does not wait for as long again.
+            self.set_failing(true);
+        }
+    }
+
+    /// Spans that wait.
+    pub fn waiting(&self) -> usize {
+        self.0.queue.lock().expect("no holder panics").spans.len()
+    }
+
+    /// Spans that wait or are being sent.
+    pub fn unsettled(&self) -> u64 {
+        let pushed = self.0.queue.lock().expect("no holder panics").pushed;
+        pushed.saturating_sub(self.0.settled.borrow().number)
+    }
+
+    /// What became of the others.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sent: self.0.sent.load(Relaxed),
+            dropped: self.0.dropped.load(Relaxed),
+            lost: self.0.lost.load(Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::span::Value;
+
+    fn tracer(share: f64) -> Tracer {
+        Tracer::new(Sampler::new(share, true).unwrap(), 7)
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn server(tracer: &Tracer, parent: Option<Context>) -> Begun {
+        tracer.begin(parent, Kind::Server, || "GET".into())
+    }
+
+    #[test]
+    fn a_child_has_its_parents_trace_and_is_sampled_as_that() {
+        let tracer = tracer(1.0);
+        let root = server(&tracer, None);
+        let child = server(&tracer, Some(root.context));
+        assert_eq!(child.context.trace, root.context.trace);
+        assert_ne!(child.context.span, root.context.span);
+        let inside = root.carried().begin("inside").unwrap();
+        assert_eq!(inside.context().trace, root.context.trace);
+        drop((inside, child, root));
+        let spans = tracer.take();
+        assert_eq!(spans.len(), 3);
+        assert_eq!(spans[0].parent, spans[1].parent);
+        assert_eq!(spans[2].parent, None);
+        let unsampled = Context { flags: 0, ..spans[2].context };
+        let begun = server(&tracer, Some(unsampled));
+        assert!(begun.span.is_none() && begun.carried().begin("inside").is_none());
+        assert_eq!(tracer.waiting(), 0);
+    }
+
+    #[test]
+    fn ids_differ_also_in_copies_of_one_process() {
+        let tracer = tracer(0.0);
+        let mut seen = HashSet::new();
+        for salt in 0..4 {
+            tracer.reseed(salt);
+            tracer.0.count.store(0, Relaxed);
+            for _ in 0..1000 {
+                assert!(seen.insert(tracer.trace_id()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_without_a_parent_is_nobodys() {
+        let tracer = tracer(1.0);
+        let mut headers = HeaderMap::new();
+        headers.insert("tracestate", "a=1".parse().unwrap());
+        drop(tracer.begin_server(&mut headers, || "GET".into()));
+        assert!(headers.is_empty());
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        headers.insert("traceparent", parent.parse().unwrap());
+        headers.insert("tracestate", "a=1".parse().unwrap());
+        drop(tracer.begin_server(&mut headers, || "GET".into()));
+        let spans = tracer.take();
+        assert_eq!(spans[0].state, None);
+        assert_eq!(spans[1].state.as_ref().unwrap(), "a=1");
+    }
+
+    #[test]
+    fn what_clients_choose_takes_little_memory() {
+        let tracer = tracer(1.0);
+        let mut begun = server(&tracer, None);
+        let span = begun.span.as_mut().unwrap();
+        span.set("user_agent.original", "ä".repeat(40_000));
+        span.set_state(Some(format!("a={}", "b".repeat(600)).parse().unwrap()));
+        span.fail("500", "x".repeat(40_000));
+        drop(begun);
+        let span = &tracer.take()[0];
+        let (_, Value::Text(agent)) = &span.attributes[0] else { panic!("{span:?}") };
+        assert_eq!(**agent, "ä".repeat(512));
+        assert_eq!(span.error.as_ref().unwrap().len(), 1024);
+        assert_eq!(span.state, None);
+    }
+
+    #[test]
+    fn a_full_queue_drops_what_comes_and_counts_it() {
+        let tracer = tracer(1.0);
+        for _ in 0..QUEUE + 3 {
+            drop(server(&tracer, None));
+        }
+        assert_eq!((tracer.waiting(), tracer.counts().dropped), (QUEUE, 3));
+        assert_eq!(tracer.take().len(), BATCH);
+        assert_eq!(tracer.waiting(), QUEUE - BATCH);
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_for_what_had_ended_and_not_for_what_ends_later() {
+        let tracer = tracer(1.0);
+        tracer.flush(PATIENCE).await;
+        drop(server(&tracer, None));
+        let sending = async {
+            tracer.wanted().await;
+            let taken = tracer.take();
+            assert_eq!(taken.len(), 1);
+            drop(server(&tracer, None));
+            tracer.settle(taken.len(), true);
+        };
+        tokio::join!(tracer.flush(PATIENCE), sending);
+        assert_eq!((tracer.waiting(), tracer.unsettled(), tracer.counts().sent), (1, 1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_is_patient_once_and_not_while_nothing_is_taken() {
+        let tracer = tracer(1.0);
+        drop(server(&tracer, None));
+        let began = tokio::time::Instant::now();
+        tracer.flush(PATIENCE).await;
+        assert_eq!(began.elapsed(), PATIENCE);
+        tracer.flush(PATIENCE).await;
+        assert_eq!(began.elapsed(), PATIENCE);
+        tracer.set_failing(false);
+        tracer.flush(PATIENCE).await;
+        assert_eq!(began.elapsed(), 2 * PATIENCE);
+    }
+}

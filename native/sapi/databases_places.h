@@ -1,0 +1,35 @@
+/* Places for connections that stay, where a server's sessions are counted: at a connector of `hearth serve`.
+ *
+ * A place is a byte of a file that the server makes as long as there are places, and a lock on it: whoever holds one may keep a connection to
+ * that connector; the others give theirs back and borrow one for each request.
+ *
+ * Promises
+ * - A place is held by one process, and free again when that process has ended, however it did.
+ * - Workers reach their own server's connectors, whosever sockets have the names.
+ */
+#ifndef HEARTH_SAPI_DATABASES_PLACES_H
+#define HEARTH_SAPI_DATABASES_PLACES_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+enum {
+    PLACES_UNCOUNTED = -1, /* this server's sessions are not ours to count */
+    PLACES_ALL_TAKEN = -2,
+    PLACES_NONE = -3,   /* there are none, and none will be free */
+    PLACES_FAILED = -4, /* nobody can tell: errno says why */
+};
+
+/* Lines `socket TAB file` of connectors, each with its line's end. While the server takes the place of another one, sockets of a fixed name lie
+ * beside it: `socket TAB file TAB name`. Static: lines. */
+void places_open(const char *lines);
+/* Which connector an address is: a number for places_take(), or PLACES_UNCOUNTED. Borrowed: address. */
+int places_find(const struct sockaddr *address, socklen_t len);
+/* Of an address that is the fixed name of a connector of ours: where it listens, static. Others stay as they are. Borrowed: *address. */
+void places_lead_home(const struct sockaddr **address, socklen_t *len);
+/* A descriptor, which holds the place until it is closed; or why there is none. */
+int places_take(int connector);
+/* Whether there is one that nobody holds. */
+bool places_are_free(int connector);
+
+#endif

@@ -1,0 +1,37 @@
+/* Resets over the descriptors of connections, and how connections and the process end.
+ *
+ * Promises
+ * - A reset is written only to a socket that is still the same, at rest and quiet; its answer is awaited so long and no longer.
+ * - Whoever ends the process takes leave of the servers whose connections are as they should be.
+ * - What is not kept is told once by all workers together.
+ */
+#ifndef HEARTH_SAPI_DATABASES_RESETS_H
+#define HEARTH_SAPI_DATABASES_RESETS_H
+
+#include "databases_connections.h"
+
+/* False: the socket did not take it at once. Then nobody knows what the server will make of the rest. Borrowed: bytes. */
+bool resets_write_bytes(int fd, const uint8_t *bytes, size_t len);
+/* NULL: the reset is on its way. Otherwise why not; static. */
+const char *resets_write(struct connection *connection);
+/* One reason why not. */
+extern const char resets_unanswered[];
+/* NULL: the server's session is what its client remembers. Otherwise why not; static. */
+const char *resets_finish(struct connection *connection);
+
+/* On the board, for the status. Borrowed: why it is not kept any more. */
+void resets_tell(struct connection *connection, enum board_connection_state state, const char *why);
+/* A connection that is not kept: the first worker that finds out says it, and its successors would only repeat it. Borrowed: what, why, end. */
+void resets_say_refused(
+    struct connection *connection, int level, const char *what, const char *why, const char *end);
+
+/* The protocol's goodbye; the connection is not used any more. */
+void resets_take_leave(struct connection *connection);
+/* To the servers whose connections are kept, and as they should be. */
+void resets_say_goodbyes(void);
+/* Only while no request is under way: whatever the server has written ahead goes to another worker. Static: why. */
+_Noreturn void resets_retire(struct connection *connection, const char *why);
+/* The same, in order: nothing was wrong. Borrowed: why. */
+_Noreturn void resets_leave(int level, const char *why);
+
+#endif
