@@ -30,8 +30,6 @@ use crate::traffic::Traffic;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
-/// How long connections stay open for one more request when another process has taken this one's place.
-const LINGER: Duration = Duration::from_secs(5);
 
 /// Why the front did not start.
 #[derive(Debug, thiserror::Error)]
@@ -283,9 +281,10 @@ impl<A: Application> Front<A> {
         let deadline = Instant::now() + patience;
         end.cancel();
         let mut all = Box::pin(async { while accepting.join_next().await.is_some() {} });
-        // Every answer says now that it is the connection's last: who asks again hears so, and is not cut off in the middle of asking.
+        // With a successor every answer says that it is the connection's last. Who asks once more within half the patience hears so, and
+        // is not cut off in the middle of asking; the other half is for what then still runs.
         let lingers = shared.succeeded.is_cancelled();
-        let ended = lingers && timeout(LINGER.min(patience / 2), &mut all).await.is_ok();
+        let ended = lingers && timeout(patience / 2, &mut all).await.is_ok();
         drain.cancel();
         let ended = ended || timeout_at(deadline, &mut all).await.is_ok();
         drop(all);

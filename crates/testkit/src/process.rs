@@ -182,10 +182,8 @@ pub fn eventually(what: &str, limit: Duration, mut happened: impl FnMut() -> boo
 pub struct ProcessFacts {
     /// Its parent's id.
     pub parent: u32,
-    /// Resident memory in bytes.
+    /// Resident memory in bytes, without pages of files such as the program itself.
     pub resident: u64,
-    /// Of these what is no page of a file, such as the program itself.
-    pub anonymous: u64,
     /// Open descriptors.
     pub descriptors: usize,
     /// Mappings of memory.
@@ -202,17 +200,17 @@ impl ProcessFacts {
             return None;
         }
         let parent = fields.next()?.parse().ok()?;
-        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let pages = |field: usize| -> Option<u64> {
-            let pages: u64 = statm.split(' ').nth(field)?.parse().ok()?;
-            Some(pages * rustix::param::page_size() as u64)
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        // One that is just ending has none left.
+        let kilobytes = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
         };
-        let resident = pages(1)?;
-        let anonymous = resident.saturating_sub(pages(2)?);
+        let resident = (kilobytes("RssAnon:") + kilobytes("RssShmem:")) << 10;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
         let mappings = maps.lines().count();
-        Some(Self { parent, resident, anonymous, descriptors, mappings })
+        Some(Self { parent, resident, descriptors, mappings })
     }
 
     /// The living children of a process.

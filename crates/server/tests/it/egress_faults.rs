@@ -182,8 +182,8 @@ fn a_thousand_callers_cost_bounded_memory() {
     std::thread::sleep(Duration::from_millis(500));
     let most = ProcessFacts::of(broker.process.pid()).unwrap().resident;
     let grown = most.saturating_sub(before);
-    println!("{before} bytes resident, {grown} more with {CALLERS} callers");
-    assert!(grown < EACH * CALLERS as u64, "{before} bytes resident have grown by {grown}");
+    println!("{before} bytes of its own, {grown} more with {CALLERS} callers");
+    assert!(grown < EACH * CALLERS as u64, "{before} bytes of its own have grown by {grown}");
     drop((warm, callers));
     eventually("all are let go", LIMIT, || {
         ProcessFacts::of(broker.process.pid()).unwrap().descriptors < 100
