@@ -319,6 +319,8 @@ static bool await(struct peer *worker, uint8_t type) {
 
 static char answer[MOST_BODY];
 static size_t answer_len;
+/* The worker's last END said that it is not ready yet. */
+static bool is_busy;
 
 /* One request, to the end of its answer: its status; 0 when the worker ended instead. */
 static unsigned ask(struct peer *worker, const struct wanted *what) {
@@ -347,9 +349,7 @@ static unsigned ask(struct peer *worker, const struct wanted *what) {
             break;
         }
         case FRAME_END:
-            if ((header.flags & FRAME_FLAG_BUSY) != 0 && !one_shot && !await(worker, FRAME_READY)) {
-                return 0;
-            }
+            is_busy = (header.flags & FRAME_FLAG_BUSY) != 0 && !one_shot;
             return status;
         case FRAME_LOG:
             say_log();
@@ -527,8 +527,11 @@ static int run(char **command, int arguments) {
             spawn(&workers[(i + warm + 1) & 1], board);
         }
         size_t which = choose(i + warm);
+        /* Who asks is not kept waiting by the worker's own work, as long as another one is free. */
+        bool waited = !is_busy || await(worker, FRAME_READY);
+        is_busy = false;
         start = now_us();
-        unsigned status = ask(worker, &wanted[which]);
+        unsigned status = waited ? ask(worker, &wanted[which]) : 0;
         if (status == 0 && !one_shot) {
             /* Retired, or died: another one takes its place and gets the request. */
             if (++ended > 100 && ended * 2 > i + warm) {

@@ -75,11 +75,14 @@ fn with_thousands_of_requests_under_way_not_one_is_lost_or_refused_over_an_upgra
     hearth.wait_idle(2);
     let (address, over) = (hearth.address, AtomicBool::new(false));
     let (answered, moved) = (AtomicU64::new(0), AtomicU64::new(0));
+    // Threads whose clients have all had an answer, so that each is connected to the old process.
+    let loading = AtomicU64::new(0);
     let successor = std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 let connect = || Client::connect(address).expect("nobody is refused");
                 let mut clients: Vec<Client> = (0..500).map(|_| connect()).collect();
+                let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) {
                     for client in &mut clients {
                         client.send(head("GET", "/", &[], 0)).unwrap();
@@ -94,11 +97,13 @@ fn with_thousands_of_requests_under_way_not_one_is_lost_or_refused_over_an_upgra
                             *client = connect();
                         }
                     }
+                    rounds += 1;
+                    loading.fetch_add(u64::from(rounds == 1), Ordering::Relaxed);
                 }
             });
         }
         let _over = OverOnDrop(&over);
-        eventually("the load runs", LIMIT, || answered.load(Ordering::Relaxed) > 2000);
+        eventually("the load runs", LIMIT, || loading.load(Ordering::Relaxed) == 4);
         let successor = upgraded(upgrade(site.path(), &[]));
         // While the old process finishes what it has, clients come over.
         let before = answered.load(Ordering::Relaxed);
