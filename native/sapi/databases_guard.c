@@ -131,6 +131,11 @@ uint64_t databases_guard_silent_until(uint64_t server, uint64_t now, uint64_t li
     return until > now ? until : now + limit_ms;
 }
 
+bool databases_guard_is_suspicion(uint64_t server) {
+    struct silence *silence = find_silence(server);
+    return silence != NULL && atomic_load(&silence->times) == 0;
+}
+
 uint64_t databases_guard_start_failed(uint64_t now) {
     uint32_t failures = guard != NULL ? atomic_fetch_add(&guard->start_failures, 1) : 0;
     return now + doubled(FIRST_RETRY_MS, failures, RETRY_DOUBLINGS);

@@ -31,6 +31,9 @@ void databases_guard_answered(uint64_t server);
  * milliseconds. */
 uint64_t databases_guard_silent_until(uint64_t server, uint64_t now, uint64_t limit_ms);
 
+/* Whether that is a suspicion only: no worker has tried to connect in vain since. Who tries now will know soon. */
+bool databases_guard_is_suspicion(uint64_t server);
+
 /* Callbacks of hearth_on_worker_start() have failed. Returns when to try again, in the clock's milliseconds. */
 uint64_t databases_guard_start_failed(uint64_t now);
 /* They have not. Returns whether they had, in the workers before. */

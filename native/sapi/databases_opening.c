@@ -41,10 +41,25 @@ static void try_again_at(uint64_t at) {
     }
 }
 
+/* When to try again; 0: now. A server that is only suspected is about to be asked by another worker: what comes of that is waited for, no
+ * longer than for the server itself. */
+static uint64_t silent_until(uint64_t server) {
+    static const struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
+    uint64_t begin = milliseconds();
+    for (;;) {
+        uint64_t now = milliseconds();
+        uint64_t until = databases_guard_silent_until(server, now, opening.limit_ms);
+        if (until == 0 || !databases_guard_is_suspicion(server) ||
+            now >= begin + opening.limit_ms) {
+            return until;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 bool opening_allows(int fd, uint64_t server, const struct sockaddr *address, socklen_t len) {
     struct stat status;
-    uint64_t now = milliseconds();
-    uint64_t until = databases_guard_silent_until(server, now, opening.limit_ms);
+    uint64_t until = silent_until(server);
     if (until != 0) {
         try_again_at(until);
         return false;

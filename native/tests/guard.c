@@ -50,10 +50,15 @@ static void a_suspected_server_is_asked_by_one_first(void) {
     databases_guard_suspected(server);
     check(databases_guard_silent_until(server, 2000, LIMIT) == 0, "the first");
     check(databases_guard_silent_until(server, 2000, LIMIT) == 2100, "the second waits");
+    check(databases_guard_is_suspicion(server), "for what the first finds out");
     databases_guard_suspected(server);
     check(databases_guard_silent_until(server, 2000, LIMIT) == 2100, "whoever suspects it, too");
     databases_guard_answered(server);
     check(databases_guard_silent_until(server, 2000, LIMIT) == 0, "it was wrong");
+    databases_guard_suspected(server);
+    databases_guard_unanswered(server, 2000, LIMIT);
+    check(!databases_guard_is_suspicion(server), "it was right");
+    databases_guard_answered(server);
 }
 
 static void servers_that_answer_make_room_for_others(void) {
