@@ -7,6 +7,7 @@
 //! - Only the server's own user and root are heard.
 //! - What a command changes has happened when it is answered, or is told to have failed.
 
+mod call;
 mod commands;
 mod find;
 
