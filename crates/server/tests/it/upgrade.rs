@@ -306,3 +306,29 @@ fn clients_of_realtime_are_told_to_connect_anew_and_find_the_successor() {
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     successor.stop();
 }
+
+#[test]
+fn a_server_that_cannot_be_upgraded_says_why() {
+    let site = site();
+    // The name of the socket for successors is taken.
+    let run_dir = site.path().join("run");
+    std::fs::create_dir_all(run_dir.join("successor.sock")).unwrap();
+    let run = run_dir.to_str().unwrap();
+    let hearth =
+        Serve::new(site.path()).args(&["--model", "request", "--run-dir", run]).workers(1).start();
+    let (code, _, why) = ran(upgrade(site.path(), &["--run-dir", run]));
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.starts_with("error: this server cannot be upgraded\n  caused by: "), "{why}");
+    hearth.process.signal(Signal::USR2);
+    let reason = hearth.log_line("USR2 ignored")["reason"].to_string();
+    assert!(reason.starts_with("\"this server cannot be upgraded: "), "{reason}");
+    assert_eq!(hearth.get("/").text(), "hello");
+
+    let broker = crate::broker::Broker::start_with(&[], &[]);
+    broker.process.signal(Signal::USR2);
+    let said = broker.process.log().find(LIMIT, |line| {
+        (line.contains("USR2 ignored") && line.contains("there is nothing to upgrade here"))
+            .then_some(())
+    });
+    assert!(said.is_some(), "{}", broker.process.log().text());
+}
