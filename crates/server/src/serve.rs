@@ -167,6 +167,9 @@ impl Server<'_> {
         if let Some(predecessor) = &self.predecessor {
             let all = generations.filled().await;
             self.take_over(predecessor, all, &generations, &mut published).await?;
+            // What later generations bring along has its name at once.
+            generations.succeeds = false;
+            front.leftovers().take_away();
             if let Some(run_dir) = &run_dir {
                 commands.listen(self, run_dir, &front, (activated, !users.is_empty()), state);
             }
