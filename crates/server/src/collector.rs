@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use egress::{Call, Engine, Key, Limits};
+use egress::{Call, Engine, Key, Limits, Scheme};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
@@ -84,6 +84,24 @@ pub(crate) fn salt() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Errs if the collector cannot be believed by the authorities that it is to be. A text: it is a variable of OpenTelemetry's that names them, so
+/// that there are no traces, which are no reason not to start; by other authorities it is not believed instead.
+pub(crate) fn unusable_authorities(
+    settings: &Settings,
+    variables: &OfOpenTelemetry,
+) -> Result<Option<String>, Failure> {
+    let traces = &settings.traces;
+    let Some(ca) = &traces.ca.0 else { return Ok(None) };
+    let Err(failure) = check_authorities(ca, "`traces.ca`") else { return Ok(None) };
+    match &variables.ca {
+        Some((variable, named)) if named == ca => {
+            let encrypted = traces.endpoint.as_ref().is_some_and(|url| url.scheme == Scheme::Https);
+            Ok(encrypted.then(|| format!("{variable}: {}", failure.message())))
+        }
+        _ => Err(failure),
+    }
+}
+
 impl Collector {
     /// Has spans sent to where the settings say, if anywhere. `service`: its name, unless they say that. Within a runtime.
     pub(crate) fn start(
@@ -91,13 +109,15 @@ impl Collector {
         environment: &Environment,
         service: &str,
     ) -> Result<Self, Failure> {
-        for ignored in OfOpenTelemetry::read(environment).ignored {
+        let variables = OfOpenTelemetry::read(environment);
+        for ignored in &variables.ignored {
             tracing::warn!(ignored, "a variable of OpenTelemetry's is not followed");
         }
         let traces = &settings.traces;
         let Some(url) = &traces.endpoint else { return Ok(Self::default()) };
-        if let Some(ca) = &traces.ca.0 {
-            check_authorities(ca)?;
+        if let Some(unusable) = unusable_authorities(settings, &variables)? {
+            tracing::warn!(reason = unusable, "nothing is traced");
+            return Ok(Self::default());
         }
         let sampler = Sampler::new(traces.sample.0, traces.follow_parent);
         let sampler = sampler.expect("the settings have looked at the share");
@@ -307,4 +327,32 @@ pub(crate) fn set_metrics(tracer: &Tracer) {
         metrics::counter!("hearth_traces_spans_total", "outcome" => outcome).absolute(number);
     }
     metrics::gauge!("hearth_traces_waiting").set(tracer.waiting() as f64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::load;
+
+    #[test]
+    fn authorities_of_opentelemetrys_variables_that_are_gone_keep_nobody_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = folder.path().join("gone.pem");
+        let gone = gone.to_str().unwrap();
+        let look = |variables: &[(&str, &str)]| {
+            let environment = Environment::for_test(folder.path(), variables);
+            let settings = load(folder.path(), None, Vec::new(), &environment).unwrap();
+            unusable_authorities(&settings, &OfOpenTelemetry::read(&environment))
+        };
+        let encrypted = ("HEARTH_TRACES_ENDPOINT", "https://127.0.0.1:1");
+        for named in [gone, "gone.pem"] {
+            let of_others = ("OTEL_EXPORTER_OTLP_CERTIFICATE", named);
+            let why = look(&[encrypted, of_others]).unwrap().expect("nothing is traced");
+            assert!(why.starts_with("OTEL_EXPORTER_OTLP_CERTIFICATE: cannot read "), "{why}");
+            let plain = ("HEARTH_TRACES_ENDPOINT", "http://127.0.0.1:1");
+            assert_eq!(look(&[plain, of_others]).unwrap(), None, "nobody looks at it there");
+        }
+        let failure = look(&[encrypted, ("HEARTH_TRACES_CA", gone)]).unwrap_err();
+        assert!(failure.hint().unwrap().starts_with("correct `traces.ca`, "), "{failure:?}");
+    }
 }

@@ -170,6 +170,8 @@ pub(crate) struct Sources {
     pub folder: PathBuf,
     /// One of several applications: what its table says is stronger than everything that is said of all.
     pub application: Option<Table>,
+    /// Its folder, where that is another one.
+    pub own_folder: Option<PathBuf>,
 }
 
 impl Sources {
@@ -209,6 +211,12 @@ impl Sources {
         platform.chain(file).chain(shared).chain(environment).chain(flags.map(of)).collect()
     }
 
+    /// What relative paths start at that are said of all applications: at `usual`, or in the folder of each.
+    fn base<'s>(&'s self, key: &Key, usual: &'s Path) -> &'s Path {
+        let own = self.own_folder.as_deref();
+        own.filter(|_| applications::IN_FOLDER.contains(&key.name)).unwrap_or(usual)
+    }
+
     /// The value of one setting, typed, of its strongest source.
     pub(crate) fn value<T: Value>(&self, key: &'static Key) -> Result<T, ConfigError> {
         let mut value =
@@ -221,24 +229,31 @@ impl Sources {
             && let Some((raw, line)) = file.get(key.name)
         {
             let origin = Origin::File { path: file.path.clone(), line };
-            value = T::overridden_by(value, read(key, raw, &origin, file.folder())?);
+            value =
+                T::overridden_by(value, read(key, raw, &origin, self.base(key, file.folder()))?);
         }
         if let Some((_, variable, raw)) = self.shared.iter().find(|(name, ..)| *name == key.name) {
             let origin = Origin::Environment((*variable).into());
-            value = T::overridden_by(value, read(key, raw, &origin, &self.current_dir)?);
+            value = T::overridden_by(
+                value,
+                read(key, raw, &origin, self.base(key, &self.current_dir))?,
+            );
         }
         let variable = key.environment();
         if let Some((_, text)) = self.environment.iter().find(|(name, _)| *name == variable) {
             let raw = Raw::Text(text.clone());
             value = T::overridden_by(
                 value,
-                read(key, &raw, &Origin::Environment(variable), &self.current_dir)?,
+                read(key, &raw, &Origin::Environment(variable), self.base(key, &self.current_dir))?,
             );
         }
         if let Some((_, raw)) = self.flags.iter().find(|(name, _)| *name == key.name) {
             let origin =
                 Origin::Flag(key.flag.expect("only settings with a flag have a value from one"));
-            value = T::overridden_by(value, read(key, raw, &origin, &self.current_dir)?);
+            value = T::overridden_by(
+                value,
+                read(key, raw, &origin, self.base(key, &self.current_dir))?,
+            );
         }
         if let (Some(table), Some(file)) = (&self.application, &self.file)
             && let Some(entry) = table.entry(key.name)
@@ -305,6 +320,7 @@ pub(crate) fn load_on(
         current_dir: environment.current_dir.clone(),
         folder: folder.to_owned(),
         application: None,
+        own_folder: None,
     };
     sources.check_names()?;
     let mut settings = Settings::read(&sources)?;

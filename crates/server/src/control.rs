@@ -7,6 +7,7 @@
 //! - Only the server's own user and root are heard.
 //! - What a command changes has happened when it is answered, or is told to have failed.
 
+mod call;
 mod commands;
 mod find;
 
@@ -173,12 +174,7 @@ async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
 
 async fn successor(state: &State) -> Result<Upgraded, Failure> {
     let (answer, outcome) = oneshot::channel();
-    let cannot = || {
-        let hint = "`hearth status` says what it does; ask again later";
-        Failure::failed("an upgrade is under way, or the server is shutting down", hint)
-    };
-    if !state.ask_upgrade(answer) {
-        return Err(cannot());
-    }
-    outcome.await.map_err(|_dropped| cannot())?
+    state.ask_upgrade(answer)?;
+    let ending = |_dropped| Failure::failed("the server is shutting down", "start it again");
+    outcome.await.map_err(ending)?
 }

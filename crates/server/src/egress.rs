@@ -130,7 +130,7 @@ impl Broker {
         let egress = &settings.egress;
         let place = egress.socket.0.as_deref().unwrap_or(socket);
         if let Some(ca) = &egress.ca.0 {
-            check_authorities(ca)?;
+            check_authorities(ca, CA)?;
         }
         let options = egress::Options {
             http1_connections: egress.connections.get(),
@@ -257,12 +257,15 @@ fn make_folder(folder: &Path, user: Option<&PhpUser>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Said at the start, not by each call that cannot be verified.
-pub(crate) fn check_authorities(path: &Path) -> Result<(), Failure> {
+/// The setting that names authorities, and its flag.
+pub(crate) const CA: &str = "`egress.ca` (`--ca`)";
+
+/// Said at the start, not by each call that cannot be verified. `setting`: what names the file, for the hint.
+pub(crate) fn check_authorities(path: &Path, setting: &str) -> Result<(), Failure> {
     const BEGINNING: &[u8] = b"-----BEGIN CERTIFICATE-----";
-    let hint = "correct `egress.ca` (`--ca`), or leave it out for the system's authorities";
+    let hint = format!("correct {setting}, or leave it out for the system's authorities");
     let text = std::fs::read(path).map_err(|error| {
-        Failure::caused_by(format!("cannot read {}", path.display()), &error, hint)
+        Failure::caused_by(format!("cannot read {}", path.display()), &error, &*hint)
     })?;
     if text.windows(BEGINNING.len()).any(|window| window == BEGINNING) {
         return Ok(());

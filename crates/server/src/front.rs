@@ -24,11 +24,14 @@ use crate::failure::Failure;
 use crate::generation::Stay;
 use crate::plan::Plan;
 use crate::realtime::Realtime;
+use crate::upgrade::Leftovers;
 
 /// Listeners that are bound and do not answer yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
     front: Front<Php>,
+    /// What was handed over and is not listened on.
+    leftovers: Leftovers,
 }
 
 /// Binds every listener, or takes the socket that listens there already. Where a service manager has passed sockets (`activated`),
@@ -48,10 +51,27 @@ pub(crate) async fn bind(
             options.listen.push(listen_on(given, &known, options.tls.is_some())?);
         }
     }
+    let files: Vec<PathBuf> = given.iter().filter_map(file_of).collect();
     let front = Front::bind_with(options, given, Php::default())
         .await
         .map_err(|error| Failure::caused(&error, hint(&error)))?;
-    Ok(Bound { front })
+    let addresses = front.addresses();
+    let is_listened_on = |file: &PathBuf| {
+        addresses
+            .iter()
+            .any(|bound| matches!(bound, front_http::Bound::Unix { path, .. } if path == file))
+    };
+    let leftovers = Leftovers::of(files.into_iter().filter(|file| !is_listened_on(file)));
+    Ok(Bound { front, leftovers })
+}
+
+/// The file of a unix socket that is to go with whom it was given to.
+fn file_of(given: &Given) -> Option<PathBuf> {
+    let goes = matches!(given, Given::Unix { takes_file_away: true, .. });
+    match given.address() {
+        Ok(Some(front_http::Address::Unix(path))) if goes => Some(path),
+        _ => None,
+    }
 }
 
 /// What is spoken on a socket that was passed: as on the address of the settings (`known`) that has its port, else TLS where there is any.
@@ -100,6 +120,11 @@ impl Bound {
     /// Its sockets once more, for a process that takes this one's place.
     pub(crate) fn share(&self) -> std::io::Result<Vec<Given>> {
         self.front.share()
+    }
+
+    /// What was handed over and the settings do not name, to be taken away once nobody else is there.
+    pub(crate) fn leftovers(&mut self) -> Leftovers {
+        std::mem::take(&mut self.leftovers)
     }
 
     /// To be cancelled when such a process accepts from them.

@@ -155,8 +155,8 @@ impl Signals {
                 Some(()) = self.upgrade.recv() => {
                     // Its outcome is in the log.
                     let (answer, _outcome) = oneshot::channel();
-                    if !state.ask_upgrade(answer) {
-                        tracing::warn!("USR2 ignored: there is nothing to upgrade here, or it is under way");
+                    if let Err(refused) = state.ask_upgrade(answer) {
+                        tracing::warn!(reason = refused.message(), "USR2 ignored");
                     }
                 }
                 Some(()) = self.hang_up.recv() => {

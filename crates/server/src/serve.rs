@@ -167,6 +167,9 @@ impl Server<'_> {
         if let Some(predecessor) = &self.predecessor {
             let all = generations.filled().await;
             self.take_over(predecessor, all, &generations, &mut published).await?;
+            // What later generations bring along has its name at once.
+            generations.succeeds = false;
+            front.leftovers().take_away();
             if let Some(run_dir) = &run_dir {
                 commands.listen(self, run_dir, &front, (activated, !users.is_empty()), state);
             }
@@ -265,21 +268,30 @@ impl Commands {
         let named = environment.current_dir.join(&target.path);
         let patience = settings.server.shutdown_patience;
         let folder = run_dir.path().display();
-        match Control::bind(run_dir, Arc::clone(state), named, patience, predecessor.is_some()) {
-            Ok(bound) => drop(self.tasks.spawn(bound.serve(self.end.clone()))),
+        let control =
+            Control::bind(run_dir, Arc::clone(state), named, patience, predecessor.is_some());
+        let control = match control {
+            Ok(control) => control,
             Err(error) => {
                 tracing::warn!(%folder, %error, "no control socket: `hearth reload` will not find this server");
                 return;
             }
-        }
+        };
         let offered = front.share().and_then(|sockets| {
             let (sockets, boot) = ((sockets, activated), boot_patience(settings));
             Offer::new(run_dir, sockets, front.succeeded(), state, environment, (boot, hands_on))
         });
         match offered {
             Ok(offer) => drop(self.tasks.spawn(offer.serve(self.end.clone()))),
-            Err(error) => tracing::warn!(%folder, %error, "this server cannot be upgraded"),
+            Err(error) => {
+                tracing::warn!(%folder, %error, "this server cannot be upgraded");
+                let hint = format!("see to {folder}, and restart the server");
+                let why = Failure::caused_by("this server cannot be upgraded", &error, hint);
+                state.cannot_upgrade(why);
+            }
         }
+        // Whoever comes by it finds the rest there.
+        self.tasks.spawn(control.serve(self.end.clone()));
     }
 
     /// Has the service manager hear that the process lives, if it wants to, until another one does so in its place.

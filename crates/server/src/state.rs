@@ -42,8 +42,10 @@ pub(crate) struct State {
     generations: Mutex<Generations>,
     asks: mpsc::Sender<Ask>,
     asked: Mutex<Option<mpsc::Receiver<Ask>>>,
-    upgrades: mpsc::Sender<UpgradeAsk>,
-    upgrades_asked: Mutex<Option<mpsc::Receiver<UpgradeAsk>>>,
+    /// To the one who sees to them; none until there is one.
+    upgrades: OnceLock<mpsc::Sender<UpgradeAsk>>,
+    /// Why there will be none.
+    no_upgrades: OnceLock<Failure>,
     /// One was asked for, and nothing has become of it yet.
     upgrading: AtomicBool,
     /// Cancelled when another process has taken the place of this one.
@@ -226,7 +228,6 @@ impl State {
     /// A server that has just begun to start.
     pub(crate) fn starting() -> Arc<Self> {
         let (asks, asked) = mpsc::channel(ASKS);
-        let (upgrades, upgrades_asked) = mpsc::channel(1);
         Arc::new(Self {
             started: Instant::now(),
             ending: Ending::default(),
@@ -235,8 +236,8 @@ impl State {
             generations: Mutex::default(),
             asks,
             asked: Mutex::new(Some(asked)),
-            upgrades,
-            upgrades_asked: Mutex::new(Some(upgrades_asked)),
+            upgrades: OnceLock::new(),
+            no_upgrades: OnceLock::new(),
             upgrading: AtomicBool::new(false),
             succeeded: CancellationToken::new(),
             admin: Mutex::default(),
@@ -370,16 +371,25 @@ impl State {
         self.asked.lock().expect("no holder panics").is_some()
     }
 
-    /// Asks for an upgrade. False when nobody takes such requests, or while one runs.
-    pub(crate) fn ask_upgrade(&self, answer: UpgradeAsk) -> bool {
-        if self.succeeded.is_cancelled() || self.upgrading.swap(true, Ordering::AcqRel) {
-            return false;
+    /// Asks for an upgrade. Errs when nobody takes such requests, or while one runs.
+    pub(crate) fn ask_upgrade(&self, answer: UpgradeAsk) -> Result<(), Failure> {
+        let refused = |message, hint| Err(Failure::failed(message, hint));
+        if self.succeeded.is_cancelled() {
+            return refused("another process has taken its place", "ask that one");
         }
-        let asked = self.upgrades.try_send(answer).is_ok();
-        if !asked {
+        if let Some(why) = self.no_upgrades.get() {
+            return Err(why.clone());
+        }
+        let Some(upgrades) = self.upgrades.get() else {
+            return refused("there is nothing to upgrade here", "restart it");
+        };
+        if self.upgrading.swap(true, Ordering::AcqRel) {
+            return refused("an upgrade is under way", "the log says what becomes of it");
+        }
+        upgrades.try_send(answer).or_else(|_ended| {
             self.upgrade_ended();
-        }
-        asked
+            refused("the server is shutting down", "start it again")
+        })
     }
 
     /// Something has become of the one that was asked for: another one may be.
@@ -387,9 +397,16 @@ impl State {
         self.upgrading.store(false, Ordering::Release);
     }
 
-    /// Requests for upgrades, for the one who sees to them.
-    pub(crate) fn upgrades_asked(&self) -> Option<mpsc::Receiver<UpgradeAsk>> {
-        self.upgrades_asked.lock().expect("no holder panics").take()
+    /// Requests for upgrades, for the one who sees to them from now on. To be called once.
+    pub(crate) fn upgrades_asked(&self) -> mpsc::Receiver<UpgradeAsk> {
+        let (upgrades, asked) = mpsc::channel(1);
+        self.upgrades.set(upgrades).expect("there is one who sees to them");
+        asked
+    }
+
+    /// Nobody will see to them.
+    pub(crate) fn cannot_upgrade(&self, why: Failure) {
+        self.no_upgrades.get_or_init(|| why);
     }
 
     /// Cancelled when another process has taken the place of this one.
@@ -423,16 +440,19 @@ mod tests {
     #[tokio::test]
     async fn a_second_upgrade_is_refused_until_something_has_become_of_the_first() {
         let state = State::starting();
-        let mut asked = state.upgrades_asked().unwrap();
-        let ask = || state.ask_upgrade(oneshot::channel().0);
-        assert!(ask());
+        let ask = || state.ask_upgrade(oneshot::channel().0).map_err(|why| why.message());
+        assert_eq!(ask(), Err("there is nothing to upgrade here".to_owned()));
+        let mut asked = state.upgrades_asked();
+        assert_eq!(ask(), Ok(()));
         drop(asked.recv().await.unwrap());
-        assert!(!ask(), "it runs");
+        assert_eq!(ask(), Err("an upgrade is under way".to_owned()));
         state.upgrade_ended();
-        assert!(ask());
+        assert_eq!(ask(), Ok(()));
         drop(asked.recv().await.unwrap());
+        state.upgrade_ended();
+        drop(asked);
+        assert_eq!(ask(), Err("the server is shutting down".to_owned()));
         state.succeeded().cancel();
-        state.upgrade_ended();
-        assert!(!ask(), "another process serves");
+        assert_eq!(ask(), Err("another process has taken its place".to_owned()));
     }
 }

@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 pub(crate) use self::figures::Figures;
-pub(crate) use self::screen::{Screen, Sort};
+pub(crate) use self::screen::{Screen, Sort, harmless};
 use self::terminal::Terminal;
 use crate::cli::Top;
 use crate::config::{self, Environment, Token};

@@ -24,7 +24,7 @@ mod predecessor;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::offer::Offer;
-pub(crate) use self::places::{Published, beside};
+pub(crate) use self::places::{Leftovers, Published, beside};
 pub(crate) use self::predecessor::Predecessor;
 
 /// Where a successor asks for sockets: set by the server whose place it takes.

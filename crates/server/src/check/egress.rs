@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{Report, Topic};
 use crate::config::Settings;
-use crate::egress::check_authorities;
+use crate::egress::{CA, check_authorities};
 use crate::php::{self, Info};
 use crate::plan::Plan;
 
@@ -77,7 +77,7 @@ fn socket(report: &mut Report, path: &Path) {
 }
 
 fn authorities(report: &mut Report, named: Option<&Path>) {
-    match named.map(check_authorities) {
+    match named.map(|ca| check_authorities(ca, CA)) {
         Some(Ok(())) => report
             .fine(Topic::Egress, "certificates are verified by the authorities of `egress.ca`"),
         Some(Err(failure)) => report.failure(Topic::Egress, &failure),

@@ -4,22 +4,28 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use super::{Report, Topic};
+use crate::collector::unusable_authorities;
 use crate::config::{CollectorUrl, Environment, OfOpenTelemetry, Settings};
-use crate::egress::check_authorities;
 
 /// How long an address of the collector may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Looks at `[traces]`, if somebody wants some.
 pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Environment) {
-    for ignored in OfOpenTelemetry::read(environment).ignored {
+    let variables = OfOpenTelemetry::read(environment);
+    for ignored in &variables.ignored {
         let message = format!("not followed: {ignored}");
         report.warning(Topic::Traces, message, "set what you want under `[traces]`");
     }
     let traces = &settings.traces;
     let Some(endpoint) = &traces.endpoint else { return };
-    if let Some(Err(failure)) = traces.ca.0.as_deref().map(check_authorities) {
-        report.failure(Topic::Traces, &failure);
+    match unusable_authorities(settings, &variables) {
+        Ok(None) => {}
+        Ok(Some(unusable)) => {
+            let hint = "correct the variable, or name the authorities with `traces.ca`";
+            return report.warning(Topic::Traces, format!("nothing is traced: {unusable}"), hint);
+        }
+        Err(failure) => report.failure(Topic::Traces, &failure),
     }
     match connect(endpoint) {
         Ok(()) => report.fine(Topic::Traces, format!("they go to {}", endpoint.url)),

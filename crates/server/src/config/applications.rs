@@ -14,6 +14,7 @@ use front_http::{Claim, HostClaim, PathClaim};
 use super::file::Table;
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, KEYS, Key, Origin, Settings, Sources, nearest, read_raw};
+use crate::detect;
 
 /// What the application at PATH is called among others.
 pub(crate) const MAIN: &str = "main";
@@ -31,6 +32,9 @@ pub(super) const OF_PATH: &[&str] = &[
     "php.reload_check",
     "php.env",
 ];
+
+/// Settings that name places in each application's own folder, where they are relative: those of the application at PATH are nothing to another one.
+pub(super) const IN_FOLDER: &[&str] = &["sandbox.readable", "sandbox.writable"];
 
 /// Who PHP is: of the server for as long as it runs, and of each application that says so.
 const OF_BOTH: &[&str] = &[PHP_USER, PHP_GROUP];
@@ -271,6 +275,9 @@ fn application(
         foreign || unmeant("php.version", OF_VERSION) || unmeant(PHP_USER, OF_USER)
     });
     of_it.application = Some(table.clone());
+    // One that is not there is refused when it is looked at.
+    of_it.own_folder =
+        path.as_ref().map(|path| detect::folder_of(path).unwrap_or_else(|_gone| path.clone()));
     let settings = Settings::read(&of_it)?;
     let name = table.name.as_str().into();
     let names_user = OF_BOTH.iter().any(|key| table.entry(key).is_some());

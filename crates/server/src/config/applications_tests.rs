@@ -159,3 +159,59 @@ fn what_applications_say_holds_after_a_reload_and_what_is_the_servers_does_not()
     assert_eq!(settings.log.slow_requests, old.log.slow_requests);
     assert!(read("").unwrap().in_place_of(&new).0.applications.is_empty());
 }
+
+#[test]
+fn relative_paths_of_the_sandbox_start_at_the_folder_of_each_application() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    for inside in ["main", "shop", "blog/public"] {
+        std::fs::create_dir_all(folder.join(inside)).unwrap();
+    }
+    std::fs::write(folder.join("blog/public/index.php"), "<?php").unwrap();
+    let toml = r#"
+        [sandbox]
+        readable = ["resources"]
+        writable = ["storage", "/tmp"]
+        [applications.shop]
+        path = "../shop"
+        hosts = "shop"
+        [applications.blog]
+        path = "../blog/public/index.php"
+        hosts = "blog"
+        [applications.blog.sandbox]
+        writable = ["../blog/cache"]
+        [applications.route]
+        paths = "/route"
+    "#;
+    std::fs::write(folder.join("main/hearth.toml"), toml).unwrap();
+    let read = |variables: &[(&str, &str)]| {
+        let environment = Environment::for_test(&folder.join("main"), variables);
+        let all = load(&folder.join("main"), None, Vec::new(), &environment).unwrap();
+        let applications = all.applications.iter().map(|named| &named.settings);
+        let paths = |paths: &[PathBuf]| {
+            let paths = paths.iter().map(|path| path.to_str().unwrap());
+            paths.collect::<Vec<_>>().join(" ").replace(folder.to_str().unwrap(), "")
+        };
+        let of = |settings: &Settings| {
+            (paths(&settings.sandbox.readable), paths(&settings.sandbox.writable))
+        };
+        std::iter::once(of(&all)).chain(applications.map(of)).collect::<Vec<_>>()
+    };
+    let two = |readable: &str, writable: &str| (readable.to_owned(), writable.to_owned());
+    let main = two("/main/resources", "/main/storage /tmp");
+    let shop = two("/shop/resources", "/shop/storage /tmp");
+    // What its own table says starts where all else in the file does.
+    let blog = two("/blog/resources", "/main/../blog/cache");
+    assert_eq!(read(&[]), [main.clone(), shop, blog, main]);
+    let of_all = read(&[("HEARTH_SANDBOX_READABLE", "assets,/usr/share")]);
+    let readable: Vec<&str> = of_all.iter().map(|(readable, _)| readable.as_str()).collect();
+    assert_eq!(
+        readable,
+        [
+            "/main/assets /usr/share",
+            "/shop/assets /usr/share",
+            "/blog/assets /usr/share",
+            "/main/assets /usr/share"
+        ]
+    );
+}

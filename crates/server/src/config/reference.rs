@@ -4,7 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::applications::{APPLICATION_KEYS, ApplicationKey, OF_PATH, OF_USER, OF_VERSION};
+use super::applications::{
+    APPLICATION_KEYS, ApplicationKey, IN_FOLDER, OF_PATH, OF_USER, OF_VERSION,
+};
 use super::apps::{APP_KEYS, AppKey};
 use super::connectors::{CONNECTOR_KEYS, ConnectorKey};
 use super::environment::NOT_SETTINGS;
@@ -88,10 +90,11 @@ pub(crate) fn settings_page() -> String {
         |all: &[&str]| all.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     writeln!(
         page,
-        "\nWith a `path` these are not inherited, since they name what belongs to the application at PATH: {}. With a `php.version`, these are not: {}. With a `php.user`: {}.",
+        "\nWith a `path` these are not inherited, since they name what belongs to the application at PATH: {}. With a `php.version`, these are not: {}. With a `php.user`: {}. Relative paths of {} that are said of all applications start at the folder of each that has a `path`.",
         names(OF_PATH),
         names(OF_VERSION),
-        names(OF_USER)
+        names(OF_USER),
+        names(IN_FOLDER)
     )
     .expect("a String takes all");
     page.push_str("\n## Other variables\n\n| variable | is |\n|---|---|\n");

@@ -22,6 +22,7 @@ fn read(
         current_dir: PathBuf::from("/here"),
         folder: PathBuf::from("/app"),
         application: None,
+        own_folder: None,
     };
     sources.check_names()?;
     let settings = Settings::read(&sources)?;

@@ -6,7 +6,8 @@
 //! - What they ask for and Hearth cannot do is said, and never keeps a server from starting: they may be meant for another program.
 
 use std::fmt;
-use std::path::Path;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
 
 use egress::Scheme;
 use http::{HeaderName, HeaderValue};
@@ -138,6 +139,8 @@ impl Value for CollectorFields {
 pub(crate) struct OfOpenTelemetry {
     /// Setting, variable, value.
     pub settings: Vec<(&'static str, &'static str, Raw)>,
+    /// The file of authorities that a variable names, with that variable: whether it can be read is seen where it is needed.
+    pub ca: Option<(&'static str, PathBuf)>,
     /// For the log.
     pub ignored: Vec<String>,
 }
@@ -156,17 +159,27 @@ impl OfOpenTelemetry {
         if let Some((name, value)) =
             first(["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"])
         {
-            all.put("traces.headers", name, Raw::Table(pairs(value)));
+            let raw = Raw::Table(pairs(value));
+            match CollectorFields::parse(&raw, Path::new("/")) {
+                Ok(_) => all.put("traces.headers", name, raw),
+                Err(Wrong(found)) => all.ignore(format!("{name}: {found}")),
+            }
         }
         if let Some((name, value)) =
             first(["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"])
         {
+            all.ca = Some((name, environment.current_dir.join(value)));
             all.put("traces.ca", name, Raw::Text(value.to_owned()));
         }
         if let Some((name, value)) =
             first(["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"])
         {
-            all.put("traces.timeout", name, Raw::Text(format!("{value}ms")));
+            match value.parse::<NonZeroU64>() {
+                Ok(number) => all.put("traces.timeout", name, Raw::Text(format!("{number}ms"))),
+                Err(_other) => {
+                    all.ignore(format!("{name}={value}: it is a number of milliseconds"));
+                }
+            }
         }
         if let Some((name, value)) =
             first(["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"])
@@ -350,10 +363,17 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4317"),
             ("OTEL_TRACES_EXPORTER", "zipkin"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "api key=secret"),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "key=a%0Asecret"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+            ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "-1"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
         ] {
             let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318"), variable];
             let environment = Environment::for_test(folder.path(), &variables);
-            assert_eq!(OfOpenTelemetry::read(&environment).ignored.len(), 1, "{variable:?}");
+            let ignored = OfOpenTelemetry::read(&environment).ignored;
+            assert_eq!(ignored.len(), 1, "{variable:?}");
+            assert!(!ignored[0].contains("secret"), "{ignored:?}");
             load(folder.path(), None, Vec::new(), &environment).unwrap();
         }
     }

@@ -3,49 +3,58 @@
 //! Invariants
 //! - Nothing here is guessed: a command that does not say exactly one server is told which there are, and where.
 //! - A server that finishes what it has is found only when no other one is meant.
+//! - Other users' processes may say what they like: they neither hold root up for long, nor are they taken for a server of root's.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
+use super::call::{Bounds, Place};
 use super::{Introduction, SOCKET};
 use crate::cli::Target;
 use crate::config::{self, Environment};
 use crate::detect;
 use crate::failure::Failure;
 use crate::run_dir::SERVERS;
+use crate::top::harmless;
 
 /// How long a server may take to say who it is.
 const INTRODUCTION: Duration = Duration::from_secs(5);
+/// What it may say of itself: the longest path there is, each byte as `\u0001`.
+const LONGEST_INTRODUCTION: usize = 64 << 10;
+/// More than `/status` of thousands of workers.
+const LONGEST: usize = 16 << 20;
 /// Where servers have their folders that a service manager has started.
 const SYSTEM: &str = "/run";
 
 /// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
-    socket: PathBuf,
+    place: Place,
     pub(super) who: Introduction,
+    /// It is our own, or the service manager's: what it says that it serves is so.
+    is_believed: bool,
 }
 
 impl Server {
     /// Where its socket is.
     pub(super) fn run_dir(&self) -> &Path {
-        self.socket.parent().unwrap_or_else(|| Path::new("/"))
+        self.place.socket.parent().unwrap_or_else(|| Path::new("/"))
     }
 
     /// One call, for as long as it takes. A failure that the server tells of is ours.
     pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, path: &str) -> Result<T, Failure> {
+        let bounds = Bounds { until: None, bytes: LONGEST };
         let (status, body) =
-            call(&self.socket, method, path, None).map_err(|error| self.lost(&error))?;
+            self.place.call(method, path, bounds).map_err(|error| self.lost(&error))?;
         if status != 200 {
             let failure = serde_json::from_slice::<Failure>(&body);
             return Err(failure.map_or_else(|error| self.lost(&error), Failure::of_server));
@@ -55,8 +64,9 @@ impl Server {
 
     /// What it says of itself, as it says it.
     pub(super) fn status(&self) -> Result<Vec<u8>, Failure> {
-        let (_, body) = call(&self.socket, "GET", "/status", Some(INTRODUCTION))
-            .map_err(|error| self.lost(&error))?;
+        let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: LONGEST };
+        let (_, body) =
+            self.place.call("GET", "/status", bounds).map_err(|error| self.lost(&error))?;
         Ok(body)
     }
 
@@ -67,10 +77,10 @@ impl Server {
 
     /// Its process, which cannot be mistaken for another one from now on. None: it is not to be seen from here, or has ended.
     pub(super) fn process(&self) -> io::Result<Option<Process>> {
-        let stream = UnixStream::connect(&self.socket)?;
+        let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: 0 };
         // In our own numbers, also where it lives in a namespace of its own.
-        let pid = socket_peercred(&stream)?.pid;
-        match pidfd_open(pid, PidfdFlags::empty()) {
+        let (_, peer) = self.place.connect(bounds)?;
+        match pidfd_open(peer.pid, PidfdFlags::empty()) {
             Ok(process) => Ok(Some(Process(process))),
             Err(Errno::SRCH | Errno::NOSYS | Errno::PERM) => Ok(None),
             Err(error) => Err(error.into()),
@@ -79,12 +89,15 @@ impl Server {
 
     /// Where there is no process to wait for: whether somebody answers still.
     pub(super) fn is_there(&self) -> bool {
-        introduce(&self.socket).is_ok_and(|who| who.pid == self.who.pid)
+        introduce(&self.place, Instant::now() + INTRODUCTION)
+            .is_ok_and(|who| who.pid == self.who.pid)
     }
 
     fn named(&self) -> String {
         let Introduction { pid, target, .. } = &self.who;
-        format!("{} (process {pid}, --run-dir {})", target.display(), self.run_dir().display())
+        let run_dir = self.run_dir().display();
+        let text = format!("{} (process {pid}, --run-dir {run_dir})", target.display());
+        text.chars().map(harmless).collect()
     }
 }
 
@@ -113,15 +126,15 @@ pub(super) fn find(target: &Target, environment: &Environment) -> Result<Server,
         config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;
     if let Some(run_dir) = &settings.server.run_dir.0 {
         let socket = run_dir.join(SOCKET);
-        return introduce(&socket).map(|who| Server { socket: socket.clone(), who }).map_err(
-            |error| {
-                Failure::caused_by(
-                    format!("no server answers at {}", socket.display()),
-                    &error,
-                    "`server.run_dir` says where it is looked for; start one with `hearth serve`",
-                )
-            },
-        );
+        let place = Place { socket, owner: None };
+        return match introduce(&place, Instant::now() + INTRODUCTION) {
+            Ok(who) => Ok(Server { place, who, is_believed: true }),
+            Err(error) => Err(Failure::caused_by(
+                format!("no server answers at {}", place.socket.display()),
+                &error,
+                "`server.run_dir` says where it is looked for; start one with `hearth serve`",
+            )),
+        };
     }
     let mut running = running(&environment.temporary_folder());
     let same = |server: &Server| {
@@ -130,6 +143,9 @@ pub(super) fn find(target: &Target, environment: &Environment) -> Result<Server,
             || detect::folder_of(&server.who.target).is_ok_and(|of_it| of_it == folder)
     };
     let mut found: Vec<Server> = running.extract_if(.., |server| same(server)).collect();
+    if found.iter().any(|server| server.is_believed) {
+        found.retain(|server| server.is_believed);
+    }
     if found.iter().any(|server| !server.who.draining) {
         found.retain(|server| !server.who.draining);
     }
@@ -154,7 +170,29 @@ pub(super) fn find(target: &Target, environment: &Environment) -> Result<Server,
 
 /// The servers of our user, or of any for root, that have a run folder of their own making, or one of the service manager's.
 fn running(temporary: &Path) -> Vec<Server> {
+    let ours = geteuid().as_raw();
+    let mut places = places(temporary);
+    // Each owner's together: they share what a stranger may cost us.
+    places.sort_by_key(|(place, _)| place.owner);
+    let mut patience = None;
     let mut servers = Vec::new();
+    for (place, of_a_manager) in places {
+        let is_ours = place.owner == Some(ours);
+        let until = match patience {
+            Some((owner, until)) if owner == place.owner && !is_ours => until,
+            _ => Instant::now() + INTRODUCTION,
+        };
+        patience = Some((place.owner, until));
+        if let Ok(who) = introduce(&place, until) {
+            servers.push(Server { place, who, is_believed: is_ours || of_a_manager });
+        }
+    }
+    servers
+}
+
+/// Where servers may be; true: the service manager has made the folder.
+fn places(temporary: &Path) -> Vec<(Place, bool)> {
+    let mut places = Vec::new();
     for (parent, of_a_manager) in [(temporary, false), (Path::new(SYSTEM), true)] {
         let Ok(entries) = std::fs::read_dir(parent) else { continue };
         for entry in entries.filter_map(Result::ok) {
@@ -169,47 +207,24 @@ fn running(temporary: &Path) -> Vec<Server> {
                     pid.parse::<u32>().is_ok() && Path::new("/proc").join(pid).is_dir()
                 })
             };
-            if !may_be_one || !may_command(&entry) {
-                continue;
-            }
-            let socket = entry.path().join(SOCKET);
-            if let Ok(who) = introduce(&socket) {
-                servers.push(Server { socket, who });
+            if may_be_one && let Some(owner) = whom_we_may_command(&entry) {
+                let socket = entry.path().join(SOCKET);
+                places.push((Place { socket, owner: Some(owner) }, of_a_manager));
             }
         }
     }
-    servers
+    places
 }
 
 /// Anybody can make such a folder; who is in it must be who may command us.
-fn may_command(entry: &std::fs::DirEntry) -> bool {
+fn whom_we_may_command(entry: &std::fs::DirEntry) -> Option<u32> {
     let ours = geteuid().as_raw();
-    let may = |owner: u32| owner == ours || ours == 0;
-    entry.metadata().is_ok_and(|entry| entry.is_dir() && may(entry.uid()))
+    let entry = entry.metadata().ok().filter(std::fs::Metadata::is_dir)?;
+    Some(entry.uid()).filter(|owner| *owner == ours || ours == 0)
 }
 
-fn introduce(socket: &Path) -> io::Result<Introduction> {
-    let (_, body) = call(socket, "GET", "/who", Some(INTRODUCTION))?;
+fn introduce(place: &Place, until: Instant) -> io::Result<Introduction> {
+    let bounds = Bounds { until: Some(until), bytes: LONGEST_INTRODUCTION };
+    let (_, body) = place.call("GET", "/who", bounds)?;
     Ok(serde_json::from_slice(&body)?)
-}
-
-/// One call; `patience` for none: it takes as long as it takes.
-fn call(
-    socket: &Path,
-    method: &str,
-    path: &str,
-    patience: Option<Duration>,
-) -> io::Result<(u16, Vec<u8>)> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(patience)?;
-    // HTTP/1.0: no chunks, the body ends with the connection.
-    stream.write_all(format!("{method} {path} HTTP/1.0\r\nHost: hearth\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let malformed = || io::Error::other("the answer is no HTTP, or not whole");
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(malformed)?;
-    let body = answer.split_off(end + 4);
-    let head = String::from_utf8(answer).map_err(io::Error::other)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok((status.ok_or_else(malformed)?, body))
 }

@@ -184,16 +184,20 @@ impl Screen {
 
     /// Cut to the width; without what could move the cursor or turn the direction of text.
     fn line(self, style: Option<&str>, text: &str, width: usize) -> String {
-        let shown = |c: char| match c {
-            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
-            control if control.is_control() => '?',
-            other => other,
-        };
-        let text: String = text.chars().map(shown).take(width).collect();
+        let text: String = text.chars().map(harmless).take(width).collect();
         match style.filter(|_| self.colour) {
             Some(style) => format!("{style}{text}{PLAIN}"),
             None => text,
         }
+    }
+}
+
+/// Not what could move the cursor or turn the direction of text.
+pub(crate) fn harmless(c: char) -> char {
+    match c {
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
+        control if control.is_control() => '?',
+        other => other,
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,7 @@ use crate::config::{Environment, MAIN};
 use crate::failure::Failure;
 use crate::notify;
 use crate::run_dir::{Made, RunDir};
-use crate::state::{AdminSocket, State};
+use crate::state::{AdminSocket, State, UpgradeAsk};
 use crate::sys::hand_capabilities_on;
 
 /// What a successor may need beyond the boot of its application.
@@ -43,6 +44,7 @@ pub(crate) struct Offer {
     /// A service manager has passed the sockets.
     activated: bool,
     state: Arc<State>,
+    asked: mpsc::Receiver<UpgradeAsk>,
     succeeded: CancellationToken,
     program: PathBuf,
     arguments: Vec<OsString>,
@@ -72,6 +74,7 @@ impl Offer {
             admin: state.admin_socket(),
             activated,
             state: Arc::clone(state),
+            asked: state.upgrades_asked(),
             succeeded,
             program: environment.started_as.clone(),
             arguments: environment.arguments.clone(),
@@ -85,14 +88,13 @@ impl Offer {
 
     /// Upgrades whenever somebody asks for it, until one has come to something, or until `end`. When the server drains it lets go of the
     /// sockets: nobody is to wait in their queues.
-    pub(crate) async fn serve(self, end: CancellationToken) {
-        let Some(mut asked) = self.state.upgrades_asked() else { return };
+    pub(crate) async fn serve(mut self, end: CancellationToken) {
         let drain = self.state.ending().drain.clone();
         loop {
             let answer = tokio::select! {
                 () = end.cancelled() => return,
                 () = drain.cancelled() => return,
-                Some(answer) = asked.recv() => answer,
+                Some(answer) = self.asked.recv() => answer,
             };
             let given_up = async {
                 drain.cancelled().await;

@@ -5,6 +5,7 @@
 //! - What somebody else has put there since is not taken away.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::run_dir::Made;
@@ -45,6 +46,33 @@ impl Drop for Published {
             }
         }
     }
+}
+
+/// Files of sockets that were handed over and that nobody listens on any more.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers(Vec<(PathBuf, u64)>);
+
+impl Leftovers {
+    /// As they are now.
+    pub(crate) fn of(files: impl Iterator<Item = PathBuf>) -> Self {
+        let with_inode = |file: PathBuf| Some((inode(&file)?, file));
+        Self(files.filter_map(with_inode).map(|(inode, file)| (file, inode)).collect())
+    }
+
+    /// Takes them away, as far as they are still the same.
+    pub(crate) fn take_away(self) {
+        for (file, before) in self.0 {
+            if inode(&file) == Some(before)
+                && let Err(error) = std::fs::remove_file(&file)
+            {
+                tracing::warn!(file = %file.display(), %error, "a socket's file stays");
+            }
+        }
+    }
+}
+
+fn inode(file: &Path) -> Option<u64> {
+    std::fs::symlink_metadata(file).ok().map(|there| there.ino())
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 //! `hearth status` and `hearth stop`: a running server is found, says what it does, and ends.
 
-use std::path::Path;
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use rustix::process::geteuid;
 use serde_json::Value;
 use testkit::{Client, Running, eventually, head};
 
@@ -163,4 +168,113 @@ fn secrets_of_the_settings_are_in_no_report_and_in_no_log() {
     let log = hearth.log().clone();
     assert_eq!(hearth.stop().code(), Some(0));
     assert!(!log.text().contains(SECRET), "{}", log.text());
+}
+
+/// A run folder that is called like a server's, of a process that lives.
+fn folder_like_a_servers(temporary: &Path, number: u32) -> PathBuf {
+    let folder = temporary.join(format!("hearth-{}-{number}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    folder
+}
+
+/// Has somebody answer in such a folder.
+fn stand_in(temporary: &Path, number: u32, answer: impl Fn(&mut UnixStream) + Send + 'static) {
+    let folder = folder_like_a_servers(temporary, number);
+    let listener = UnixListener::bind(folder.join("control.sock")).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _asked = stream.read(&mut [0; 1024]).unwrap();
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+            answer(&mut stream);
+        }
+    });
+}
+
+#[test]
+fn who_only_looks_like_a_server_keeps_no_command_from_finding_the_right_one() {
+    let site = Site::empty().with_file("public/index.html", "hello");
+    let temporary = tempfile::tempdir().unwrap();
+    let shown = temporary.path().to_str().unwrap();
+    stand_in(temporary.path(), 0, |drips| {
+        while drips.write_all(b" ").is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    stand_in(temporary.path(), 1, |floods| while floods.write_all(&[b' '; 4096]).is_ok() {});
+    stand_in(temporary.path(), 2, |lies| {
+        let who = r#"{"pid":1,"target":"/srv/\u001b[2J\u202eshop"}"#;
+        // It may have gone.
+        drop(lies.write_all(who.as_bytes()));
+    });
+    // With nobody to take who comes: all that fit wait in its queue.
+    let deaf = folder_like_a_servers(temporary.path(), 3).join("control.sock");
+    let _listener = UnixListener::bind(&deaf).unwrap();
+    let filled = std::iter::repeat_with(|| {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC,
+            None,
+        );
+        let socket = socket.unwrap();
+        let address = rustix::net::SocketAddrUnix::new(&deaf).unwrap();
+        rustix::net::connect(&socket, &address).is_ok().then_some(socket)
+    });
+    let _filled: Vec<_> = filled.map_while(|socket| socket).collect();
+
+    let hearth = Serve::new(site.path()).set("TMPDIR", shown).start();
+    let mut right = about("status", site.path(), &["--json"]);
+    right.env("TMPDIR", shown);
+    let (code, json, why) = ran(right);
+    assert_eq!(code, Some(0), "{why}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["pid"], hearth.process.pid());
+
+    let elsewhere = Site::empty();
+    let mut none = about("status", elsewhere.path(), &[]);
+    none.env("TMPDIR", shown);
+    let (code, _, why) = ran(none);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("/srv/?[2J?shop (process 1, --run-dir "), "{why:?}");
+}
+
+#[test]
+fn another_users_server_is_not_taken_for_one_of_roots() {
+    const NOBODY: &str = "65534";
+    if !geteuid().is_root() {
+        return;
+    }
+    let site = Site::empty().with_file("public/index.html", "hello");
+    crate::user::open(site.path());
+    let temporary = tempfile::tempdir().unwrap();
+    // As /tmp.
+    std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    let shown = temporary.path().to_str().unwrap();
+    let status = || {
+        let mut status = about("status", site.path(), &["--json"]);
+        status.env("TMPDIR", shown);
+        ran(status)
+    };
+    let serve = || Serve::new(site.path()).set("TMPDIR", shown);
+    let others = serve().args(&["--user", NOBODY]).start();
+    let pid_in = |json: &str| serde_json::from_str::<Value>(json).unwrap()["pid"].clone();
+    let (code, json, why) = status();
+    assert_eq!((code, pid_in(&json)), (Some(0), others.process.pid().into()), "{why}");
+
+    let ours = serve().start();
+    let run_dir = |pid: u32| temporary.path().join(format!("hearth-{pid}-0"));
+    // A folder of his, and the way to root's server in it.
+    let leads = folder_like_a_servers(temporary.path(), 0);
+    symlink(run_dir(ours.process.pid()).join("control.sock"), leads.join("control.sock")).unwrap();
+    let nobody = Some(NOBODY.parse().unwrap());
+    std::os::unix::fs::chown(&leads, nobody, nobody).unwrap();
+    let (code, json, why) = status();
+    assert_eq!(code, Some(0), "{why}");
+    assert_eq!(pid_in(&json), ours.process.pid());
+    // It is still there for who means it.
+    let named = run_dir(others.process.pid());
+    let (code, json, why) =
+        ran(about("status", site.path(), &["--json", "--run-dir", named.to_str().unwrap()]));
+    assert_eq!((code, pid_in(&json)), (Some(0), others.process.pid().into()), "{why}");
 }

@@ -179,3 +179,34 @@ fn calls_go_through_the_broker_from_within_the_named_paths_too() {
         assert_eq!(broker["calls"], 1, "{model}: {broker}");
     }
 }
+
+#[test]
+fn each_application_writes_into_its_own_folder_and_into_no_others() {
+    const WRITES: &str = r"<?php
+    foreach (explode(',', $_GET['into']) as $folder) {
+        echo (int) (@file_put_contents($folder . '/note', 'x') === 1);
+    }";
+    let site = Site::empty();
+    for name in ["main", "shop"] {
+        site.write(&format!("{name}/public/index.php"), WRITES);
+        site.write(&format!("{name}/storage/.keep"), "");
+    }
+    let toml = r#"
+        [sandbox]
+        writable = ["storage"]
+        [php]
+        model = "request"
+        workers = 1
+        [applications.shop]
+        path = "../shop"
+        hosts = "shop.test"
+    "#;
+    site.write("main/hearth.toml", toml);
+    let hearth = Serve::new(site.path().join("main")).start();
+    let into = ["main/storage", "shop/storage"].map(|name| site.path().join(name));
+    let target = format!("/?into={},{}", into[0].display(), into[1].display());
+    for (host, expected) in [("main.test", "10"), ("shop.test", "01")] {
+        let answer = hearth.connect().request("GET", &target, &[("Host", host)], b"").unwrap();
+        assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{host}");
+    }
+}

@@ -311,3 +311,78 @@ fn clients_of_realtime_are_told_to_connect_anew_and_find_the_successor() {
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
     successor.stop();
 }
+
+#[test]
+fn what_a_successors_settings_name_no_more_goes_once_it_has_taken_over_and_what_is_new_has_its_name()
+ {
+    let site = Site::empty().with_file("public/index.html", "files only");
+    let (run_dir, kept, dropped) =
+        (site.path().join("run"), site.path().join("kept.sock"), site.path().join("dropped.sock"));
+    let listen = |sockets: &[&Path]| {
+        let sockets: Vec<String> =
+            sockets.iter().map(|path| format!("\"unix:{}\"", path.display())).collect();
+        let all = format!("[http]\nlisten = [\"127.0.0.1:0\", {}]\n", sockets.join(", "));
+        site.write("hearth.toml", &all);
+    };
+    listen(&[&kept, &dropped]);
+    let run = run_dir.to_str().unwrap();
+    let mut serve = command();
+    serve.args(["serve", "--run-dir", run, "--log-format", "json"]).arg(site.path());
+    let mut old = testkit::Running::start(&mut serve);
+    let ready = old.log().find(LIMIT, |line| line.contains("dropped.sock").then_some(()));
+    assert!(ready.is_some(), "{}", old.log().text());
+    assert!(UnixStream::connect(&dropped).is_ok());
+
+    listen(&[&kept]);
+    // One that comes to nothing changes nothing.
+    site.write("worker.php", "<?php hearth_handle_request(fn () => 1); this is no PHP");
+    let (code, _, why) = ran(upgrade(site.path(), &["--run-dir", run]));
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.starts_with("error: the application did not boot: "), "{why}");
+    assert!(UnixStream::connect(&dropped).is_ok());
+    std::fs::remove_file(site.path().join("worker.php")).unwrap();
+
+    let new = upgraded(upgrade(site.path(), &["--run-dir", run]));
+    assert!(UnixStream::connect(&kept).is_ok());
+    assert!(!dropped.exists(), "nobody listens there");
+    assert_eq!(old.wait(LIMIT).code(), Some(0));
+    assert!(kept.exists());
+
+    // The first PHP there is brings the broker along.
+    assert!(!run_dir.join("egress.sock").exists());
+    std::fs::remove_file(site.public().join("index.html")).unwrap();
+    site.write("public/index.php", "<?php echo 'hello';");
+    let mut reload = command();
+    reload.arg("reload").arg(site.path()).args(["--run-dir", run]);
+    let (code, _, why) = ran(reload);
+    assert_eq!(code, Some(0), "{why}");
+    assert!(UnixStream::connect(run_dir.join("egress.sock")).is_ok());
+    new.stop();
+    assert!(!kept.exists());
+}
+
+#[test]
+fn a_server_that_cannot_be_upgraded_says_why() {
+    let site = site();
+    // The name of the socket for successors is taken.
+    let run_dir = site.path().join("run");
+    std::fs::create_dir_all(run_dir.join("successor.sock")).unwrap();
+    let run = run_dir.to_str().unwrap();
+    let hearth =
+        Serve::new(site.path()).args(&["--model", "request", "--run-dir", run]).workers(1).start();
+    let (code, _, why) = ran(upgrade(site.path(), &["--run-dir", run]));
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.starts_with("error: this server cannot be upgraded\n  caused by: "), "{why}");
+    hearth.process.signal(Signal::USR2);
+    let reason = hearth.log_line("USR2 ignored")["reason"].to_string();
+    assert!(reason.starts_with("\"this server cannot be upgraded: "), "{reason}");
+    assert_eq!(hearth.get("/").text(), "hello");
+
+    let broker = crate::broker::Broker::start_with(&[], &[]);
+    broker.process.signal(Signal::USR2);
+    let said = broker.process.log().find(LIMIT, |line| {
+        (line.contains("USR2 ignored") && line.contains("there is nothing to upgrade here"))
+            .then_some(())
+    });
+    assert!(said.is_some(), "{}", broker.process.log().text());
+}
