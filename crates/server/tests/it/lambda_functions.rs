@@ -112,7 +112,7 @@ fn whatever_becomes_of_a_function_lambda_is_told_and_the_next_invocation_works()
         assert_eq!(error["stackTrace"][0], json!(place), "the place that threw comes first");
         let table = [
             ("exit", "Function.Exited", "has ended its script"),
-            ("fatal", "Function.Fatal", "must therefore be declared abstract"),
+            ("fatal", "Function.Fatal", "abstract"),
             ("memory", "Function.Fatal", "Allowed memory size of 16777216 bytes exhausted"),
             ("error", "Function.Error", "Call to a member function method() on null"),
             ("utf8", "Function.InvalidResult", "Malformed UTF-8"),

@@ -65,6 +65,7 @@ final class HttpTest extends TestCase
      * @dataProvider services
      * @param array<string, mixed> $event
      */
+    #[DataProvider('services')]
     public function testARequestReadsTheSameWhoeverSentIt(array $event): void
     {
         $request = new HttpRequestEvent($event);
@@ -80,6 +81,7 @@ final class HttpTest extends TestCase
      * @dataProvider services
      * @param array<string, mixed> $event
      */
+    #[DataProvider('services')]
     public function testAPsr15HandlerGetsThatRequest(array $event): void
     {
         $handler = new class implements RequestHandlerInterface {
