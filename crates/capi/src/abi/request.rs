@@ -316,13 +316,6 @@ pub unsafe extern "C" fn hearth_request_set_jar(request: *mut Request, jar: *mut
     })
 }
 
-fn set_body(request: &Request, body: Payload) -> Result<(), Refused> {
-    request.extend(|extras| {
-        extras.body = body;
-        Ok(())
-    })
-}
-
 /// # Safety
 /// `request`: NULL or a handle; `data`: `size` bytes, or ended by NUL.
 #[unsafe(no_mangle)]
@@ -336,7 +329,7 @@ pub unsafe extern "C" fn hearth_request_set_body(
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
         let body = bytes::Bytes::copy_from_slice(unsafe { bytes(data, size) }?);
-        set_body(request, Payload::Bytes(body))
+        request.set_body(|| Payload::Bytes(body))
     })
 }
 
@@ -355,16 +348,12 @@ pub unsafe extern "C" fn hearth_request_give_body(
         let size = unsafe { bytes(data, size) }?.len();
         // SAFETY: the same.
         let request = unsafe { handle(request) }?;
-        let mut given = Some(());
-        let result = request.extend(|extras| {
-            given = None;
+        // Made where nothing refuses any more: what was refused stays the caller's.
+        request.set_body(|| {
             // SAFETY: the same.
             let body = unsafe { Given::new(data, size, release, User(user)) };
-            extras.body = Payload::Bytes(bytes::Bytes::from_owner(body));
-            Ok(())
-        });
-        debug_assert_eq!(result.is_ok(), given.is_none(), "what was refused stays the caller's");
-        result
+            Payload::Bytes(bytes::Bytes::from_owner(body))
+        })
     })
 }
 
@@ -389,7 +378,7 @@ pub unsafe extern "C" fn hearth_request_set_body_file(
         if !facts.is_file() {
             return Err(Refused::invalid(format!("{} is no file", path.display())));
         }
-        set_body(request, Payload::File(path))
+        request.set_body(|| Payload::File(path))
     })
 }
 
@@ -408,7 +397,8 @@ pub unsafe extern "C" fn hearth_request_set_body_source(
         let request = unsafe { handle(request) }?;
         let call = source.ok_or_else(|| Refused::invalid("the source is NULL"))?;
         let length = Some(length).filter(|length| *length != u64::MAX);
-        set_body(request, Payload::Source(Source { length, call, rewind, user: User(user) }))
+        let source = Source { length, call, rewind, user: User(user) };
+        request.set_body(|| Payload::Source(source))
     })
 }
 

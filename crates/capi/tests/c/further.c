@@ -709,6 +709,36 @@ static void a_proxy_over_tls_has_certificates_of_its_own(void) {
     }
 }
 
+/* ---- what the program's own functions may do ---- */
+
+static atomic_int let_go_of;
+static void asks_when_released(void *user, const char *data, size_t size) {
+    CHECK_EQ(hearth_request_running(user), 0);
+    CHECK(data != NULL && size == 4);
+    let_go_of++;
+}
+
+static void lend_body(hearth_request *made) {
+    CHECK_EQ(hearth_request_give_body(made, "lent", 4, asks_when_released, made), HEARTH_OK);
+}
+
+static void what_is_released_may_ask_its_request(void) {
+    let_go_of = 0;
+    hearth_request *made = request("POST", at("http", "/echo"), NULL);
+    lend_body(made);
+    lend_body(made);
+    CHECK_EQ(let_go_of, 1);
+    CHECK_EQ(hearth_request_set_body(made, "other", HEARTH_TEXT), HEARTH_OK);
+    CHECK_EQ(let_go_of, 2);
+    lend_body(made);
+    CHECK_EQ(hearth_request_set_body_source(made, 4, endless, NULL, NULL), HEARTH_OK);
+    CHECK_EQ(let_go_of, 3);
+    lend_body(made);
+    CHECK_EQ(hearth_request_reset(made), HEARTH_OK);
+    CHECK_EQ(let_go_of, 4);
+    hearth_request_free(made);
+}
+
 /* ---- on stderr ---- */
 
 static void verbose_says_each_try_and_its_end_in_a_line(void) {
@@ -760,6 +790,7 @@ int main(int count, char **values) {
     RUN(several_ranges_are_asked_for_at_once);
     RUN(an_engine_keeps_to_its_limits);
     RUN(a_proxy_over_tls_has_certificates_of_its_own);
+    RUN(what_is_released_may_ask_its_request);
     RUN(verbose_says_each_try_and_its_end_in_a_line);
     hearth_engine_free(engine);
     printf("%d passed, %d failed\n", passed, failed);
