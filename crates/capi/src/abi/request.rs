@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::{Bytes, bytes, free, handle, place, put, shared, status, text, value};
 use crate::calls::{
@@ -23,6 +23,9 @@ use crate::target::Target;
 
 /// `HEARTH_THREADED_CALLBACK`
 const THREADED_CALLBACK: c_int = 26;
+
+/// Fields of a request, and trailers. A `HeaderMap` has room for 24,576, our own among them, and panics beyond.
+const FIELDS: usize = 20_000;
 
 /// # Safety
 /// `engine`: NULL or a handle; `request`: NULL or valid for a write.
@@ -147,6 +150,14 @@ unsafe fn field(
     Ok((name, content))
 }
 
+fn append(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Refused> {
+    let full = || Refused::invalid("there are too many fields");
+    if fields.len() >= FIELDS {
+        return Err(full());
+    }
+    fields.try_append(name, value).map(drop).map_err(|_full| full())
+}
+
 /// # Safety
 /// `request`: NULL or a handle; texts of their size, or ended by NUL.
 #[unsafe(no_mangle)]
@@ -162,13 +173,7 @@ pub unsafe extern "C" fn hearth_request_add_header(
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
         let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
-        request.extend(|extras| {
-            extras
-                .headers
-                .try_append(name, value)
-                .map(drop)
-                .map_err(|_full| Refused::invalid("there are too many fields"))
-        })
+        request.extend(|extras| append(&mut extras.headers, name, value))
     })
 }
 
@@ -211,10 +216,7 @@ pub unsafe extern "C" fn hearth_request_add_trailer(
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
         let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
-        request.extend(|extras| {
-            extras.trailers.append(name, value);
-            Ok(())
-        })
+        request.extend(|extras| append(&mut extras.trailers, name, value))
     })
 }
 

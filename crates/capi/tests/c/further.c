@@ -739,6 +739,31 @@ static void what_is_released_may_ask_its_request(void) {
     hearth_request_free(made);
 }
 
+static void a_request_has_so_many_fields(void) {
+    hearth_request *made = request("POST", at("http", "/length"), NULL);
+    char name[32];
+    int fields = 0, trailers = 0;
+    hearth_status status = HEARTH_OK;
+    for (; fields < 40000 && status == HEARTH_OK; fields++) {
+        snprintf(name, sizeof name, "x-%d", fields);
+        status = hearth_request_add_header(made, name, HEARTH_TEXT, "v", HEARTH_TEXT);
+    }
+    CHECK_EQ(status, HEARTH_INVALID);
+    status = HEARTH_OK;
+    for (; trailers < 40000 && status == HEARTH_OK; trailers++) {
+        snprintf(name, sizeof name, "t-%d", trailers);
+        status = hearth_request_add_trailer(made, name, HEARTH_TEXT, "v", HEARTH_TEXT);
+    }
+    CHECK_EQ(status, HEARTH_INVALID);
+    CHECK(strstr(hearth_last_error(), "too many fields") != NULL);
+    CHECK_EQ(fields, 20001);
+    CHECK_EQ(trailers, 20001);
+    /* It completes, whatever the origin says to so many. */
+    hearth_response *response = perform(made);
+    CHECK(hearth_response_error(response) != HEARTH_ERROR_INTERNAL);
+    hearth_response_free(response);
+}
+
 /* ---- on stderr ---- */
 
 static void verbose_says_each_try_and_its_end_in_a_line(void) {
@@ -791,6 +816,7 @@ int main(int count, char **values) {
     RUN(an_engine_keeps_to_its_limits);
     RUN(a_proxy_over_tls_has_certificates_of_its_own);
     RUN(what_is_released_may_ask_its_request);
+    RUN(a_request_has_so_many_fields);
     RUN(verbose_says_each_try_and_its_end_in_a_line);
     hearth_engine_free(engine);
     printf("%d passed, %d failed\n", passed, failed);
