@@ -251,7 +251,12 @@ impl Io {
         self.life.numbers.queued.fetch_add(1, Relaxed);
         if let Some(deadline) = deadline {
             let mut hosts = lock(&self.hosts);
-            hosts.late = Some(hosts.late.map_or(deadline, |late| late.min(deadline)));
+            if hosts.late.is_none_or(|late| deadline < late) {
+                hosts.late = Some(deadline);
+                drop(hosts);
+                // Who comes from a task, its files read, finds `serve` asleep until the time before.
+                self.life.wake.notify_one();
+            }
         }
     }
 

@@ -764,6 +764,45 @@ static void a_request_has_so_many_fields(void) {
     hearth_response_free(response);
 }
 
+static hearth_flow one_byte_and_rest(
+    void *user, hearth_request *made, char *buffer, size_t room, size_t *written) {
+    (void)made;
+    (void)room;
+    *written = (*(atomic_int *)user)++ == 0;
+    *buffer = 'e';
+    return *written ? HEARTH_CONTINUE : HEARTH_PAUSE;
+}
+
+static void one_whose_files_were_read_waits_no_longer_than_its_time(void) {
+    hearth_engine *own = NULL, *shared = engine;
+    CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
+    CHECK_EQ(hearth_engine_set_options(own, "requests_per_host=1", HEARTH_TEXT), HEARTH_OK);
+    engine = own;
+    atomic_int asked = 0;
+    hearth_request *first = secure("https", "/silent-body", "timeout=100000");
+    CHECK_EQ(hearth_request_set_target(
+                 first, "POST", HEARTH_TEXT, at("https", "/silent-body"), HEARTH_TEXT),
+        HEARTH_OK);
+    CHECK_EQ(hearth_request_set_body_source(first, HEARTH_UNKNOWN, one_byte_and_rest, NULL, &asked),
+        HEARTH_OK);
+    CHECK_EQ(hearth_request_start(first, NULL, NULL), HEARTH_OK);
+    /* It has the host's only place, and nothing happens there any more. */
+    for (int turn = 0; turn < 5000 && asked < 2; turn++) {
+        rest(2);
+    }
+    CHECK(asked >= 2);
+    struct ending ending = {0};
+    hearth_request *second = secure("https", "/ok", "timeout=100");
+    CHECK_EQ(hearth_request_start(second, ended, &ending), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(second, 20000), HEARTH_OK);
+    CHECK_EQ(ending.error, HEARTH_ERROR_TIMEOUT);
+    CHECK_EQ(hearth_request_running(first), 1);
+    hearth_request_free(first);
+    hearth_request_free(second);
+    engine = shared;
+    hearth_engine_free(own);
+}
+
 /* ---- on stderr ---- */
 
 static void verbose_says_each_try_and_its_end_in_a_line(void) {
@@ -817,6 +856,7 @@ int main(int count, char **values) {
     RUN(a_proxy_over_tls_has_certificates_of_its_own);
     RUN(what_is_released_may_ask_its_request);
     RUN(a_request_has_so_many_fields);
+    RUN(one_whose_files_were_read_waits_no_longer_than_its_time);
     RUN(verbose_says_each_try_and_its_end_in_a_line);
     hearth_engine_free(engine);
     printf("%d passed, %d failed\n", passed, failed);
