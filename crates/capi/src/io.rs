@@ -193,6 +193,8 @@ impl Hosts {
     fn make_room(&mut self) {
         if self.by_key.len() >= HOSTS {
             self.by_key.retain(|_, host| lock(&host.state).workers > 0);
+            // It may have been among them, and what waited for it there would be seen by nobody.
+            self.last = None;
         }
     }
 }
