@@ -257,7 +257,7 @@ private:
     void begin_anew(std::string_view url, const address &from) {
         std::shared_ptr<detail::cancellation> gone;
         look_for_fork();
-        const std::lock_guard lock(detail::places::of(this).mutex);
+        const detail::locked lock(this);
         if (!settled()) {
             return;
         }

@@ -13,7 +13,7 @@ inline void http::begin_anew(
     std::string_view method, std::string_view url, const key_values &query) {
     look_for_fork();
     std::unique_ptr<detail::extras> gone; // a program's destructors run without the lock
-    const std::lock_guard lock(detail::places::of(this).mutex);
+    const detail::locked lock(this);
     if (!editable()) {
         return;
     }
@@ -56,14 +56,18 @@ inline void http::give(std::string body) {
 }
 
 inline void http::lend(std::string_view body, std::shared_ptr<const void> owner) {
-    using held = std::shared_ptr<const void>;
+    using held = detail::left<std::shared_ptr<const void>>;
     auto kept = std::make_unique<held>(std::move(owner));
     const auto status = hearth_request_give_body(
         handle_, body.data(), body.size(),
-        [](void *user, const char *, std::size_t) { delete static_cast<held *>(user); },
+        [](void *user, const char *, std::size_t) {
+            detail::locked::leave(std::unique_ptr<detail::leaving>(static_cast<held *>(user)));
+        },
         kept.get());
     if (status == HEARTH_OK) {
         static_cast<void>(kept.release());
+    } else {
+        detail::locked::leave(std::move(kept));
     }
     judge(status, code::body_set);
 }

@@ -304,7 +304,7 @@ protected:
     template <typename Change>
     Derived &edit(Change change) {
         look_for_fork();
-        const std::lock_guard lock(places::of(this).mutex);
+        const locked lock(this);
         if (editable() && !broken_ && ready()) {
             change();
         }
@@ -426,7 +426,7 @@ protected:
         }
         Library::set_number(handle_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
         {
-            const std::lock_guard lock(places::of(this).mutex);
+            const locked lock(this);
             answer_ = response();
             owner_ = std::thread::id();
             generation_ = places::generation(); // an interceptor may have forked
@@ -451,7 +451,7 @@ protected:
     }
 
     void refuse(error why) {
-        const std::lock_guard lock(places::of(this).mutex);
+        const locked lock(this);
         owner_ = std::this_thread::get_id();
         answer_ = response(std::move(why));
         state_ = state::delivering;
@@ -498,7 +498,7 @@ protected:
             done = nullptr;
         }
         auto &place = places::of(this);
-        const std::lock_guard lock(place.mutex);
+        const locked lock(this);
         if (epoch_ != epoch) {
             return; // begun anew by its callback
         }
@@ -529,7 +529,7 @@ protected:
         callback gone;
         bool resumes = false;
         {
-            const std::lock_guard lock(places::of(this).mutex);
+            const locked lock(this);
             if (state_ == state::idle || generation_ == places::generation()) {
                 return; // another thread was first
             }
