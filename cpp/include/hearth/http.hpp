@@ -214,10 +214,12 @@ public:
     http &set_body_file(std::string_view content_type, std::string_view path) {
         return edit([&] {
             type(content_type);
+            no_source();
             judge(hearth_request_set_body_file(handle_, path.data(), path.size()), code::body_set);
         });
     }
-    // Whatever `source` says; of unknown length it goes in chunks. Without `rewind` it can be had once.
+    // Whatever `source` says; of unknown length it goes in chunks. Without `rewind` it can be had once:
+    // what would send it once more, another start for one, ends with code::body_set.
     http &set_body_source(std::string_view content_type, body_source source,
         std::optional<std::uint64_t> length = std::nullopt, body_rewind rewind = nullptr) {
         return edit([&] {
@@ -367,6 +369,9 @@ private:
     void target(std::string_view method, std::string_view url);
 
     void type(std::string_view content_type);
+
+    // The body is another from now on.
+    void no_source();
 
     // The library uses the text where it is.
     void give(std::string body);

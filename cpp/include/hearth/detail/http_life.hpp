@@ -43,7 +43,16 @@ inline void http::type(std::string_view content_type) {
     }
 }
 
+inline void http::no_source() {
+    if (extras_) {
+        detail::locked::clear(extras_->source);
+        detail::locked::clear(extras_->rewind);
+        extras_->source_used = false;
+    }
+}
+
 inline void http::give(std::string body) {
+    no_source();
     auto owned = std::make_unique<std::string>(std::move(body));
     const auto status = hearth_request_give_body(
         handle_, owned->data(), owned->size(),
@@ -57,6 +66,7 @@ inline void http::give(std::string body) {
 
 inline void http::lend(std::string_view body, std::shared_ptr<const void> owner) {
     using held = detail::left<std::shared_ptr<const void>>;
+    no_source();
     auto kept = std::make_unique<held>(std::move(owner));
     const auto status = hearth_request_give_body(
         handle_, body.data(), body.size(),
@@ -73,6 +83,7 @@ inline void http::lend(std::string_view body, std::shared_ptr<const void> owner)
 }
 
 inline void http::set_source(std::uint64_t length, body_source source, body_rewind rewind) {
+    no_source();
     auto &more = extra();
     more.source = std::move(source);
     more.rewind = std::move(rewind);
@@ -128,10 +139,10 @@ inline void http::prepare(detail::extras &more) {
         fail(error_kind::system, code::write_error, "the file to download to cannot be written");
         return;
     }
-    if (more.source_used && more.rewind && !rewound(more)) {
+    if (more.source_used && !rewound(more)) {
         return;
     }
-    more.source_used = static_cast<bool>(more.source);
+    more.source_used = false;
     const bool streams = more.body || more.event || more.sink;
     hearth_request_on_head(handle_, more.head || streams ? &http::head_came : nullptr, this);
     hearth_request_on_interim(handle_, more.interim ? &http::interim_came : nullptr, this);
@@ -143,7 +154,7 @@ inline void http::prepare(detail::extras &more) {
 
 inline bool http::rewound(detail::extras &more) {
     try {
-        if (more.rewind()) {
+        if (more.rewind && more.rewind()) {
             return true;
         }
         fail(error_kind::bad_request, code::body_set, "the body cannot be had once more");
@@ -287,6 +298,7 @@ inline hearth_flow http::read_source(
     *written = 0;
     bool end = false;
     const auto flow = static_cast<http *>(user)->guarded([&](detail::extras &more) {
+        more.source_used = true;
         const auto filled = more.source(buffer, room);
         if (!filled) {
             return flow::pause;
