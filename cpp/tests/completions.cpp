@@ -356,6 +356,23 @@ TEST_F(aborts, come_from_one_word_for_many_requests) {
         << "and those that come too late";
 }
 
+TEST_F(aborts, of_a_word_end_what_was_given_it_and_nothing_later) {
+    gate held;
+    server origin([&](auto &client, const auto &asked) {
+        if (asked.target == "/held") {
+            held.pass();
+        }
+        support::echo(client, asked);
+    });
+    cancel_source source;
+    const auto one = request();
+    EXPECT_EQ(one->GET(origin.url()).cancel_with(source.token()).exec().get_code(), 200);
+    one->GET(origin.url("/held")).start();
+    source.cancel();
+    held.open();
+    EXPECT_EQ(one->join().get_code(), 200);
+}
+
 namespace {
 
 // Asks its request when it is let go of, as a program's own destructor may.

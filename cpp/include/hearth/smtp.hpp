@@ -277,7 +277,7 @@ private:
     void gathered() noexcept {}
     bool has_callbacks() const noexcept { return false; }
     std::optional<error> prepare() {
-        if (cancel_ && !broken_ && !cancel_->add(detail::cancellation::entry(weak_from_this()))) {
+        if (cancel_ && !broken_ && !cancel_->add(this_start())) {
             return error{error_kind::aborted, code::aborted, "it was cancelled before it began"};
         }
         return std::nullopt;

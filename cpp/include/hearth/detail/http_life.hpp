@@ -127,7 +127,7 @@ inline void http::prepare(detail::extras &more) {
     if (broken_ || !ready()) {
         return;
     }
-    if (more.cancel && !more.cancel->add(detail::cancellation::entry(weak_from_this()))) {
+    if (more.cancel && !more.cancel->add(this_start())) {
         fail(error_kind::aborted, code::aborted, "it was cancelled before it began");
         return;
     }

@@ -29,6 +29,7 @@
 #include <hearth.h>
 
 #include "../async.hpp"
+#include "../cancel.hpp"
 #include "../error.hpp"
 #include "../options.hpp"
 #include "../query.hpp"
@@ -183,12 +184,7 @@ public:
     Derived &abort() {
         look_for_fork();
         const std::lock_guard lock(places::of(this).mutex);
-        if (state_ != state::idle) {
-            aborted_ = true;
-            if (handle_ != nullptr) {
-                Library::abort(handle_);
-            }
-        }
+        end();
         return derived();
     }
 
@@ -296,6 +292,30 @@ protected:
     bool hopeless() const noexcept {
         const auto &here = whereabouts::here();
         return mine() || (here.engine == engine_.get() && (here.loop || runs_threaded_));
+    }
+
+    // ---- ending ----
+
+    // With the lock.
+    void end() {
+        if (state_ != state::idle) {
+            aborted_ = true;
+            if (handle_ != nullptr) {
+                Library::abort(handle_);
+            }
+        }
+    }
+
+    // This start, for who can end it, and none after it.
+    cancellation::entry this_start() {
+        return {this->weak_from_this(), epoch_, [](void *object, unsigned epoch) {
+                    life &one = *static_cast<Derived *>(object);
+                    one.look_for_fork();
+                    const std::lock_guard lock(places::of(&one).mutex);
+                    if (one.epoch_ == epoch) {
+                        one.end();
+                    }
+                }};
     }
 
     // ---- building ----
