@@ -203,6 +203,7 @@ public:
             const auto begun = object.begin(
                 [this, waiting](const Derived &done) {
                     result_ = done.get_response();
+                    start_ = done.epoch_;
                     if (met_.exchange(true)) {
                         waiting.resume();
                     }
@@ -212,13 +213,18 @@ public:
                 result_ = object.under_way();
                 return false;
             }
-            return !met_.exchange(true);
+            if (!met_.exchange(true)) {
+                return true;
+            }
+            object.let_return(start_);
+            return false;
         }
         response await_resume() noexcept { return std::move(result_); }
 
     private:
         std::shared_ptr<Derived> object_;
         response result_;
+        unsigned start_ = 0;
         // Who comes second, of the end of await_suspend and the completion, goes on.
         std::atomic<bool> met_ = false;
     };
@@ -316,6 +322,17 @@ protected:
                         one.end();
                     }
                 }};
+    }
+
+    // Waits until that start, whose callback is at its end, is over: nothing of the program's runs in between, so any thread may.
+    void let_return(unsigned start) {
+        auto &place = places::of(this);
+        std::unique_lock lock(place.mutex);
+        while (state_ == state::delivering && epoch_ == start) {
+            ++place.waiting;
+            place.changed.wait(lock);
+            --place.waiting;
+        }
     }
 
     // ---- building ----
