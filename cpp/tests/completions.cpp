@@ -356,6 +356,67 @@ TEST_F(aborts, come_from_one_word_for_many_requests) {
         << "and those that come too late";
 }
 
+TEST_F(aborts, of_a_word_end_what_was_given_it_and_nothing_later) {
+    gate held;
+    server origin([&](auto &client, const auto &asked) {
+        if (asked.target == "/held") {
+            held.pass();
+        }
+        support::echo(client, asked);
+    });
+    cancel_source source;
+    const auto one = request();
+    EXPECT_EQ(one->GET(origin.url()).cancel_with(source.token()).exec().get_code(), 200);
+    one->GET(origin.url("/held")).start();
+    source.cancel();
+    held.open();
+    EXPECT_EQ(one->join().get_code(), 200);
+}
+
+namespace {
+
+// Asks its request when it is let go of, as a program's own destructor may.
+std::shared_ptr<const void> asking(const http &one, int &gone) {
+    return std::shared_ptr<const void>(&gone, [&one, &gone](const void *) {
+        EXPECT_EQ(one.get_code(), one.get_error().code);
+        ++gone;
+    });
+}
+
+} // namespace
+
+TEST_F(callbacks, and_what_is_lent_may_ask_their_request_when_they_are_let_go) {
+    int gone = 0;
+    const auto one = request();
+    one->POST("http://127.0.0.1:1/");
+    const auto lent = [&] { return asking(*one, gone); };
+    for (int turn = 0; turn < 2; ++turn) {
+        one->on_head([kept = lent()](const response &) {});
+        one->on_interim([kept = lent()](const response &) {});
+        one->on_body([kept = lent()](std::string_view) {});
+        one->on_progress([kept = lent()](const progress &) {});
+        one->on_debug([kept = lent()](debug, std::string_view) {});
+        one->on_event([kept = lent()](const server_event &) {});
+        one->set_body_source(
+            "", [kept = lent()](char *, std::size_t) { return std::size_t(0); }, 0,
+            [kept = lent()] { return true; });
+        EXPECT_EQ(gone, turn * 8);
+    }
+    one->set_body_view("", "a", lent());
+    EXPECT_EQ(gone, 10);
+    one->set_body_view("", "b", lent());
+    EXPECT_EQ(gone, 11);
+    one->set_body("", "c");
+    EXPECT_EQ(gone, 12);
+    one->set_body_view("", "d", lent());
+    one->GET("http://127.0.0.1:1/");
+    EXPECT_EQ(gone, 19);
+    // The answer knows what was asked, and with it the body.
+    one->POST("http://127.0.0.1:1/").set_body_view("", "e", lent()).exec();
+    one->GET("http://127.0.0.1:1/");
+    EXPECT_TRUE(support::eventually([&] { return gone == 20; }));
+}
+
 TEST_F(engines, wait_for_requests_when_they_stop_and_say_whether_they_forced_anything) {
     gate held;
     server slow([&](auto &client, const auto &asked) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 using namespace hearth;
+using scripted::dead_port;
 using scripted::server;
 
 namespace {
@@ -43,6 +44,11 @@ errand one_call_of(std::shared_ptr<http> one, std::string url, std::promise<resp
 
 errand while_running(std::shared_ptr<http> one, std::promise<response> &told) {
     told.set_value(co_await *one);
+}
+
+errand two_in_vain(std::shared_ptr<http> one, std::string url, std::promise<long> &told) {
+    co_await one->GET(url);
+    told.set_value((co_await one->GET(url)).get_code());
 }
 
 } // namespace
@@ -91,6 +97,19 @@ TEST_F(coroutines, by_the_hundred_run_side_by_side) {
     for (auto &told : all) {
         EXPECT_EQ(told.get_future().get().get_code(), 200);
     }
+}
+
+TEST_F(coroutines, whose_first_call_ends_before_they_wait_may_make_the_next) {
+    dead_port nobody;
+    const auto one = request();
+    long code = 7;
+    for (int turn = 0; turn < 1000 && code == 7; ++turn) {
+        std::promise<long> told;
+        two_in_vain(one, nobody.url(), told);
+        code = told.get_future().get();
+        one->join();
+    }
+    EXPECT_EQ(code, 7);
 }
 
 TEST_F(coroutines, go_on_at_once_where_nothing_can_be_started) {

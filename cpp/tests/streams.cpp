@@ -3,6 +3,7 @@
 
 using namespace hearth;
 using namespace std::chrono_literals;
+using scripted::dead_port;
 using scripted::server;
 using support::folder;
 
@@ -272,6 +273,69 @@ TEST_F(uploads, are_sent_once_more_after_a_redirect_where_they_can_be_had_once_m
     done = false;
     one->POST(origin.url()).options("follow_location=1").set_body_source("", source, 1).exec();
     EXPECT_EQ(one->get_error().kind, error_kind::bad_request) << "it is gone, and that is said";
+}
+
+namespace {
+
+// Has one byte, once.
+struct single {
+    std::shared_ptr<bool> done = std::make_shared<bool>(false);
+
+    std::optional<std::size_t> operator()(char *buffer, std::size_t) const {
+        buffer[0] = 'x';
+        return std::exchange(*done, true) ? 0 : 1;
+    }
+};
+
+class twice final : public interceptor {
+public:
+    verdict after(const http &, unsigned tries) override {
+        return tries == 1 ? verdict::again : verdict::deliver;
+    }
+};
+
+} // namespace
+
+TEST_F(uploads, that_can_be_had_once_are_not_sent_once_more_without_what_was_in_them) {
+    server origin(support::echo);
+    const auto one = request();
+    one->POST(origin.url()).set_body_source("", single()).exec();
+    EXPECT_EQ(one->get_body(), "POST /\nx");
+    EXPECT_EQ(one->exec().get_code(), code::body_set);
+    EXPECT_EQ(origin.requests(), 1U);
+    async own;
+    own.add_interceptor(std::make_shared<twice>());
+    const auto other = http::create(own);
+    EXPECT_EQ(
+        other->POST(origin.url()).set_body_source("", single()).exec().get_code(), code::body_set);
+    EXPECT_EQ(origin.requests(), 2U);
+    // Nothing of it has been read yet: it is all there.
+    dead_port nobody;
+    one->POST(nobody.url()).set_body_source("", single()).exec();
+    EXPECT_EQ(one->exec().get_code(), 7);
+}
+
+TEST_F(uploads, are_what_was_said_last) {
+    server origin(support::echo);
+    const support::folder folder;
+    const auto path = folder.write("a", "file");
+    const auto one = request();
+    for (int kind = 0; kind < 3; ++kind) {
+        int rewound = 0;
+        one->POST(origin.url()).set_body_source("", single(), 1, [&] { return ++rewound == 0; });
+        EXPECT_EQ(one->exec().get_body(), "POST /\nx");
+        if (kind == 0) {
+            one->set_body("", "text");
+        } else if (kind == 1) {
+            one->set_body_view("", "view");
+        } else {
+            one->set_body_file("", path);
+        }
+        const auto body = kind == 0 ? "text" : kind == 1 ? "view" : "file";
+        EXPECT_EQ(one->exec().get_body(), std::string("POST /\n") + body);
+        EXPECT_EQ(one->exec().get_body(), std::string("POST /\n") + body);
+        EXPECT_EQ(rewound, 0);
+    }
 }
 
 TEST_F(uploads, have_trailers_behind_them) {

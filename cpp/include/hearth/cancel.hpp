@@ -15,24 +15,23 @@ namespace detail {
 
 class cancellation {
 public:
-    // What can be ended: it has abort().
+    // One start of an object, by its number: `abort` lets a later one be.
     class entry {
     public:
-        template <typename Object>
-        explicit entry(std::weak_ptr<Object> object)
-            : object_(std::move(object)),
-              abort_([](void *one) { static_cast<Object *>(one)->abort(); }) {}
+        entry(std::weak_ptr<void> object, unsigned start, void (*abort)(void *, unsigned))
+            : object_(std::move(object)), abort_(abort), start_(start) {}
 
         bool expired() const noexcept { return object_.expired(); }
         void abort() const {
             if (const auto one = object_.lock()) {
-                abort_(one.get());
+                abort_(one.get(), start_);
             }
         }
 
     private:
         std::weak_ptr<void> object_;
-        void (*abort_)(void *);
+        void (*abort_)(void *, unsigned);
+        unsigned start_;
     };
 
     bool cancelled() const {

@@ -214,10 +214,12 @@ public:
     http &set_body_file(std::string_view content_type, std::string_view path) {
         return edit([&] {
             type(content_type);
+            no_source();
             judge(hearth_request_set_body_file(handle_, path.data(), path.size()), code::body_set);
         });
     }
-    // Whatever `source` says; of unknown length it goes in chunks. Without `rewind` it can be had once.
+    // Whatever `source` says; of unknown length it goes in chunks. Without `rewind` it can be had once:
+    // what would send it once more, another start for one, ends with code::body_set.
     http &set_body_source(std::string_view content_type, body_source source,
         std::optional<std::uint64_t> length = std::nullopt, body_rewind rewind = nullptr) {
         return edit([&] {
@@ -258,35 +260,39 @@ public:
     // The head of the final answer: `const response &`, still without its body.
     template <typename Callback>
     http &on_head(Callback take) {
-        return edit([&] { extra().head = detail::flowing<const response &>(std::move(take)); });
+        auto other = detail::flowing<const response &>(std::move(take));
+        return edit([&] { extra().head.swap(other); });
     }
     // Interim answers, 103 for one.
     template <typename Callback>
     http &on_interim(Callback take) {
-        return edit([&] { extra().interim = detail::flowing<const response &>(std::move(take)); });
+        auto other = detail::flowing<const response &>(std::move(take));
+        return edit([&] { extra().interim.swap(other); });
     }
     // The body as it comes, decompressed: std::string_view. Nothing is collected then, and no maximal size counts.
     template <typename Callback>
     http &on_body(Callback take) {
-        return edit([&] { extra().body = detail::flowing<std::string_view>(std::move(take)); });
+        auto other = detail::flowing<std::string_view>(std::move(take));
+        return edit([&] { extra().body.swap(other); });
     }
     // `const progress &`, at most each 50 ms, and at the end of either way.
     template <typename Callback>
     http &on_progress(Callback take) {
-        return edit([&] { extra().moved = detail::flowing<const progress &>(std::move(take)); });
+        auto other = detail::flowing<const progress &>(std::move(take));
+        return edit([&] { extra().moved.swap(other); });
     }
     // What goes over the wire: `hearth::debug` and std::string_view. Without `secrets` the values of Authorization, Cookie, Set-Cookie and the
     // like are shown as ***; URLs and bodies are shown as they are.
     http &on_debug(std::function<void(debug, std::string_view)> take, bool secrets = false) {
         return edit([&] {
-            extra().wire = std::move(take);
+            extra().wire.swap(take);
             extra().secrets = secrets;
         });
     }
     // Server-sent events, of answers that are such a stream. Without a limit for the whole: set one of options()'s if need be.
     http &on_event(std::function<void(const server_event &)> take) {
         edit([&] {
-            extra().event = std::move(take);
+            extra().event.swap(take);
             judge(hearth_request_remove_header(handle_, "Accept", HEARTH_TEXT), code::headers_set);
             judge(hearth_request_add_header(
                       handle_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT),
@@ -363,6 +369,9 @@ private:
     void target(std::string_view method, std::string_view url);
 
     void type(std::string_view content_type);
+
+    // The body is another from now on.
+    void no_source();
 
     // The library uses the text where it is.
     void give(std::string body);

@@ -257,7 +257,7 @@ private:
     void begin_anew(std::string_view url, const address &from) {
         std::shared_ptr<detail::cancellation> gone;
         look_for_fork();
-        const std::lock_guard lock(detail::places::of(this).mutex);
+        const detail::locked lock(this);
         if (!settled()) {
             return;
         }
@@ -277,7 +277,7 @@ private:
     void gathered() noexcept {}
     bool has_callbacks() const noexcept { return false; }
     std::optional<error> prepare() {
-        if (cancel_ && !broken_ && !cancel_->add(detail::cancellation::entry(weak_from_this()))) {
+        if (cancel_ && !broken_ && !cancel_->add(this_start())) {
             return error{error_kind::aborted, code::aborted, "it was cancelled before it began"};
         }
         return std::nullopt;

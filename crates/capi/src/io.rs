@@ -193,6 +193,8 @@ impl Hosts {
     fn make_room(&mut self) {
         if self.by_key.len() >= HOSTS {
             self.by_key.retain(|_, host| lock(&host.state).workers > 0);
+            // It may have been among them, and what waited for it there would be seen by nobody.
+            self.last = None;
         }
     }
 }
@@ -251,7 +253,12 @@ impl Io {
         self.life.numbers.queued.fetch_add(1, Relaxed);
         if let Some(deadline) = deadline {
             let mut hosts = lock(&self.hosts);
-            hosts.late = Some(hosts.late.map_or(deadline, |late| late.min(deadline)));
+            if hosts.late.is_none_or(|late| deadline < late) {
+                hosts.late = Some(deadline);
+                drop(hosts);
+                // Who comes from a task, its files read, finds `serve` asleep until the time before.
+                self.life.wake.notify_one();
+            }
         }
     }
 

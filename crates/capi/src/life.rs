@@ -173,12 +173,13 @@ impl Life {
     /// Takes a start: from here on it completes.
     pub(crate) fn take(self: &Arc<Self>, flight: Arc<Flight>) -> Result<Arc<Flight>, Refused> {
         let own_thread = flight.spec.threaded && self.calls.executor.is_none();
-        if own_thread && !self.calls.running.load(SeqCst) {
-            self.begin_calls()?;
-        }
         let mut queue = self.queue();
         if queue.stage != Stage::Open {
             return Err(Refused::state("the engine is stopped"));
+        }
+        // With the lock: who ends this life joins the thread, or it does not begin.
+        if own_thread && !self.calls.running.load(SeqCst) {
+            self.begin_calls()?;
         }
         self.active.fetch_add(1, SeqCst);
         self.numbers.launched();

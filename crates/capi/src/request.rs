@@ -163,7 +163,7 @@ impl Request {
         }
     }
 
-    /// Changes what is asked.
+    /// Changes what is asked. A body that it replaces is for `change` to hand out: the caller's `release` may ask this request.
     pub(crate) fn change<T>(
         &self,
         change: impl FnOnce(&mut Spec) -> Result<T, Refused>,
@@ -212,10 +212,16 @@ impl Request {
     /// Back to the engine's defaults.
     pub(crate) fn reset(&self) -> Result<(), Refused> {
         let settings = self.engine.settings()?;
-        self.change(|spec| {
-            *spec = Spec::new(settings, None);
-            Ok(())
-        })
+        let before = self.change(|spec| Ok(std::mem::replace(spec, Spec::new(settings, None))))?;
+        drop(before);
+        Ok(())
+    }
+
+    /// Sets its body.
+    pub(crate) fn set_body(&self, body: impl FnOnce() -> Payload) -> Result<(), Refused> {
+        let before = self.extend(|extras| Ok(std::mem::replace(&mut extras.body, body())))?;
+        drop(before);
+        Ok(())
     }
 
     /// What is asked. Borrowed by C: it stays until it is changed.

@@ -232,12 +232,13 @@ impl Writer {
         }
         match (&part.content, utf8) {
             (Content::File(path), _) => {
-                let facts = std::fs::metadata(path)
-                    .and_then(|facts| std::fs::File::open(path).map(|_readable| facts))
-                    .map_err(|error| Flaw::new(format!("{}: {error}", path.display())))?;
+                let flaw = |error| Flaw::new(format!("{}: {error}", path.display()));
+                let facts = std::fs::metadata(path).map_err(flaw)?;
+                // Before it is opened: a FIFO would wait for somebody who writes.
                 if !facts.is_file() {
                     return Err(Flaw::new(format!("{} is no file", path.display())));
                 }
+                let _readable = std::fs::File::open(path).map_err(flaw)?;
                 out.push_str("Content-Transfer-Encoding: base64\r\n\r\n");
                 self.flush();
                 self.pieces.push(Piece::File { path: path.clone(), length: facts.len() });

@@ -13,7 +13,7 @@ inline void http::begin_anew(
     std::string_view method, std::string_view url, const key_values &query) {
     look_for_fork();
     std::unique_ptr<detail::extras> gone; // a program's destructors run without the lock
-    const std::lock_guard lock(detail::places::of(this).mutex);
+    const detail::locked lock(this);
     if (!editable()) {
         return;
     }
@@ -43,7 +43,16 @@ inline void http::type(std::string_view content_type) {
     }
 }
 
+inline void http::no_source() {
+    if (extras_) {
+        detail::locked::clear(extras_->source);
+        detail::locked::clear(extras_->rewind);
+        extras_->source_used = false;
+    }
+}
+
 inline void http::give(std::string body) {
+    no_source();
     auto owned = std::make_unique<std::string>(std::move(body));
     const auto status = hearth_request_give_body(
         handle_, owned->data(), owned->size(),
@@ -56,19 +65,25 @@ inline void http::give(std::string body) {
 }
 
 inline void http::lend(std::string_view body, std::shared_ptr<const void> owner) {
-    using held = std::shared_ptr<const void>;
+    using held = detail::left<std::shared_ptr<const void>>;
+    no_source();
     auto kept = std::make_unique<held>(std::move(owner));
     const auto status = hearth_request_give_body(
         handle_, body.data(), body.size(),
-        [](void *user, const char *, std::size_t) { delete static_cast<held *>(user); },
+        [](void *user, const char *, std::size_t) {
+            detail::locked::leave(std::unique_ptr<detail::leaving>(static_cast<held *>(user)));
+        },
         kept.get());
     if (status == HEARTH_OK) {
         static_cast<void>(kept.release());
+    } else {
+        detail::locked::leave(std::move(kept));
     }
     judge(status, code::body_set);
 }
 
 inline void http::set_source(std::uint64_t length, body_source source, body_rewind rewind) {
+    no_source();
     auto &more = extra();
     more.source = std::move(source);
     more.rewind = std::move(rewind);
@@ -112,7 +127,7 @@ inline void http::prepare(detail::extras &more) {
     if (broken_ || !ready()) {
         return;
     }
-    if (more.cancel && !more.cancel->add(detail::cancellation::entry(weak_from_this()))) {
+    if (more.cancel && !more.cancel->add(this_start())) {
         fail(error_kind::aborted, code::aborted, "it was cancelled before it began");
         return;
     }
@@ -124,10 +139,10 @@ inline void http::prepare(detail::extras &more) {
         fail(error_kind::system, code::write_error, "the file to download to cannot be written");
         return;
     }
-    if (more.source_used && more.rewind && !rewound(more)) {
+    if (more.source_used && !rewound(more)) {
         return;
     }
-    more.source_used = static_cast<bool>(more.source);
+    more.source_used = false;
     const bool streams = more.body || more.event || more.sink;
     hearth_request_on_head(handle_, more.head || streams ? &http::head_came : nullptr, this);
     hearth_request_on_interim(handle_, more.interim ? &http::interim_came : nullptr, this);
@@ -139,7 +154,7 @@ inline void http::prepare(detail::extras &more) {
 
 inline bool http::rewound(detail::extras &more) {
     try {
-        if (more.rewind()) {
+        if (more.rewind && more.rewind()) {
             return true;
         }
         fail(error_kind::bad_request, code::body_set, "the body cannot be had once more");
@@ -283,6 +298,7 @@ inline hearth_flow http::read_source(
     *written = 0;
     bool end = false;
     const auto flow = static_cast<http *>(user)->guarded([&](detail::extras &more) {
+        more.source_used = true;
         const auto filled = more.source(buffer, room);
         if (!filled) {
             return flow::pause;

@@ -29,6 +29,7 @@
 #include <hearth.h>
 
 #include "../async.hpp"
+#include "../cancel.hpp"
 #include "../error.hpp"
 #include "../options.hpp"
 #include "../query.hpp"
@@ -183,12 +184,7 @@ public:
     Derived &abort() {
         look_for_fork();
         const std::lock_guard lock(places::of(this).mutex);
-        if (state_ != state::idle) {
-            aborted_ = true;
-            if (handle_ != nullptr) {
-                Library::abort(handle_);
-            }
-        }
+        end();
         return derived();
     }
 
@@ -207,6 +203,7 @@ public:
             const auto begun = object.begin(
                 [this, waiting](const Derived &done) {
                     result_ = done.get_response();
+                    start_ = done.epoch_;
                     if (met_.exchange(true)) {
                         waiting.resume();
                     }
@@ -216,13 +213,18 @@ public:
                 result_ = object.under_way();
                 return false;
             }
-            return !met_.exchange(true);
+            if (!met_.exchange(true)) {
+                return true;
+            }
+            object.let_return(start_);
+            return false;
         }
         response await_resume() noexcept { return std::move(result_); }
 
     private:
         std::shared_ptr<Derived> object_;
         response result_;
+        unsigned start_ = 0;
         // Who comes second, of the end of await_suspend and the completion, goes on.
         std::atomic<bool> met_ = false;
     };
@@ -298,13 +300,48 @@ protected:
         return mine() || (here.engine == engine_.get() && (here.loop || runs_threaded_));
     }
 
+    // ---- ending ----
+
+    // With the lock.
+    void end() {
+        if (state_ != state::idle) {
+            aborted_ = true;
+            if (handle_ != nullptr) {
+                Library::abort(handle_);
+            }
+        }
+    }
+
+    // This start, for who can end it, and none after it.
+    cancellation::entry this_start() {
+        return {this->weak_from_this(), epoch_, [](void *object, unsigned epoch) {
+                    life &one = *static_cast<Derived *>(object);
+                    one.look_for_fork();
+                    const std::lock_guard lock(places::of(&one).mutex);
+                    if (one.epoch_ == epoch) {
+                        one.end();
+                    }
+                }};
+    }
+
+    // Waits until that start, whose callback is at its end, is over: nothing of the program's runs in between, so any thread may.
+    void let_return(unsigned start) {
+        auto &place = places::of(this);
+        std::unique_lock lock(place.mutex);
+        while (state_ == state::delivering && epoch_ == start) {
+            ++place.waiting;
+            place.changed.wait(lock);
+            --place.waiting;
+        }
+    }
+
     // ---- building ----
 
     // Does `change` where the object may be changed; the rest is ignored.
     template <typename Change>
     Derived &edit(Change change) {
         look_for_fork();
-        const std::lock_guard lock(places::of(this).mutex);
+        const locked lock(this);
         if (editable() && !broken_ && ready()) {
             change();
         }
@@ -426,7 +463,7 @@ protected:
         }
         Library::set_number(handle_, HEARTH_THREADED_CALLBACK, runs_threaded_ ? 1 : 0);
         {
-            const std::lock_guard lock(places::of(this).mutex);
+            const locked lock(this);
             answer_ = response();
             owner_ = std::thread::id();
             generation_ = places::generation(); // an interceptor may have forked
@@ -451,7 +488,7 @@ protected:
     }
 
     void refuse(error why) {
-        const std::lock_guard lock(places::of(this).mutex);
+        const locked lock(this);
         owner_ = std::this_thread::get_id();
         answer_ = response(std::move(why));
         state_ = state::delivering;
@@ -498,7 +535,7 @@ protected:
             done = nullptr;
         }
         auto &place = places::of(this);
-        const std::lock_guard lock(place.mutex);
+        const locked lock(this);
         if (epoch_ != epoch) {
             return; // begun anew by its callback
         }
@@ -529,7 +566,7 @@ protected:
         callback gone;
         bool resumes = false;
         {
-            const std::lock_guard lock(places::of(this).mutex);
+            const locked lock(this);
             if (state_ == state::idle || generation_ == places::generation()) {
                 return; // another thread was first
             }

@@ -1,6 +1,6 @@
 // Where threads wait for requests to end. A request is small because its mutex and its condition stand here, shared with others.
 //
-// - No callback of a program runs while one of these locks is held.
+// - No callback of a program runs while one of these locks is held, and no destructor.
 // - fork() finds all of them free, and in the child nobody waits any more: futures of what is the parent's are answered there.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <exception>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <pthread.h>
@@ -134,6 +135,60 @@ private:
 
     std::array<place, count> places_;
     std::atomic<unsigned> generation_ = 0;
+};
+
+// What may be the program's and is let go of while a place is locked.
+struct leaving {
+    leaving() = default;
+    leaving(const leaving &) = delete;
+    leaving &operator=(const leaving &) = delete;
+    virtual ~leaving() = default;
+
+    std::unique_ptr<leaving> next;
+};
+template <typename Kept>
+struct left final : leaving {
+    explicit left(Kept given) : kept(std::move(given)) {}
+
+    Kept kept;
+};
+
+// Locks an object's place. What is left meanwhile is destroyed once the lock is gone: destructors of the program's may ask the object.
+class locked {
+public:
+    explicit locked(const void *object) : lock_(places::of(object).mutex) {}
+
+    // Where this thread has none, it is destroyed at once.
+    static void leave(std::unique_ptr<leaving> what) noexcept {
+        if (auto *const here = scope::here()) {
+            what->next = std::move(here->first);
+            here->first = std::move(what);
+        }
+    }
+    template <typename Function>
+    static void clear(Function &function) {
+        if (function) {
+            leave(std::make_unique<left<Function>>(std::exchange(function, nullptr)));
+        }
+    }
+
+private:
+    struct scope {
+        scope() noexcept { here() = this; }
+        scope(const scope &) = delete;
+        scope &operator=(const scope &) = delete;
+        ~scope() { here() = nullptr; }
+
+        static scope *&here() noexcept {
+            thread_local scope *instance = nullptr;
+            return instance;
+        }
+
+        std::unique_ptr<leaving> first;
+    };
+
+    scope scope_; // the lock is gone before it
+    std::lock_guard<std::mutex> lock_;
 };
 
 // Whose callback this thread is in.

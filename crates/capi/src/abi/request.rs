@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::{Bytes, bytes, free, handle, place, put, shared, status, text, value};
 use crate::calls::{
@@ -23,6 +23,9 @@ use crate::target::Target;
 
 /// `HEARTH_THREADED_CALLBACK`
 const THREADED_CALLBACK: c_int = 26;
+
+/// Fields of a request, and trailers. A `HeaderMap` has room for 24,576, our own among them, and panics beyond.
+const FIELDS: usize = 20_000;
 
 /// # Safety
 /// `engine`: NULL or a handle; `request`: NULL or valid for a write.
@@ -147,6 +150,14 @@ unsafe fn field(
     Ok((name, content))
 }
 
+fn append(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Refused> {
+    let full = || Refused::invalid("there are too many fields");
+    if fields.len() >= FIELDS {
+        return Err(full());
+    }
+    fields.try_append(name, value).map(drop).map_err(|_full| full())
+}
+
 /// # Safety
 /// `request`: NULL or a handle; texts of their size, or ended by NUL.
 #[unsafe(no_mangle)]
@@ -162,13 +173,7 @@ pub unsafe extern "C" fn hearth_request_add_header(
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
         let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
-        request.extend(|extras| {
-            extras
-                .headers
-                .try_append(name, value)
-                .map(drop)
-                .map_err(|_full| Refused::invalid("there are too many fields"))
-        })
+        request.extend(|extras| append(&mut extras.headers, name, value))
     })
 }
 
@@ -211,10 +216,7 @@ pub unsafe extern "C" fn hearth_request_add_trailer(
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
         let (name, value) = unsafe { field(name, name_size, value, value_size) }?;
-        request.extend(|extras| {
-            extras.trailers.append(name, value);
-            Ok(())
-        })
+        request.extend(|extras| append(&mut extras.trailers, name, value))
     })
 }
 
@@ -316,13 +318,6 @@ pub unsafe extern "C" fn hearth_request_set_jar(request: *mut Request, jar: *mut
     })
 }
 
-fn set_body(request: &Request, body: Payload) -> Result<(), Refused> {
-    request.extend(|extras| {
-        extras.body = body;
-        Ok(())
-    })
-}
-
 /// # Safety
 /// `request`: NULL or a handle; `data`: `size` bytes, or ended by NUL.
 #[unsafe(no_mangle)]
@@ -336,7 +331,7 @@ pub unsafe extern "C" fn hearth_request_set_body(
         let request = unsafe { handle(request) }?;
         // SAFETY: the same.
         let body = bytes::Bytes::copy_from_slice(unsafe { bytes(data, size) }?);
-        set_body(request, Payload::Bytes(body))
+        request.set_body(|| Payload::Bytes(body))
     })
 }
 
@@ -355,16 +350,12 @@ pub unsafe extern "C" fn hearth_request_give_body(
         let size = unsafe { bytes(data, size) }?.len();
         // SAFETY: the same.
         let request = unsafe { handle(request) }?;
-        let mut given = Some(());
-        let result = request.extend(|extras| {
-            given = None;
+        // Made where nothing refuses any more: what was refused stays the caller's.
+        request.set_body(|| {
             // SAFETY: the same.
             let body = unsafe { Given::new(data, size, release, User(user)) };
-            extras.body = Payload::Bytes(bytes::Bytes::from_owner(body));
-            Ok(())
-        });
-        debug_assert_eq!(result.is_ok(), given.is_none(), "what was refused stays the caller's");
-        result
+            Payload::Bytes(bytes::Bytes::from_owner(body))
+        })
     })
 }
 
@@ -389,7 +380,7 @@ pub unsafe extern "C" fn hearth_request_set_body_file(
         if !facts.is_file() {
             return Err(Refused::invalid(format!("{} is no file", path.display())));
         }
-        set_body(request, Payload::File(path))
+        request.set_body(|| Payload::File(path))
     })
 }
 
@@ -408,7 +399,8 @@ pub unsafe extern "C" fn hearth_request_set_body_source(
         let request = unsafe { handle(request) }?;
         let call = source.ok_or_else(|| Refused::invalid("the source is NULL"))?;
         let length = Some(length).filter(|length| *length != u64::MAX);
-        set_body(request, Payload::Source(Source { length, call, rewind, user: User(user) }))
+        let source = Source { length, call, rewind, user: User(user) };
+        request.set_body(|| Payload::Source(source))
     })
 }
 

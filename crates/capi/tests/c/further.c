@@ -709,6 +709,100 @@ static void a_proxy_over_tls_has_certificates_of_its_own(void) {
     }
 }
 
+/* ---- what the program's own functions may do ---- */
+
+static atomic_int let_go_of;
+static void asks_when_released(void *user, const char *data, size_t size) {
+    CHECK_EQ(hearth_request_running(user), 0);
+    CHECK(data != NULL && size == 4);
+    let_go_of++;
+}
+
+static void lend_body(hearth_request *made) {
+    CHECK_EQ(hearth_request_give_body(made, "lent", 4, asks_when_released, made), HEARTH_OK);
+}
+
+static void what_is_released_may_ask_its_request(void) {
+    let_go_of = 0;
+    hearth_request *made = request("POST", at("http", "/echo"), NULL);
+    lend_body(made);
+    lend_body(made);
+    CHECK_EQ(let_go_of, 1);
+    CHECK_EQ(hearth_request_set_body(made, "other", HEARTH_TEXT), HEARTH_OK);
+    CHECK_EQ(let_go_of, 2);
+    lend_body(made);
+    CHECK_EQ(hearth_request_set_body_source(made, 4, endless, NULL, NULL), HEARTH_OK);
+    CHECK_EQ(let_go_of, 3);
+    lend_body(made);
+    CHECK_EQ(hearth_request_reset(made), HEARTH_OK);
+    CHECK_EQ(let_go_of, 4);
+    hearth_request_free(made);
+}
+
+static void a_request_has_so_many_fields(void) {
+    hearth_request *made = request("POST", at("http", "/length"), NULL);
+    char name[32];
+    int fields = 0, trailers = 0;
+    hearth_status status = HEARTH_OK;
+    for (; fields < 40000 && status == HEARTH_OK; fields++) {
+        snprintf(name, sizeof name, "x-%d", fields);
+        status = hearth_request_add_header(made, name, HEARTH_TEXT, "v", HEARTH_TEXT);
+    }
+    CHECK_EQ(status, HEARTH_INVALID);
+    status = HEARTH_OK;
+    for (; trailers < 40000 && status == HEARTH_OK; trailers++) {
+        snprintf(name, sizeof name, "t-%d", trailers);
+        status = hearth_request_add_trailer(made, name, HEARTH_TEXT, "v", HEARTH_TEXT);
+    }
+    CHECK_EQ(status, HEARTH_INVALID);
+    CHECK(strstr(hearth_last_error(), "too many fields") != NULL);
+    CHECK_EQ(fields, 20001);
+    CHECK_EQ(trailers, 20001);
+    /* It completes, whatever the origin says to so many. */
+    hearth_response *response = perform(made);
+    CHECK(hearth_response_error(response) != HEARTH_ERROR_INTERNAL);
+    hearth_response_free(response);
+}
+
+static hearth_flow one_byte_and_rest(
+    void *user, hearth_request *made, char *buffer, size_t room, size_t *written) {
+    (void)made;
+    (void)room;
+    *written = (*(atomic_int *)user)++ == 0;
+    *buffer = 'e';
+    return *written ? HEARTH_CONTINUE : HEARTH_PAUSE;
+}
+
+static void one_whose_files_were_read_waits_no_longer_than_its_time(void) {
+    hearth_engine *own = NULL, *shared = engine;
+    CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
+    CHECK_EQ(hearth_engine_set_options(own, "requests_per_host=1", HEARTH_TEXT), HEARTH_OK);
+    engine = own;
+    atomic_int asked = 0;
+    hearth_request *first = secure("https", "/silent-body", "timeout=100000");
+    CHECK_EQ(hearth_request_set_target(
+                 first, "POST", HEARTH_TEXT, at("https", "/silent-body"), HEARTH_TEXT),
+        HEARTH_OK);
+    CHECK_EQ(hearth_request_set_body_source(first, HEARTH_UNKNOWN, one_byte_and_rest, NULL, &asked),
+        HEARTH_OK);
+    CHECK_EQ(hearth_request_start(first, NULL, NULL), HEARTH_OK);
+    /* It has the host's only place, and nothing happens there any more. */
+    for (int turn = 0; turn < 5000 && asked < 2; turn++) {
+        rest(2);
+    }
+    CHECK(asked >= 2);
+    struct ending ending = {0};
+    hearth_request *second = secure("https", "/ok", "timeout=100");
+    CHECK_EQ(hearth_request_start(second, ended, &ending), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(second, 20000), HEARTH_OK);
+    CHECK_EQ(ending.error, HEARTH_ERROR_TIMEOUT);
+    CHECK_EQ(hearth_request_running(first), 1);
+    hearth_request_free(first);
+    hearth_request_free(second);
+    engine = shared;
+    hearth_engine_free(own);
+}
+
 /* ---- on stderr ---- */
 
 static void verbose_says_each_try_and_its_end_in_a_line(void) {
@@ -760,6 +854,9 @@ int main(int count, char **values) {
     RUN(several_ranges_are_asked_for_at_once);
     RUN(an_engine_keeps_to_its_limits);
     RUN(a_proxy_over_tls_has_certificates_of_its_own);
+    RUN(what_is_released_may_ask_its_request);
+    RUN(a_request_has_so_many_fields);
+    RUN(one_whose_files_were_read_waits_no_longer_than_its_time);
     RUN(verbose_says_each_try_and_its_end_in_a_line);
     hearth_engine_free(engine);
     printf("%d passed, %d failed\n", passed, failed);

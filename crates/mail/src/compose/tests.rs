@@ -161,6 +161,25 @@ fn a_file_is_announced_with_its_size_and_read_later() {
 }
 
 #[test]
+fn what_is_no_file_is_refused_and_not_waited_for() {
+    let path = std::env::temp_dir().join(format!("hearth-mail-{}", random()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils");
+    assert!(made.success());
+    for path in [path.clone(), std::env::temp_dir(), PathBuf::from("/dev/null")] {
+        let mut draft = draft();
+        draft
+            .add_part(Part {
+                content: Content::File(path.clone()),
+                ..part(Place::Attachment, "text/plain", None, b"")
+            })
+            .expect("a part");
+        let flaw = draft.compose(SystemTime::now()).expect_err("it is none");
+        assert_eq!(flaw.0, format!("{} is no file", path.display()));
+    }
+    std::fs::remove_file(&path).expect("it was there");
+}
+
+#[test]
 fn texts_are_encoded_as_they_need_it() {
     for (text, encoding) in [
         ("plain", "7bit"),
