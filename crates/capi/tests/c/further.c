@@ -803,6 +803,61 @@ static void one_whose_files_were_read_waits_no_longer_than_its_time(void) {
     hearth_engine_free(own);
 }
 
+static void a_host_that_made_room_is_no_place_to_wait(void) {
+    hearth_engine *own = NULL, *shared = engine;
+    static struct ending endings[1023];
+    char url[100];
+    CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
+    CHECK_EQ(hearth_engine_set_options(own, "requests_per_host=1", HEARTH_TEXT), HEARTH_OK);
+    engine = own;
+    /* As many hosts as are remembered, the origin the last of them; then a mail server, which is one more. */
+    for (int i = 0; i < 1023; i++) {
+        snprintf(
+            url, sizeof url, "http://127.1.%d.%d:%s/", i / 200, 1 + i % 200, argument("closed"));
+        CHECK_EQ(hearth_engine_get(own, url, HEARTH_TEXT, ended, &endings[i]), HEARTH_OK);
+    }
+    hearth_statistics numbers = {.size = sizeof numbers};
+    for (int turn = 0; turn < 5000; turn++) {
+        CHECK_EQ(hearth_engine_statistics(own, &numbers), HEARTH_OK);
+        if (numbers.active == 0) {
+            break;
+        }
+        rest(2);
+    }
+    hearth_response_free(get("/ok", NULL));
+    hearth_mail *mail = NULL;
+    snprintf(url, sizeof url, "smtp://127.0.0.1:%s/", argument("closed"));
+    CHECK_EQ(hearth_mail_new(own, &mail), HEARTH_OK);
+    CHECK_EQ(hearth_mail_set_target(mail, url, HEARTH_TEXT), HEARTH_OK);
+    CHECK_EQ(hearth_mail_set_from(mail, "a@x.test", HEARTH_TEXT), HEARTH_OK);
+    CHECK_EQ(hearth_mail_add_recipient(mail, HEARTH_MAIL_TO, "b@x.test", HEARTH_TEXT), HEARTH_OK);
+    CHECK_EQ(hearth_mail_start(mail, NULL, NULL), HEARTH_OK);
+    CHECK_EQ(hearth_mail_wait(mail, 20000), HEARTH_OK);
+    hearth_mail_free(mail);
+
+    atomic_int asked = 0;
+    hearth_request *first = request("POST", at("http", "/silent-body"), NULL);
+    CHECK_EQ(hearth_request_set_body_source(first, HEARTH_UNKNOWN, one_byte_and_rest, NULL, &asked),
+        HEARTH_OK);
+    CHECK_EQ(hearth_request_start(first, NULL, NULL), HEARTH_OK);
+    for (int turn = 0; turn < 5000 && asked < 2; turn++) {
+        rest(2);
+    }
+    hearth_request *second = request("GET", at("http", "/ok"), NULL);
+    CHECK_EQ(hearth_request_start(second, NULL, NULL), HEARTH_OK);
+    for (int turn = 0; turn < 5000 && numbers.queued == 0; turn++) {
+        CHECK_EQ(hearth_engine_statistics(own, &numbers), HEARTH_OK);
+        rest(2);
+    }
+    CHECK_EQ(hearth_request_abort(second), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(second, 10000), HEARTH_OK);
+    CHECK_EQ(hearth_request_running(first), 1);
+    hearth_request_free(first);
+    hearth_request_free(second);
+    engine = shared;
+    hearth_engine_free(own);
+}
+
 /* ---- on stderr ---- */
 
 static void verbose_says_each_try_and_its_end_in_a_line(void) {
@@ -857,6 +912,7 @@ int main(int count, char **values) {
     RUN(what_is_released_may_ask_its_request);
     RUN(a_request_has_so_many_fields);
     RUN(one_whose_files_were_read_waits_no_longer_than_its_time);
+    RUN(a_host_that_made_room_is_no_place_to_wait);
     RUN(verbose_says_each_try_and_its_end_in_a_line);
     hearth_engine_free(engine);
     printf("%d passed, %d failed\n", passed, failed);
