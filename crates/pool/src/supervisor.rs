@@ -273,19 +273,21 @@ impl Supervisor {
     }
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
-        let going = |info: &&Arc<WorkerInfo>| {
-            counts(info)
-                && !info.told_to_end.load(Ordering::Relaxed)
-                && !info.timed_out.load(Ordering::Relaxed)
+        let goes_on = |info: &Arc<WorkerInfo>| {
+            !info.told_to_end.load(Ordering::Relaxed) && !info.timed_out.load(Ordering::Relaxed)
         };
+        let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
         if self.shared.one_shot() {
             let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
             return self.workers.values().filter(going).filter(fresh).count();
         }
-        let is_successor = |slot: &u32| self.successors.contains_key(slot);
+        // A successor stands in for nobody until it is ready, or the worker that it replaces ends.
+        let stands_by = |slot: &u32| {
+            let replaced = self.successors.get(slot);
+            replaced.and_then(|replaced| self.workers.get(replaced)).is_some_and(goes_on)
+        };
         let here = self.workers.iter().filter(|(_, info)| going(info));
-        // A successor stands in for nobody until it is ready.
-        here.filter(|(slot, _)| !is_successor(slot)).count()
+        here.filter(|(slot, _)| !stands_by(slot)).count()
     }
 
     /// Has one worker forked; false when the zygote is lost.

@@ -75,6 +75,23 @@ async fn a_worker_whose_successor_could_not_be_forked_is_given_another() {
 }
 
 #[tokio::test]
+async fn a_worker_that_dies_while_its_successor_boots_is_not_replaced_twice() {
+    let mut options = options(1);
+    options.max_requests = NonZeroU64::new(2);
+    options.ini = vec![("slow-to-boot".into(), "1".into())];
+    let pool = Pool::start(options).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    }
+    eventually("its successor boots", || pool.status().workers.len() == 2).await;
+    let error = get(&pool, "/die").await.unwrap_err();
+    assert!(matches!(error, DispatchError::WorkerDied { .. }), "{error}");
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    let status = pool.status();
+    assert_eq!((status.workers.len(), status.crashes), (1, 1));
+}
+
+#[tokio::test]
 async fn a_lost_zygote_is_started_anew() {
     let mut options = options(2);
     options.env = vec![("HEARTH_TEST_LOST".into(), "1".into())];
