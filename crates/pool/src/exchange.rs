@@ -21,6 +21,7 @@ use tracing::{debug, error};
 use crate::context::HintSender;
 use crate::info::WorkerInfo;
 use crate::shared::{Command, Lease, Shared};
+use crate::source::Source;
 use crate::trace;
 use crate::worker::{Event, Gone, Head, Worker};
 
@@ -72,13 +73,12 @@ struct Upload {
     written: usize,
     /// Some byte of the request has gone out.
     sent: bool,
-    /// Some of the body was taken from the client.
-    taken: bool,
     /// Follows `worker.outgoing`.
     data: Bytes,
     /// A piece that was too large for one frame.
     rest: Bytes,
-    source: Option<BoxBody>,
+    /// `None` when there is no body, or no more of it is wanted. Boxed: most requests have none.
+    source: Option<Box<Source>>,
     /// The body's last frame, or ABORT, is in `worker.outgoing` or written.
     closed: bool,
 }
@@ -96,7 +96,7 @@ impl Exchange {
     /// `lease.outgoing` holds the REQUEST frame; `body` follows it.
     pub(crate) fn new(
         lease: Lease,
-        body: Option<BoxBody>,
+        body: Option<Box<Source>>,
         hints: Option<HintSender>,
         span: Option<Span>,
     ) -> Self {
@@ -104,9 +104,11 @@ impl Exchange {
         Self { lease: Some(lease), upload, hints, span }
     }
 
-    /// The body, when nothing of it was taken: for another attempt after [`Failure::NotSent`].
-    pub(crate) fn take_body(&mut self) -> Option<BoxBody> {
-        self.upload.source.take()
+    /// The body from its beginning: for another attempt after [`Failure::NotSent`].
+    pub(crate) fn take_body(&mut self) -> Option<Box<Source>> {
+        let mut source = self.upload.source.take()?;
+        source.rewind();
+        Some(source)
     }
 
     /// The head of the answer. Cancel safe.
@@ -136,7 +138,10 @@ impl Exchange {
                         (hints.0)(status, &headers);
                     }
                 }
-                Event::Head(head) => return Poll::Ready(Ok(head)),
+                Event::Head(head) => {
+                    self.upload.let_go_of_body();
+                    return Poll::Ready(Ok(head));
+                }
                 _ => return Poll::Ready(Err(self.out_of_turn())),
             }
         }
@@ -188,9 +193,11 @@ impl Exchange {
         self.lease.as_mut().expect("an exchange has its lease until it is over")
     }
 
-    /// Whether another worker may be given the request: this one, which is gone, has not begun it, and all of it is still here.
+    /// Whether another worker may be given the request: this one, which is gone, has not begun it, and all of it is still
+    /// here, or yet to come.
     fn may_be_tried_again(&mut self) -> bool {
-        !self.upload.taken && (!self.upload.sent || !self.worker().has_taken_the_last())
+        self.upload.source.as_ref().is_none_or(|source| source.is_whole())
+            && (!self.upload.sent || !self.worker().has_taken_the_last())
     }
 
     /// Moves the request towards the worker. Ready when all of it is written, or the client's body has failed.
@@ -343,7 +350,6 @@ impl Default for Upload {
         Self {
             written: 0,
             sent: false,
-            taken: false,
             data: Bytes::new(),
             rest: Bytes::new(),
             source: None,
@@ -357,6 +363,15 @@ impl Upload {
     fn cancel(&mut self) {
         self.source = None;
         self.rest = Bytes::new();
+    }
+
+    /// The worker has begun: what was taken of the body need not be kept.
+    fn let_go_of_body(&mut self) {
+        if self.closed {
+            self.source = None;
+        } else if let Some(source) = &mut self.source {
+            source.let_go();
+        }
     }
 
     fn is_flushed(&self, worker: &Worker) -> bool {
@@ -394,9 +409,9 @@ impl Upload {
                         self.data.advance(written - of_head);
                     }
                     Err(error) => {
-                        // Its end will be read; what it had answered before is still there.
+                        // Its end will be read; what it had answered before is still there. Another worker may be given the body.
                         debug!(worker.pid = worker.info.pid(), %error, "worker takes no more");
-                        self.cancel();
+                        self.rest = Bytes::new();
                         self.closed = true;
                         self.written = outgoing.len();
                         self.data = Bytes::new();
@@ -426,9 +441,8 @@ impl Upload {
                 self.closed = true;
                 return Poll::Ready(Ok(()));
             };
-            self.taken = true;
-            match ready!(source.as_mut().poll_frame(cx)) {
-                Some(Ok(frame)) => data = frame.into_data().unwrap_or_default(), // trailers: none in CGI
+            match ready!(source.poll_data(cx)) {
+                Some(Ok(piece)) => data = piece,
                 Some(Err(error)) => {
                     self.source = None;
                     return Poll::Ready(Err(error));
@@ -438,9 +452,8 @@ impl Upload {
         }
         if data.len() > wire::MAX_BODY {
             self.rest = data.split_off(wire::MAX_BODY);
-        } else if last || self.source.as_ref().is_some_and(Body::is_end_stream) {
+        } else if last || self.source.as_ref().is_some_and(|source| source.is_at_end()) {
             last = true;
-            self.source = None;
             self.closed = true;
         }
         self.start_frame(worker);

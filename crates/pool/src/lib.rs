@@ -26,6 +26,7 @@ mod sandbox;
 mod scaler;
 mod shared;
 mod slow;
+mod source;
 mod status;
 mod supervisor;
 mod sys;

@@ -22,6 +22,7 @@ use crate::info::{Asked, how_it_ended};
 use crate::recent::Recent;
 use crate::scaler::Scaler;
 use crate::shared::{Command, Queue, Shared};
+use crate::source::Source;
 use crate::supervisor::Supervisor;
 use crate::worker::Head;
 use crate::zygote::Zygote;
@@ -111,8 +112,8 @@ impl Pool {
     /// Sends one request to an idle worker and returns its answer as soon as its head is there. `request` carries a
     /// [`RequestContext`] in its extensions. Dropping the future, or later the body, tells the worker that the client is gone.
     ///
-    /// The request is tried again with another worker only while no worker can have seen it, and for no longer than a request may
-    /// wait for a worker: none may be fit to take it.
+    /// The request is tried again with another worker only while no worker can have seen it and no more than 64 KiB of its body were
+    /// taken, and for no longer than a request may wait for a worker: none may be fit to take it.
     pub async fn dispatch<B>(
         &self,
         request: Request<B>,
@@ -131,7 +132,7 @@ impl Pool {
         } else {
             Some(body.size_hint().exact().unwrap_or(wire::NO_LENGTH))
         };
-        let mut body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
+        let body = length.map(|_| Box::pin(Erased { body }) as BoxBody);
         let shared = match &self.backend {
             Backend::Frames(shared) => shared,
             Backend::Foreign(foreign) => {
@@ -139,6 +140,7 @@ impl Pool {
                 return foreign.dispatch(parts, context, body, length).await;
             }
         };
+        let mut body = body.map(|body| Box::new(Source::new(body)));
         let mut refused_since = None;
         let client = Client::of(context.remote.ip());
         // How long it may take in all; without a deadline nobody looks at the clock.

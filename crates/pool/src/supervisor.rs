@@ -42,6 +42,8 @@ pub(crate) struct Supervisor {
     workers: HashMap<u32, Arc<WorkerInfo>>,
     /// Successor to the worker that it replaces.
     successors: HashMap<u32, u32>,
+    /// Workers to be replaced, and why, as soon as forks may be tried again: each of them once, since it is marked.
+    postponed: Vec<(u32, &'static str)>,
     next_slot: u32,
     /// Workers in a row that ended before or soon after their boot.
     failures: u32,
@@ -92,6 +94,7 @@ impl Supervisor {
             zygote: Some(zygote),
             workers: HashMap::new(),
             successors: HashMap::new(),
+            postponed: Vec::new(),
             next_slot: 1,
             failures: 0,
             fruitless: 0,
@@ -219,7 +222,7 @@ impl Supervisor {
         }
     }
 
-    /// Forks as many workers as are missing, when the time for it has come.
+    /// Forks as many workers as are missing, and the successors that are due, when the time for it has come.
     async fn fill(&mut self) {
         if Instant::now() < self.pause_until {
             return;
@@ -236,6 +239,9 @@ impl Supervisor {
             if !self.fork().await {
                 return;
             }
+        }
+        for (slot, why) in std::mem::take(&mut self.postponed) {
+            self.replace(slot, why).await;
         }
     }
 
@@ -267,19 +273,21 @@ impl Supervisor {
     }
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
-        let going = |info: &&Arc<WorkerInfo>| {
-            counts(info)
-                && !info.told_to_end.load(Ordering::Relaxed)
-                && !info.timed_out.load(Ordering::Relaxed)
+        let goes_on = |info: &Arc<WorkerInfo>| {
+            !info.told_to_end.load(Ordering::Relaxed) && !info.timed_out.load(Ordering::Relaxed)
         };
+        let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
         if self.shared.one_shot() {
             let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
             return self.workers.values().filter(going).filter(fresh).count();
         }
-        let is_successor = |slot: &u32| self.successors.contains_key(slot);
+        // A successor stands in for nobody until it is ready, or the worker that it replaces ends.
+        let stands_by = |slot: &u32| {
+            let replaced = self.successors.get(slot);
+            replaced.and_then(|replaced| self.workers.get(replaced)).is_some_and(goes_on)
+        };
         let here = self.workers.iter().filter(|(_, info)| going(info));
-        // A successor stands in for nobody until it is ready.
-        here.filter(|(slot, _)| !is_successor(slot)).count()
+        here.filter(|(slot, _)| !stands_by(slot)).count()
     }
 
     /// Has one worker forked; false when the zygote is lost.
@@ -322,7 +330,7 @@ impl Supervisor {
             }
             Event::Failed { slot, errno } => {
                 self.forget(slot);
-                self.successors.remove(&slot);
+                self.succeeds_nobody(slot);
                 let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
                 error!(error = %cause, "worker could not be forked");
                 self.pause();
@@ -356,11 +364,7 @@ impl Supervisor {
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
-        if let Some(replaced) = self.successors.remove(&slot)
-            && let Some(old) = self.workers.get(&replaced)
-        {
-            old.replacing.store(false, Ordering::Relaxed);
-        }
+        self.succeeds_nobody(slot);
         let how = describe_exit(status);
         if info.timed_out.load(Ordering::Relaxed) {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
@@ -494,15 +498,25 @@ impl Supervisor {
 
     async fn replace(&mut self, slot: u32, why: &'static str) {
         let Some(info) = self.workers.get(&slot) else { return };
+        if Instant::now() < self.pause_until {
+            self.postponed.push((slot, why));
+            return;
+        }
         info!(worker.pid = info.pid(), why, "worker is being replaced");
         info.replaced_for.get_or_init(|| why);
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
         if !self.fork().await {
-            self.successors.remove(&successor);
-            if let Some(info) = self.workers.get(&slot) {
-                info.replacing.store(false, Ordering::Relaxed);
-            }
+            self.succeeds_nobody(successor);
+        }
+    }
+
+    /// There is no such successor: the worker that it was to replace may be given another.
+    fn succeeds_nobody(&mut self, successor: u32) {
+        if let Some(replaced) = self.successors.remove(&successor)
+            && let Some(old) = self.workers.get(&replaced)
+        {
+            old.replacing.store(false, Ordering::Relaxed);
         }
     }
 

@@ -188,6 +188,21 @@ impl Connectors {
         Ok(told)
     }
 
+    /// How many places each connector has now.
+    pub(crate) fn fitted(&self) -> Vec<u64> {
+        let length = |places: &Places| places.file.metadata().map_or(0, |file| file.len());
+        self.places.iter().map(length).collect()
+    }
+
+    /// Puts back what [`Self::fitted`] has said: the generation that they were fitted to since then did not start.
+    pub(crate) fn put_back(&self, fitted: &[u64]) {
+        for (Places { connector, file, .. }, length) in self.places.iter().zip(fitted) {
+            if let Err(error) = file.set_len(*length) {
+                tracing::warn!(connector, %error, "connections through this connector may not be kept");
+            }
+        }
+    }
+
     /// The files by which workers count: they open and lock them.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         self.places.iter().map(|places| &*places.path)

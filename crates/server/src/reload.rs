@@ -242,7 +242,17 @@ impl Generations<'_> {
         outcome
     }
 
+    /// An error leaves what runs as it was.
     async fn reload(&mut self) -> Result<Reloaded, Failure> {
+        let places = self.connectors.fitted();
+        let reloaded = self.replace().await;
+        if reloaded.is_err() {
+            self.connectors.put_back(&places);
+        }
+        reloaded
+    }
+
+    async fn replace(&mut self) -> Result<Reloaded, Failure> {
         let began = Instant::now();
         while self.retired.len() >= MOST_DRAINING {
             tokio::select! {

@@ -55,6 +55,43 @@ async fn workers_are_recycled_after_max_requests_and_no_request_notices() {
 }
 
 #[tokio::test]
+async fn a_worker_whose_successor_could_not_be_forked_is_given_another() {
+    let mut options = options(1);
+    options.max_requests = NonZeroU64::new(2);
+    options.ini = vec![("refuse-second".into(), "1".into())];
+    let pool = Pool::start(options).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    }
+    // Its next request has it ask again, as soon as the refusal is known.
+    for _ in 0..1000 {
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+        if pool.status().recycled > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it was never replaced");
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_while_its_successor_boots_is_not_replaced_twice() {
+    let mut options = options(1);
+    options.max_requests = NonZeroU64::new(2);
+    options.ini = vec![("slow-to-boot".into(), "1".into())];
+    let pool = Pool::start(options).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    }
+    eventually("its successor boots", || pool.status().workers.len() == 2).await;
+    let error = get(&pool, "/die").await.unwrap_err();
+    assert!(matches!(error, DispatchError::WorkerDied { .. }), "{error}");
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    let status = pool.status();
+    assert_eq!((status.workers.len(), status.crashes), (1, 1));
+}
+
+#[tokio::test]
 async fn a_lost_zygote_is_started_anew() {
     let mut options = options(2);
     options.env = vec![("HEARTH_TEST_LOST".into(), "1".into())];

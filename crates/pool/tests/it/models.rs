@@ -1,13 +1,17 @@
 //! Workers that answer one request, workers that retire, and zygotes that boot the application themselves.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use pool::{DispatchError, Model, Options, Pool, StartError, WorkerState};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::{context, eventually, get, options, text};
 
@@ -179,6 +183,73 @@ async fn a_request_written_ahead_to_a_worker_that_retires_goes_to_another() {
     }
     let status = pool.status();
     assert_eq!((status.requests, status.crashes), (10, 0));
+}
+
+fn post<B>(body: B) -> Request<B> {
+    Request::post("/echo").extension(context()).body(body).unwrap()
+}
+
+/// A body that comes in pieces of 1000 bytes: the first while a worker retires, the last after that.
+struct Trickle {
+    pieces: std::ops::Range<u8>,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Trickle {
+    fn of(pieces: std::ops::Range<u8>) -> Self {
+        Self { pieces, pause: Box::pin(tokio::time::sleep(Duration::ZERO)) }
+    }
+}
+
+impl Body for Trickle {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        ready!(self.pause.as_mut().poll(cx));
+        self.pause.as_mut().reset(Instant::now() + Duration::from_millis(10));
+        let piece = self.pieces.next().map(|piece| Bytes::from(vec![piece; 1000]));
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+#[tokio::test]
+async fn a_body_written_ahead_to_a_worker_that_retires_goes_whole_to_another() {
+    let pool = Pool::start(in_model(Model::Snapshot, 1)).await.unwrap();
+    let trickled: String = ('a'..='j').map(|piece| piece.to_string().repeat(1000)).collect();
+    for (round, retires) in ["/retire-in-cleanup?50", "/retire"].into_iter().enumerate() {
+        for body in ["of one piece".to_owned(), "x".repeat(65_536)] {
+            get(&pool, retires).await.unwrap();
+            let answer = pool.dispatch(post(Full::from(body.clone()))).await.unwrap();
+            assert_eq!(text(answer).await, body, "{retires}");
+        }
+        get(&pool, retires).await.unwrap();
+        let answer = pool.dispatch(post(Trickle::of(b'a'..b'k'))).await.unwrap();
+        assert_eq!(text(answer).await, trickled, "{retires}");
+        get(&pool, retires).await.unwrap();
+        let answer = pool.dispatch(post(Trickle::of(0..0))).await.unwrap();
+        assert_eq!(text(answer).await, "", "{retires}");
+        let retired = (round as u64 + 1) * 4;
+        eventually("all are counted", || pool.status().retired == retired).await;
+    }
+    let status = pool.status();
+    assert_eq!((status.requests, status.crashes), (16, 0));
+}
+
+#[tokio::test]
+async fn a_body_beyond_what_is_kept_is_lost_with_the_worker_that_does_not_begin_it() {
+    let mut options = misbehaving(Model::Snapshot, 1, "retire-when-asked");
+    options.backlog_timeout = Duration::from_millis(300);
+    let pool = Pool::start(options).await.unwrap();
+    let error = pool.dispatch(post(Full::from(vec![b'x'; 65_537]))).await.unwrap_err();
+    assert!(matches!(error, DispatchError::WorkerDied { .. }), "{error}");
+    assert_eq!(pool.status().requests, 1);
+    let error = pool.dispatch(post(Full::from(vec![b'x'; 65_536]))).await.unwrap_err();
+    assert!(matches!(error, DispatchError::Overloaded { .. }), "tried again and again: {error}");
+    assert_eq!(pool.status().requests, 1);
 }
 
 #[tokio::test]

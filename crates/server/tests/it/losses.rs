@@ -55,6 +55,34 @@ fn a_worker_that_ends_itself_while_idle_is_replaced_before_anyone_notices() {
 }
 
 #[test]
+fn a_request_to_a_worker_that_was_killed_while_idle_goes_to_another_with_its_body() {
+    let site = Site::of_scripts()
+        .with_file("public/echo.php", "<?php echo file_get_contents('php://input');");
+    let hearth = Hearth::request(&site);
+    for length in [1, 10_000, 1_000_000] {
+        hearth.wait_idle(1);
+        let (zygote, body) = (hearth.zygote_pid(), vec![b'x'; length]);
+        let stat = format!("/proc/{}/stat", hearth.worker_pid());
+        // Stopped, it does not say that its worker has ended.
+        signal(zygote, Signal::STOP);
+        signal(hearth.worker_pid(), Signal::KILL);
+        eventually("it is gone", LIMIT, || {
+            std::fs::read_to_string(&stat).unwrap().contains(") Z ")
+        });
+        std::thread::scope(|scope| {
+            let answer = scope.spawn(|| hearth.post("/echo.php", &[], &body));
+            eventually("it waits for another worker", LIMIT, || {
+                answer.is_finished() || hearth.status()["pool"]["backlog"] == 1
+            });
+            signal(zygote, Signal::CONT);
+            let answer = answer.join().unwrap();
+            assert_eq!(answer.status, 200, "{length}: {}", answer.text());
+            assert!(answer.body == body, "{length}: {} came back", answer.body.len());
+        });
+    }
+}
+
+#[test]
 fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
     for model in MODELS {
         let (_site, path) = Site::of_scripts_in(model);

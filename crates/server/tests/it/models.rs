@@ -130,3 +130,24 @@ fn a_request_that_leaves_a_thread_is_answered_and_its_worker_retired() {
     assert!(line["reason"].as_str().unwrap().contains("thread"), "{line}");
     assert_eq!(line["requests"], 3, "{line}");
 }
+
+#[test]
+fn an_upload_behind_a_request_that_retires_its_worker_is_answered() {
+    let handler = format!(
+        "if (isset($_GET['thread'])) {{ {THREAD} }} echo file_get_contents('php://input');"
+    );
+    let site = Site::empty().with_file(
+        "worker.php",
+        &format!("<?php while (hearth_handle_request(function () {{ {handler} }})) {{ }}"),
+    );
+    let hearth = serve(&site, "worker.php", "snapshot").ini("ffi.enable", "1").start();
+    let mut client = hearth.connect();
+    for round in 1..=10 {
+        let body = format!("{round}").repeat(1000 * round);
+        assert_eq!(client.get("/?thread").unwrap().status, 200);
+        let answer = client.request("POST", "/", &[], body.as_bytes()).unwrap();
+        assert_eq!((answer.status, answer.text()), (200, body));
+        eventually("it is counted", LIMIT, || hearth.status()["pool"]["retired"] == round);
+    }
+    assert_eq!(hearth.status()["pool"]["crashes"], 0);
+}

@@ -253,3 +253,35 @@ fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
         pool["databases"]["kept"] == 2 && !hearth.worker_pids().contains(&pids[0])
     });
 }
+
+#[test]
+fn a_reload_that_fails_leaves_the_places_as_they_were() {
+    const GOOD: &str = "<?php while (hearth_handle_request(function () { echo 'good'; })) { }";
+    let url = "redis://127.0.0.1:1?sslmode=disable";
+    let connector = format!("[databases.connectors.main]\nurl = '{url}'\nsessions = 3\n");
+    let with = |workers: usize| format!("[php]\nworkers = {workers}\n{connector}");
+    let run_dir = tempfile::tempdir().unwrap();
+    let site = Site::empty().with_file("hearth.toml", &with(2)).with_file("worker.php", GOOD);
+    let script = site.path().join("worker.php");
+    let hearth = Serve::new(&script)
+        .args(&["--model", "worker", "--run-dir", run_dir.path().to_str().unwrap()])
+        .start();
+    let file = format!("databases/main.{}.places", hearth.process.pid());
+    let places = || fs::metadata(run_dir.path().join(&file)).unwrap().len();
+    let reloads = || {
+        let mut told = command();
+        told.args(["reload", "--run-dir", run_dir.path().to_str().unwrap()]).arg(&script);
+        told.status().unwrap().success()
+    };
+    assert_eq!(places(), 2);
+    site.write("hearth.toml", &with(3));
+    site.write(
+        "worker.php",
+        "<?php throw new LogicException('half a deploy'); hearth_handle_request();",
+    );
+    assert!(!reloads());
+    assert_eq!(places(), 2);
+    site.write("worker.php", GOOD);
+    assert!(reloads());
+    assert_eq!(places(), 0, "as many workers as sessions: none is kept");
+}

@@ -11,6 +11,7 @@
 //! | `unfit` | a zygote that boots a script ends with 78, as one whose application cannot be forked |
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
 //! | (`HEARTH_TEST_SLOW_BOOT` in the environment) | the zygote takes a second to start |
+//! | `refuse-second` | the second worker cannot be forked |
 //! | `refuse-to-boot` | workers end with 255 |
 //! | `slow-to-boot` | workers take two seconds, all but the first |
 //! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
@@ -102,8 +103,13 @@ fn main() {
     };
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));
 
+    let refuse_second = flag("refuse-second");
     while let Some((frame, descriptors)) = receive(&control) {
         match frame {
+            ToZygote::Spawn { slot: slot @ 2 } if refuse_second => {
+                let errno = rustix::io::Errno::AGAIN.raw_os_error().cast_unsigned();
+                send(&say, |out| wire::send::failed(out, slot, errno));
+            }
             ToZygote::Spawn { slot } => {
                 let pid = FIRST_PID + slot;
                 let [frames, stdout, stderr, board] =

@@ -1,0 +1,234 @@
+//! Where a request's body comes from: the client, and for another attempt first what an earlier one had taken.
+//!
+//! Invariants
+//! - Each attempt gets the same bytes in the same order.
+//! - Nothing is copied: what is kept shares the client's memory.
+//! - At most [`Source::KEPT`] bytes in [`Source::PIECES`] pieces are kept, and none once they are let go.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Body as _;
+
+use crate::exchange::{BoxBody, BoxError};
+
+/// The body of one request.
+pub(crate) struct Source {
+    /// `None` when it has ended or failed.
+    client: Option<BoxBody>,
+    /// What was taken from the client and is still here.
+    kept: VecDeque<Bytes>,
+    /// Bytes in `kept`.
+    length: usize,
+    /// How many pieces of `kept` this attempt has been given.
+    given: usize,
+    /// All that was taken is in `kept`. Else only what this attempt has not been given yet.
+    whole: bool,
+}
+
+impl Source {
+    /// A body of which more was taken is not sent again.
+    pub(crate) const KEPT: usize = 64 * 1024;
+    /// Each piece may hold on to more memory than its own bytes.
+    pub(crate) const PIECES: usize = 64;
+
+    pub(crate) fn new(client: BoxBody) -> Self {
+        Self { client: Some(client), kept: VecDeque::new(), length: 0, given: 0, whole: true }
+    }
+
+    /// The next bytes; `None` at the end. Cancel safe.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, BoxError>>> {
+        if let Some(piece) = self.kept_piece() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        loop {
+            let Some(client) = &mut self.client else { return Poll::Ready(None) };
+            match ready!(client.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if client.is_end_stream() {
+                        self.client = None;
+                    }
+                    let piece = frame.into_data().unwrap_or_default(); // trailers: none in CGI
+                    if !piece.is_empty() {
+                        self.keep(&piece);
+                        return Poll::Ready(Some(Ok(piece)));
+                    }
+                }
+                Some(Err(error)) => {
+                    self.client = None;
+                    self.let_go();
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => self.client = None,
+            }
+        }
+    }
+
+    /// All of it has been given, as far as that is known without asking the client.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.client.is_none() && self.given == self.kept.len()
+    }
+
+    /// Whether another attempt can have all of it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// There will be no other attempt.
+    pub(crate) fn let_go(&mut self) {
+        self.whole = false;
+        self.kept.drain(..self.given);
+        self.given = 0;
+    }
+
+    /// Gives it from its beginning, for another attempt. Only of one that [is whole](Self::is_whole).
+    pub(crate) fn rewind(&mut self) {
+        self.given = 0;
+    }
+
+    fn kept_piece(&mut self) -> Option<Bytes> {
+        if !self.whole {
+            return self.kept.pop_front();
+        }
+        let piece = self.kept.get(self.given)?;
+        self.given += 1;
+        Some(piece.clone())
+    }
+
+    fn keep(&mut self, piece: &Bytes) {
+        if !self.whole {
+            return;
+        }
+        self.length += piece.len();
+        if self.length > Self::KEPT || self.kept.len() == Self::PIECES {
+            return self.let_go();
+        }
+        self.kept.push_back(piece.clone());
+        self.given = self.kept.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use http_body::{Body, Frame};
+
+    use super::*;
+
+    /// A body that is there; it may not say with its last piece that this is the last.
+    struct Pieces {
+        left: VecDeque<Result<Bytes, BoxError>>,
+        tells_its_end: bool,
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Poll::Ready(self.left.pop_front().map(|piece| piece.map(Frame::data)))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.tells_its_end && self.left.is_empty()
+        }
+    }
+
+    fn of(pieces: Vec<Result<Bytes, BoxError>>) -> Source {
+        Source::new(Box::pin(Pieces { left: pieces.into(), tells_its_end: true }))
+    }
+
+    fn pieces(sizes: &[usize]) -> Vec<Result<Bytes, BoxError>> {
+        let piece = |(at, size): (usize, &usize)| Ok(Bytes::from(vec![at.to_le_bytes()[0]; *size]));
+        sizes.iter().enumerate().map(piece).collect()
+    }
+
+    /// At most `most` pieces.
+    fn take(source: &mut Source, most: usize) -> Vec<u8> {
+        let mut taken = Vec::new();
+        for _ in 0..most {
+            match source.poll_data(&mut Context::from_waker(std::task::Waker::noop())) {
+                Poll::Ready(Some(Ok(piece))) => taken.extend_from_slice(&piece),
+                _ => break,
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn each_attempt_gets_the_same_bytes_however_far_the_one_before_came() {
+        let sizes = [3, 0, 7, 1, 1000];
+        let whole = take(&mut of(pieces(&sizes)), usize::MAX);
+        assert_eq!(whole.len(), 1011);
+        for first in 0..=5 {
+            for second in 0..=5 {
+                let mut source = of(pieces(&sizes));
+                for taken in [first, second] {
+                    assert!(whole.starts_with(&take(&mut source, taken)));
+                    assert!(source.is_whole());
+                    source.rewind();
+                }
+                assert!(!source.is_at_end());
+                assert_eq!(take(&mut source, usize::MAX), whole);
+                assert!(source.is_at_end());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_let_go_in_the_middle_of_an_attempt_still_comes_to_its_end() {
+        let mut source = of(pieces(&[1, 2, 3, 4]));
+        take(&mut source, 3);
+        source.rewind();
+        assert_eq!(take(&mut source, 1), [0]);
+        source.let_go();
+        assert_eq!(take(&mut source, usize::MAX), [1, 1, 2, 2, 2, 3, 3, 3, 3]);
+        assert!(source.is_at_end() && !source.is_whole());
+        assert!(source.kept.is_empty());
+    }
+
+    #[test]
+    fn a_body_without_bytes_is_whole_and_ends_each_time() {
+        let mut source =
+            Source::new(Box::pin(Pieces { left: VecDeque::new(), tells_its_end: false }));
+        assert!(!source.is_at_end());
+        assert!(take(&mut source, usize::MAX).is_empty());
+        assert!(source.is_at_end() && source.is_whole());
+        source.rewind();
+        assert!(source.is_at_end());
+    }
+
+    #[test]
+    fn nothing_is_kept_beyond_the_bounds() {
+        let half = Source::KEPT / 2;
+        for (sizes, whole) in [
+            (vec![half, half], true),
+            (vec![half, half, 1], false),
+            (vec![Source::KEPT + 1], false),
+            (vec![1; Source::PIECES], true),
+            (vec![1; Source::PIECES + 1], false),
+        ] {
+            let mut source = of(pieces(&sizes));
+            assert_eq!(take(&mut source, usize::MAX).len(), sizes.iter().sum::<usize>());
+            assert_eq!(source.is_whole(), whole);
+            assert_eq!(source.kept.is_empty(), !whole);
+        }
+    }
+
+    #[test]
+    fn a_body_that_broke_off_is_not_sent_again() {
+        let mut broken = pieces(&[5]);
+        broken.push(Err("it broke off".into()));
+        let mut source = of(broken);
+        assert_eq!(take(&mut source, usize::MAX).len(), 5);
+        assert!(!source.is_whole() && source.kept.is_empty());
+    }
+}
