@@ -76,10 +76,10 @@ struct session_mysql {
     /* What the proof of a reset must show behind the nonce; none before the first reset, which finds it out. */
     uint8_t shown[SESSION_PREFIX];
     uint32_t shown_len;
-    uint8_t probes; /* proofs of the first reset that are still to come */
-    bool says;      /* each reset says the current database */
-    bool moved;     /* the client may have changed the current database */
-    bool elsewhere; /* a reset has shown something else */
+    uint8_t probes;      /* proofs of the first reset that are still to come */
+    bool says;           /* each reset says the current database */
+    bool moved;          /* the client may have changed the current database */
+    const char *strayed; /* what the last proof has shown to be another; static */
 };
 
 struct session_postgres {

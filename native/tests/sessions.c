@@ -196,31 +196,37 @@ static void my_request(struct bytes *asked, struct bytes *answered) {
 static uint8_t reset[SESSION_RESET];
 static size_t reset_len;
 
-/* A proof: the number, and behind it what the session has. */
-static void my_proof(struct bytes *to, const char *number, const char *shown) {
+static const char somebody[] = "0123456789abcdef0123456789abcdef";
+
+/* A proof: the number, and behind it who the session is and what it has. */
+static void my_proof(struct bytes *to, const char *number, const char *who, const char *shown) {
+    const char *const columns[] = {number, who, shown};
     uint8_t row[512];
-    uint8_t number_len = (uint8_t)strlen(number), shown_len = (uint8_t)strlen(shown);
-    row[0] = number_len;
-    memcpy(row + 1, number, number_len);
-    row[1 + number_len] = shown_len;
-    memcpy(row + 2 + number_len, shown, shown_len);
-    my(to, 1, "\2", 1);
-    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
-    my(to, 3, "\3def\0\0\0\1b\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
-    my_eof(to, 4, 2);
-    my(to, 5, row, 2u + number_len + shown_len);
-    my_eof(to, 6, 2);
+    size_t len = 0;
+    my(to, 1, "\3", 1);
+    for (uint8_t i = 0; i < 3; i++) {
+        row[len] = (uint8_t)strlen(columns[i]);
+        memcpy(row + len + 1, columns[i], row[len]);
+        len += 1u + row[len];
+        my(to, 2 + i, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    }
+    my_eof(to, 5, 2);
+    my(to, 6, row, len);
+    my_eof(to, 7, 2);
 }
 
-/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. */
+/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. `who`: somebody
+ * else than at first. */
 struct shown {
-    const char *before, *after, *name;
+    const char *before, *after, *name, *who;
 };
-static const struct shown home = {"latin1_swedish_ci shop", "latin1_swedish_ci shop", "shop"};
+static const struct shown home = {
+    .before = "latin1_swedish_ci shop", .after = "latin1_swedish_ci shop", .name = "shop"};
 
 /* Answers each command that was written last. */
 static void my_answer_showing(struct bytes *to, const char *number, struct shown shown) {
     static const char proof[] = "\3SELECT '0011";
+    const char *who = shown.who != NULL ? shown.who : somebody;
     bool first = true;
     for (size_t at = 0; at < reset_len;) {
         size_t len = reset[at] + ((size_t)reset[at + 1] << 8);
@@ -228,9 +234,9 @@ static void my_answer_showing(struct bytes *to, const char *number, struct shown
         if (len < sizeof proof || memcmp(command, proof, sizeof proof - 1) != 0) {
             my_ok(to, 2);
         } else if (memmem(command, len, "@@collation_database,", 21) == NULL) {
-            my_proof(to, number, shown.name);
+            my_proof(to, number, who, shown.name);
         } else {
-            my_proof(to, number, first ? shown.before : shown.after);
+            my_proof(to, number, who, first ? shown.before : shown.after);
             first = false;
         }
         at += 4 + len;
@@ -334,7 +340,7 @@ static void redis_answer(struct bytes *to, const char *number) {
 
 static const struct server servers[] = {
     {"MySQL", my_login, my_initialise, my_request, my_answer,
-        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',DATABASE()"},
+        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',|DATABASE()"},
     {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
         "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'"},
     {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
@@ -834,6 +840,18 @@ static void the_current_database_is_said_where_a_request_may_have_left_it(void) 
         "its reset does not bring its current database back");
 }
 
+static void a_session_that_acts_as_somebody_else_is_found_out(void) {
+    struct shown other = {.name = "shop", .who = "0123456789abcdef0123456789abcdee"};
+    learned(&servers[0]);
+    check_text(my_judged(home), NULL);
+    my_asked(3, "set role limited", 2);
+    check_text(my_judged(other), "its reset does not bring its user and role back (SET ROLE)");
+    learned(&servers[0]);
+    check_text(my_judged(home), NULL);
+    other.who = "";
+    check_text(my_judged(other), "the answer to its reset is not the right one");
+}
+
 static void a_prepared_transaction_ends_its_session(void) {
     static const struct {
         const char *text;
@@ -859,14 +877,14 @@ static void a_prepared_transaction_ends_its_session(void) {
 
 static void a_database_with_a_collation_of_its_own_is_said_each_time(void) {
     learned(&servers[0]);
-    struct shown own = {home.before, "utf8mb4_bin shop", "shop"};
+    struct shown own = {.before = home.before, .after = "utf8mb4_bin shop", .name = "shop"};
     check_text(my_judged(own), NULL);
     my_asked(3, "select 1", 2);
     check_text(my_judged(own), NULL);
     check(says_database(), "COM_RESET_CONNECTION takes its collation for the server's");
     static char name[200];
     memset(name, 'n', sizeof name - 1);
-    struct shown longest = {name, name, name};
+    struct shown longest = {.before = name, .after = name, .name = name};
     learned(&servers[0]);
     check_text(my_judged(longest), NULL);
     my_asked(3, "select 1", 2);
@@ -881,7 +899,7 @@ static void a_request_that_enters_a_database_from_none_is_found_out(void) {
     session_begin(&session, true);
     my_login_with(&session, 0x0200 | 0x8000);
     check_text(session_learn(&session), NULL);
-    struct shown none = {"latin1_swedish_ci", "latin1_swedish_ci", ""};
+    struct shown none = {.before = "latin1_swedish_ci", .after = "latin1_swedish_ci", .name = ""};
     check_text(my_judged(none), NULL);
     my_asked(3, "select 1", 2);
     check_text(my_judged(none), NULL);
@@ -1034,6 +1052,7 @@ int main(void) {
     RUN(a_goodbye_is_said_between_commands_only);
     RUN(options_that_a_reset_leaves_are_put_back);
     RUN(the_current_database_is_said_where_a_request_may_have_left_it);
+    RUN(a_session_that_acts_as_somebody_else_is_found_out);
     RUN(a_prepared_transaction_ends_its_session);
     RUN(a_database_with_a_collation_of_its_own_is_said_each_time);
     RUN(a_request_that_enters_a_database_from_none_is_found_out);

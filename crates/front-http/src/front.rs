@@ -30,7 +30,6 @@ use crate::traffic::Traffic;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
-
 /// Why the front did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
