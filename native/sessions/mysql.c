@@ -488,6 +488,13 @@ static const char *busy(const struct session *session) {
     return NULL;
 }
 
+static const char *amid(const struct session *session) {
+    const struct session_mysql *my = &session->mysql;
+    return my->statements > 0                   ? "it holds a prepared statement"
+           : my->status & STATUS_IN_TRANSACTION ? "it is in a transaction"
+                                                : NULL;
+}
+
 /* The current database, from the handshake response: HandshakeResponse41. */
 static void learn_database(struct session_mysql *my, const uint8_t *at, size_t len) {
     enum { FIXED = 32 };
@@ -602,12 +609,6 @@ static const char *learn(struct session *session, struct growing *init) {
         first_time = false;
         at += len;
     }
-    if (my->statements > 0) {
-        return "it holds a prepared statement";
-    }
-    if (my->status & STATUS_IN_TRANSACTION) {
-        return "it is in a transaction";
-    }
     my->multi_learned = my->multi;
     my->printed = false; /* settings may differ from those learned before */
     my->shown_len = 0;
@@ -691,6 +692,7 @@ const struct dialect dialect_mysql = {
     .sent = sent,
     .received = received,
     .busy = busy,
+    .amid = amid,
     .learn = learn,
     .reset = reset,
     .question = question,

@@ -564,6 +564,20 @@ static void noise_is_no_database(void) {
     }
 }
 
+static void my_asked(uint8_t what, const char *text, uint16_t status) {
+    asked.len = answered.len = 0;
+    my_command(&asked, what, text);
+    if (what == 0x16) {
+        my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
+    } else {
+        my_ok(&answered, status);
+    }
+    if (status & 8) {
+        my_ok(&answered, 2);
+    }
+    say(&session, &asked, &answered);
+}
+
 static void what_cannot_be_kept_says_why(void) {
     static const struct {
         const char *sql, *why;
@@ -621,6 +635,108 @@ static void what_cannot_be_kept_says_why(void) {
     session_begin(&session, false);
     redis_login(&session);
     check_text(session_learn(&session), "its beginning was not seen");
+}
+
+/* One command, which has an answer that says nothing. */
+static void one_command(int server, const char *text) {
+    asked.len = answered.len = 0;
+    if (server == 0) {
+        my_command(&asked, 3, text);
+        my_ok(&answered, 2);
+    } else if (server == 1) {
+        pg_query(&asked, text);
+        pg_done(&answered, "x", 'I');
+    } else {
+        char command[128];
+        snprintf(command, sizeof command, "*1\r\n$%zu\r\n%s\r\n", strlen(text), text);
+        add_text(&asked, command);
+        add_text(&answered, "+OK\r\n");
+    }
+}
+
+static void what_was_refused_once_is_refused_at_each_later_look(void) {
+    static const char *const said[SERVERS] = {
+        "create temporary table t (a int)", "create temp table t (a int)", "MULTI"};
+    static const char *const harmless[SERVERS] = {"set role limited", "set role limited", "PING"};
+    for (int i = 0; i < SERVERS; i++) {
+        const char *why = i == 2 ? "its initialisation has a command that cannot be repeated"
+                                 : "its initialisation does more than settings";
+        session_begin(&session, true);
+        servers[i].login(&session);
+        servers[i].initialise(&session);
+        one_command(i, said[i]);
+        say(&session, &asked, &answered);
+        for (int look = 0; look < 3; look++) {
+            check_text(session_learn(&session), why);
+            check(write_reset() == 0, "what is not learned has no reset");
+            one_command(i, harmless[i]);
+            say(&session, &asked, &answered);
+        }
+        /* the same of one that was learned before */
+        learned(&servers[i]);
+        one_command(i, said[i]);
+        say(&session, &asked, &answered);
+        check_text(session_learn(&session), why);
+        check_text(session_learn(&session), why);
+        check(write_reset() == 0, "what is not learned any more has no reset");
+        check(session.record_len == 0, "its record is forgotten");
+    }
+}
+
+/* Somebody asks for another connection while this one says its initialisation. */
+static void a_look_in_the_midst_of_an_initialisation_loses_nothing_of_it(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        session_begin(&session, true);
+        servers[i].login(&session);
+        servers[i].initialise(&session);
+        one_command(i, i == 2 ? "READONLY" : "set a = 1");
+        session_sent(&session, asked.at, asked.len - 1);
+        check_text(session_learn(&session), DOUBT_HALF_SENT);
+        session_sent(&session, asked.at + asked.len - 1, 1);
+        check_text(session_learn(&session), DOUBT_HALF_READ);
+        check(write_reset() == 0, "what is not learned has no reset");
+        session_received(&session, answered.at, answered.len);
+        check_text(session_learn(&session), NULL);
+        size_t len = write_reset();
+        check(len > 0 && memmem(reset, len, asked.at, asked.len) != NULL, servers[i].name);
+        static const char *const before[SERVERS] = {"utf8mb4", "search_path", "select"};
+        check(contains_in_order(reset, len, before[i]), servers[i].name);
+    }
+    session_begin(&session, true);
+    my_login(&session);
+    my_asked(3, "set autocommit=0", 3);
+    check_text(session_learn(&session), "it is in a transaction");
+    my_asked(0x16, "set a = 2", 2);
+    asked.len = answered.len = 0;
+    my_command(&asked, 0x0e, "");
+    my_ok(&answered, 2);
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "it holds a prepared statement");
+    session_sent(&session, "\5\0\0\0\x19\1\0\0\0", 9);
+    check_text(session_learn(&session), NULL);
+    check(contains_in_order(reset, write_reset(), "set autocommit=0|set a = 2"), "all of it");
+    session_begin(&session, true);
+    pg_login(&session);
+    asked.len = answered.len = 0;
+    pg_query(&asked, "begin");
+    pg_done(&answered, "BEGIN", 'T');
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "it is in a transaction");
+    one_command(1, "commit");
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "its initialisation does more than settings");
+}
+
+static void what_was_said_in_confidence_is_forgotten_at_the_end(void) {
+    session_begin(&session, true);
+    redis_login(&session);
+    session_sent(&session, "*1\r\n", 4);
+    check_text(session_learn(&session), DOUBT_HALF_SENT);
+    session_end(&session);
+    check(memmem(&session, sizeof session, "geheim", 6) == NULL, "of one that was not learned");
+    learned(&servers[2]);
+    session_end(&session);
+    check(memmem(&session, sizeof session, "geheim", 6) == NULL, "of one that was learned");
 }
 
 static void encryption_is_seen_wherever_it_begins(void) {
@@ -789,20 +905,6 @@ static const char *my_judged(struct shown shown) {
     return session_judge(&session, answered.at, answered.len) == SESSION_CLEAN
                ? NULL
                : session_doubt(&session);
-}
-
-static void my_asked(uint8_t what, const char *text, uint16_t status) {
-    asked.len = answered.len = 0;
-    my_command(&asked, what, text);
-    if (what == 0x16) {
-        my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
-    } else {
-        my_ok(&answered, status);
-    }
-    if (status & 8) {
-        my_ok(&answered, 2);
-    }
-    say(&session, &asked, &answered);
 }
 
 static void the_current_database_is_said_where_a_request_may_have_left_it(void) {
@@ -1045,6 +1147,9 @@ int main(void) {
     RUN(damaged_transcripts_do_no_harm);
     RUN(noise_is_no_database);
     RUN(what_cannot_be_kept_says_why);
+    RUN(what_was_refused_once_is_refused_at_each_later_look);
+    RUN(a_look_in_the_midst_of_an_initialisation_loses_nothing_of_it);
+    RUN(what_was_said_in_confidence_is_forgotten_at_the_end);
     RUN(encryption_is_seen_wherever_it_begins);
     RUN(each_minor_version_of_postgresql_is_followed);
     RUN(passwords_are_not_kept);
