@@ -280,6 +280,7 @@ impl Shared {
         drop(client);
         let is_new = ended == Ended::Client
             && packets.is_whole()
+            && relogin.is_none_or(|relogin| relogin.up.is_whole())
             && self.speaker.reset(&mut session, &wish, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
         drop(place);
