@@ -52,6 +52,7 @@ void connections_forget(struct connection *connection) {
     db->kept -= connection->kept;
     connection->kept = connection->awaited = false;
     connection->fd = 0;
+    session_end(&connection->session);
     connections_give_place_back(connection);
 }
 

@@ -25,6 +25,8 @@ struct dialect {
     void (*received)(struct session *session, const uint8_t *bytes, size_t len);
     /* Whatever is not at rest; NULL: all is. */
     const char *(*busy)(const struct session *session);
+    /* At rest, what it cannot be learned in, and may leave again; NULL: nothing. May be NULL. */
+    const char *(*amid)(const struct session *session);
     /* Adds what the record says to `init`. NULL, or why it cannot be repeated. */
     const char *(*learn)(struct session *session, struct growing *init);
     void (*reset)(struct session *session, struct growing *to);

@@ -5,6 +5,7 @@
  *   silence.
  * - Statement ids belong to the server (they are never said again): a session that holds a prepared statement is not learned.
  * - A reset says the current database only where that may be of use; each proof shows which one it is, so a wrong guess is a doubt.
+ * - Who the session acts as is not put back: each proof shows it, and another is a doubt.
  */
 #include <stdio.h>
 #include <string.h>
@@ -310,10 +311,16 @@ static void first(struct session *session, const struct session_messages *packet
     }
 }
 
-/* A row that begins with the nonce; behind it stands what the session has for its current database. */
+/* Who the session acts as, in SESSION_PRINT characters: COM_RESET_CONNECTION leaves what SET ROLE made of it (seen on MariaDB 10.11). Each
+ * server knows by the versions in these comments whether it has roles; for all others they are comments. MySQL 9.6 has no MD5() any more. */
+#define WHO                                                                                        \
+    "LEFT(SHA2(CONCAT_WS(' ',CURRENT_USER()/*!80000 ,CURRENT_ROLE()*//*M!100005 "                  \
+    ",CURRENT_ROLE()*/),256),32)"
+
+/* A row that begins with the nonce; behind it stand who the session is and what it has for its current database. */
 static bool is_nonce(struct session *session, const struct session_messages *packet) {
     struct session_mysql *my = &session->mysql;
-    enum { SHOWN = 1 + SESSION_NONCE };
+    enum { SHOWN = 1 + SESSION_NONCE, OF_WHO = 1 + SESSION_PRINT };
     if (packet->len <= SHOWN || packet->prefix[0] != SESSION_NONCE ||
         memcmp(packet->prefix + 1, session->nonce, SESSION_NONCE) != 0) {
         return false;
@@ -321,6 +328,9 @@ static bool is_nonce(struct session *session, const struct session_messages *pac
     const uint8_t *shown = packet->prefix + SHOWN;
     uint32_t len = packet->len - SHOWN;
     size_t seen = (size_t)packet->prefix_len - SHOWN;
+    if (seen < OF_WHO || shown[0] != SESSION_PRINT) {
+        return false;
+    }
     bool same = len == my->shown_len && memcmp(shown, my->shown, seen) == 0;
     if (my->probes > 0) {
         /* of a name that is too long to be seen as a whole nothing is guessed */
@@ -329,7 +339,10 @@ static bool is_nonce(struct session *session, const struct session_messages *pac
         my->shown_len = len;
         my->probes--;
     } else {
-        my->elsewhere = !same;
+        my->strayed = memcmp(shown, my->shown, OF_WHO) != 0
+                          ? "its reset does not bring its user and role back (SET ROLE)"
+                      : !same ? "its reset does not bring its current database back"
+                              : NULL;
     }
     return true;
 }
@@ -475,6 +488,13 @@ static const char *busy(const struct session *session) {
     return NULL;
 }
 
+static const char *amid(const struct session *session) {
+    const struct session_mysql *my = &session->mysql;
+    return my->statements > 0                   ? "it holds a prepared statement"
+           : my->status & STATUS_IN_TRANSACTION ? "it is in a transaction"
+                                                : NULL;
+}
+
 /* The current database, from the handshake response: HandshakeResponse41. */
 static void learn_database(struct session_mysql *my, const uint8_t *at, size_t len) {
     enum { FIXED = 32 };
@@ -589,12 +609,6 @@ static const char *learn(struct session *session, struct growing *init) {
         first_time = false;
         at += len;
     }
-    if (my->statements > 0) {
-        return "it holds a prepared statement";
-    }
-    if (my->status & STATUS_IN_TRANSACTION) {
-        return "it is in a transaction";
-    }
     my->multi_learned = my->multi;
     my->printed = false; /* settings may differ from those learned before */
     my->shown_len = 0;
@@ -603,8 +617,8 @@ static const char *learn(struct session *session, struct growing *init) {
 
 static void add_proof(const struct session *session, struct growing *to, const char *shows) {
     static const char select[] = "SELECT '0123456789abcdef',";
-    uint8_t query[128];
-    size_t len = (size_t)snprintf((char *)query, sizeof query, "%s%s", select, shows);
+    uint8_t query[256];
+    size_t len = (size_t)snprintf((char *)query, sizeof query, "%s" WHO ",%s", select, shows);
     memcpy(query + sizeof "SELECT '" - 1, session->nonce, SESSION_NONCE);
     add_command(to, COM_QUERY, query, len);
 }
@@ -634,17 +648,18 @@ static void reset(struct session *session, struct growing *to) {
     }
     add_proof(session, to, "DATABASE()");
     my->rows = 0;
-    my->row_is_nonce = my->moved = my->elsewhere = false;
+    my->row_is_nonce = my->moved = false;
+    my->strayed = NULL;
     my->statements = 0;
 }
 
-/* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. MySQL 9.6 has
- * no MD5() any more. */
+/* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. */
 static void question(struct session *session, struct growing *to) {
     static const char query[] =
         "SELECT LEFT(SHA2(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
         "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
-        "@@foreign_key_checks, @@lc_time_names, @@collation_database, DATABASE()), 256), 32)";
+        "@@foreign_key_checks, @@lc_time_names, @@collation_database, DATABASE(), " WHO
+        "), 256), 32)";
     struct session_mysql *my = &session->mysql;
     my->compares = my->printed;
     memcpy(my->first_print, my->print, SESSION_PRINT);
@@ -661,9 +676,7 @@ static const char *unproven(struct session *session) {
     }
     bool proven = my->row_is_nonce && my->rows == 1 && (my->status & STATUS_IN_TRANSACTION) == 0;
     my->moved = false; /* initialisations may have several results, too */
-    return !proven         ? DOUBT_UNPROVEN
-           : my->elsewhere ? "its reset does not bring its current database back"
-                           : NULL;
+    return proven ? my->strayed : DOUBT_UNPROVEN;
 }
 
 static size_t goodbye(const struct session *session, uint8_t *to) {
@@ -679,6 +692,7 @@ const struct dialect dialect_mysql = {
     .sent = sent,
     .received = received,
     .busy = busy,
+    .amid = amid,
     .learn = learn,
     .reset = reset,
     .question = question,

@@ -205,6 +205,10 @@ static const char *busy(const struct session *session) {
     return NULL;
 }
 
+static const char *amid(const struct session *session) {
+    return session->postgres.transaction != 'I' ? "it is in a transaction" : NULL;
+}
+
 /* The SQL in a Query or Parse; NULL: the message is damaged. */
 static const uint8_t *statement(
     uint8_t type, const uint8_t *at, size_t len, size_t *statement_len) {
@@ -252,9 +256,6 @@ static const char *learn(struct session *session, struct growing *init) {
             return "its initialisation has a command that cannot be repeated";
         }
         at += HEADER + len;
-    }
-    if (pg->transaction != 'I') {
-        return "it is in a transaction";
     }
     memcpy(pg->told_learned, pg->told, sizeof pg->told);
     memset(pg->server_learned, 0, sizeof pg->server_learned);
@@ -314,6 +315,7 @@ const struct dialect dialect_postgres = {
     .sent = sent,
     .received = received,
     .busy = busy,
+    .amid = amid,
     .learn = learn,
     .reset = reset,
     .unproven = unproven,

@@ -217,34 +217,44 @@ const char *session_doubt(const struct session *session) {
 
 /* --- learning, resetting, judging --------------------------------------------------------------------------------------------------------- */
 
+static const char too_long[] = "its initialisation is longer than 8 KB";
+
 /* A password may be in it. */
 static void forget_record(struct session *session) {
     explicit_bzero(session->record, session->record_len);
     session->record_len = 0;
 }
 
+/* NULL, or why nothing that this session may still say makes it one to keep. */
+static const char *hopeless(const struct session *session) {
+    return session->protocol == SESSION_TLS ? "it is encrypted"
+           : dialect_of(session) == NULL    ? "its protocol is not known"
+           : session->doubt != NULL         ? session->doubt
+           : session->refused != NULL       ? session->refused
+           : session->overflow              ? too_long
+           : !session->recording            ? "its beginning was not seen"
+                                            : NULL;
+}
+
 const char *session_learn(struct session *session) {
     const struct dialect *dialect = dialect_of(session);
-    const char *why = NULL;
-    if (session->protocol == SESSION_TLS) {
-        why = "it is encrypted";
-    } else if (session->doubt != NULL || dialect == NULL) {
-        why = session_doubt(session);
-    } else if (session->overflow) {
-        why = "its initialisation is longer than 8 KB";
-    } else if (!session->recording) {
-        why = "its beginning was not seen";
-    } else {
-        why = dialect->busy(session);
+    const char *why = hopeless(session);
+    session->learned = false;
+    if (session->protocol == SESSION_UNKNOWN) {
+        return session_doubt(session);
     }
     if (why == NULL) {
+        why = dialect->busy(session);
+        why = why == NULL && dialect->amid != NULL ? dialect->amid(session) : why;
+        if (why != NULL) {
+            return why; /* that passes: the next look has the whole record */
+        }
         struct growing init = {
             .bytes = session->init, .len = session->init_len, .room = sizeof session->init};
         why = dialect->learn(session, &init);
-        if (why == NULL && init.full) {
-            why = "its initialisation is longer than 8 KB";
-        }
+        why = why == NULL && init.full ? too_long : why;
         session->init_len = (uint32_t)init.len;
+        session->refused = why;
     }
     forget_record(session);
     session->learned = why == NULL;
@@ -305,6 +315,12 @@ enum session_verdict session_judge(struct session *session, const void *bytes, s
     session->judging = session->asking = false;
     explicit_bzero(session->nonce, sizeof session->nonce);
     return SESSION_CLEAN;
+}
+
+void session_end(struct session *session) {
+    forget_record(session);
+    explicit_bzero(session->init, session->init_len);
+    explicit_bzero(session, offsetof(struct session, record));
 }
 
 size_t session_write_goodbye(const struct session *session, uint8_t *to) {

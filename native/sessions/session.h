@@ -8,7 +8,8 @@
  * - Bytes of a peer never lead outside that memory. What is not understood is a doubt, and a doubt is never taken back.
  * - A session is CLEAN only if the server answered all that was asked before, each command of the reset without an error, and last the number
  *   that nobody could know, with nothing behind it.
- * - What the initialisation said in confidence (AUTH) is kept for the replay and nowhere else; passwords of MySQL and PostgreSQL are not kept.
+ * - What the initialisation said in confidence (AUTH) is kept for the replay and nowhere else; passwords of MySQL and PostgreSQL are forgotten
+ *   when the session is learned, refused or ended.
  *
  * docs/internals/sessions.md; the protocols: dev.mysql.com/doc/dev/mysql-server (Client/Server Protocol), postgresql.org/docs (Frontend/Backend
  * Protocol), redis.io (RESP2, RESP3).
@@ -76,10 +77,10 @@ struct session_mysql {
     /* What the proof of a reset must show behind the nonce; none before the first reset, which finds it out. */
     uint8_t shown[SESSION_PREFIX];
     uint32_t shown_len;
-    uint8_t probes; /* proofs of the first reset that are still to come */
-    bool says;      /* each reset says the current database */
-    bool moved;     /* the client may have changed the current database */
-    bool elsewhere; /* a reset has shown something else */
+    uint8_t probes;      /* proofs of the first reset that are still to come */
+    bool says;           /* each reset says the current database */
+    bool moved;          /* the client may have changed the current database */
+    const char *strayed; /* what the last proof has shown to be another; static */
 };
 
 struct session_postgres {
@@ -119,6 +120,7 @@ struct session {
     uint8_t protocol; /* enum session_protocol */
     bool used, served, recording, overflow, judging, asking, learned, greeted_first;
     const char *doubt;
+    const char *refused; /* why its initialisation cannot be repeated: no later look changes that */
     uint8_t head[8], head_len;
     uint8_t nonce[SESSION_NONCE];
     union {
@@ -148,8 +150,9 @@ bool session_is_served(const struct session *session);
 /* NULL: everything that was asked is answered, to the last byte. Otherwise what is not. Static. */
 const char *session_doubt(const struct session *session);
 
-/* Makes what was said so far the initialisation. May be called again when more has been said. Returns NULL, or why this session cannot be
- * kept. Static. */
+/* Makes what was said so far the initialisation. May be called again when more has been said, or when what stood against it may have passed (an
+ * answer under way, a transaction, a statement that is held): what was refused for what was said stays refused. Returns NULL, or why this session
+ * cannot be kept. Static. */
 const char *session_learn(struct session *session);
 
 /* What brings the server's session back; session_judge() awaits its answer from now on. `nonce` must be unpredictable. Returns the bytes
@@ -162,6 +165,9 @@ size_t session_write_reset(
 size_t session_write_question(struct session *session, uint8_t *to);
 /* Bytes that came after the reset or question was written. Borrowed. */
 enum session_verdict session_judge(struct session *session, const void *bytes, size_t len);
+
+/* Its connection is gone, or followed no more: forgets what it was told in confidence. */
+void session_end(struct session *session);
 
 /* What the protocol says before hanging up, at most SESSION_GOODBYE bytes; 0 when nothing can be said now. */
 size_t session_write_goodbye(const struct session *session, uint8_t *to);

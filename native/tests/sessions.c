@@ -196,31 +196,37 @@ static void my_request(struct bytes *asked, struct bytes *answered) {
 static uint8_t reset[SESSION_RESET];
 static size_t reset_len;
 
-/* A proof: the number, and behind it what the session has. */
-static void my_proof(struct bytes *to, const char *number, const char *shown) {
+static const char somebody[] = "0123456789abcdef0123456789abcdef";
+
+/* A proof: the number, and behind it who the session is and what it has. */
+static void my_proof(struct bytes *to, const char *number, const char *who, const char *shown) {
+    const char *const columns[] = {number, who, shown};
     uint8_t row[512];
-    uint8_t number_len = (uint8_t)strlen(number), shown_len = (uint8_t)strlen(shown);
-    row[0] = number_len;
-    memcpy(row + 1, number, number_len);
-    row[1 + number_len] = shown_len;
-    memcpy(row + 2 + number_len, shown, shown_len);
-    my(to, 1, "\2", 1);
-    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
-    my(to, 3, "\3def\0\0\0\1b\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
-    my_eof(to, 4, 2);
-    my(to, 5, row, 2u + number_len + shown_len);
-    my_eof(to, 6, 2);
+    size_t len = 0;
+    my(to, 1, "\3", 1);
+    for (uint8_t i = 0; i < 3; i++) {
+        row[len] = (uint8_t)strlen(columns[i]);
+        memcpy(row + len + 1, columns[i], row[len]);
+        len += 1u + row[len];
+        my(to, 2 + i, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    }
+    my_eof(to, 5, 2);
+    my(to, 6, row, len);
+    my_eof(to, 7, 2);
 }
 
-/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. */
+/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. `who`: somebody
+ * else than at first. */
 struct shown {
-    const char *before, *after, *name;
+    const char *before, *after, *name, *who;
 };
-static const struct shown home = {"latin1_swedish_ci shop", "latin1_swedish_ci shop", "shop"};
+static const struct shown home = {
+    .before = "latin1_swedish_ci shop", .after = "latin1_swedish_ci shop", .name = "shop"};
 
 /* Answers each command that was written last. */
 static void my_answer_showing(struct bytes *to, const char *number, struct shown shown) {
     static const char proof[] = "\3SELECT '0011";
+    const char *who = shown.who != NULL ? shown.who : somebody;
     bool first = true;
     for (size_t at = 0; at < reset_len;) {
         size_t len = reset[at] + ((size_t)reset[at + 1] << 8);
@@ -228,9 +234,9 @@ static void my_answer_showing(struct bytes *to, const char *number, struct shown
         if (len < sizeof proof || memcmp(command, proof, sizeof proof - 1) != 0) {
             my_ok(to, 2);
         } else if (memmem(command, len, "@@collation_database,", 21) == NULL) {
-            my_proof(to, number, shown.name);
+            my_proof(to, number, who, shown.name);
         } else {
-            my_proof(to, number, first ? shown.before : shown.after);
+            my_proof(to, number, who, first ? shown.before : shown.after);
             first = false;
         }
         at += 4 + len;
@@ -334,7 +340,7 @@ static void redis_answer(struct bytes *to, const char *number) {
 
 static const struct server servers[] = {
     {"MySQL", my_login, my_initialise, my_request, my_answer,
-        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',DATABASE()"},
+        "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',|DATABASE()"},
     {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
         "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'"},
     {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
@@ -558,6 +564,20 @@ static void noise_is_no_database(void) {
     }
 }
 
+static void my_asked(uint8_t what, const char *text, uint16_t status) {
+    asked.len = answered.len = 0;
+    my_command(&asked, what, text);
+    if (what == 0x16) {
+        my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
+    } else {
+        my_ok(&answered, status);
+    }
+    if (status & 8) {
+        my_ok(&answered, 2);
+    }
+    say(&session, &asked, &answered);
+}
+
 static void what_cannot_be_kept_says_why(void) {
     static const struct {
         const char *sql, *why;
@@ -615,6 +635,108 @@ static void what_cannot_be_kept_says_why(void) {
     session_begin(&session, false);
     redis_login(&session);
     check_text(session_learn(&session), "its beginning was not seen");
+}
+
+/* One command, which has an answer that says nothing. */
+static void one_command(int server, const char *text) {
+    asked.len = answered.len = 0;
+    if (server == 0) {
+        my_command(&asked, 3, text);
+        my_ok(&answered, 2);
+    } else if (server == 1) {
+        pg_query(&asked, text);
+        pg_done(&answered, "x", 'I');
+    } else {
+        char command[128];
+        snprintf(command, sizeof command, "*1\r\n$%zu\r\n%s\r\n", strlen(text), text);
+        add_text(&asked, command);
+        add_text(&answered, "+OK\r\n");
+    }
+}
+
+static void what_was_refused_once_is_refused_at_each_later_look(void) {
+    static const char *const said[SERVERS] = {
+        "create temporary table t (a int)", "create temp table t (a int)", "MULTI"};
+    static const char *const harmless[SERVERS] = {"set role limited", "set role limited", "PING"};
+    for (int i = 0; i < SERVERS; i++) {
+        const char *why = i == 2 ? "its initialisation has a command that cannot be repeated"
+                                 : "its initialisation does more than settings";
+        session_begin(&session, true);
+        servers[i].login(&session);
+        servers[i].initialise(&session);
+        one_command(i, said[i]);
+        say(&session, &asked, &answered);
+        for (int look = 0; look < 3; look++) {
+            check_text(session_learn(&session), why);
+            check(write_reset() == 0, "what is not learned has no reset");
+            one_command(i, harmless[i]);
+            say(&session, &asked, &answered);
+        }
+        /* the same of one that was learned before */
+        learned(&servers[i]);
+        one_command(i, said[i]);
+        say(&session, &asked, &answered);
+        check_text(session_learn(&session), why);
+        check_text(session_learn(&session), why);
+        check(write_reset() == 0, "what is not learned any more has no reset");
+        check(session.record_len == 0, "its record is forgotten");
+    }
+}
+
+/* Somebody asks for another connection while this one says its initialisation. */
+static void a_look_in_the_midst_of_an_initialisation_loses_nothing_of_it(void) {
+    for (int i = 0; i < SERVERS; i++) {
+        session_begin(&session, true);
+        servers[i].login(&session);
+        servers[i].initialise(&session);
+        one_command(i, i == 2 ? "READONLY" : "set a = 1");
+        session_sent(&session, asked.at, asked.len - 1);
+        check_text(session_learn(&session), DOUBT_HALF_SENT);
+        session_sent(&session, asked.at + asked.len - 1, 1);
+        check_text(session_learn(&session), DOUBT_HALF_READ);
+        check(write_reset() == 0, "what is not learned has no reset");
+        session_received(&session, answered.at, answered.len);
+        check_text(session_learn(&session), NULL);
+        size_t len = write_reset();
+        check(len > 0 && memmem(reset, len, asked.at, asked.len) != NULL, servers[i].name);
+        static const char *const before[SERVERS] = {"utf8mb4", "search_path", "select"};
+        check(contains_in_order(reset, len, before[i]), servers[i].name);
+    }
+    session_begin(&session, true);
+    my_login(&session);
+    my_asked(3, "set autocommit=0", 3);
+    check_text(session_learn(&session), "it is in a transaction");
+    my_asked(0x16, "set a = 2", 2);
+    asked.len = answered.len = 0;
+    my_command(&asked, 0x0e, "");
+    my_ok(&answered, 2);
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "it holds a prepared statement");
+    session_sent(&session, "\5\0\0\0\x19\1\0\0\0", 9);
+    check_text(session_learn(&session), NULL);
+    check(contains_in_order(reset, write_reset(), "set autocommit=0|set a = 2"), "all of it");
+    session_begin(&session, true);
+    pg_login(&session);
+    asked.len = answered.len = 0;
+    pg_query(&asked, "begin");
+    pg_done(&answered, "BEGIN", 'T');
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "it is in a transaction");
+    one_command(1, "commit");
+    say(&session, &asked, &answered);
+    check_text(session_learn(&session), "its initialisation does more than settings");
+}
+
+static void what_was_said_in_confidence_is_forgotten_at_the_end(void) {
+    session_begin(&session, true);
+    redis_login(&session);
+    session_sent(&session, "*1\r\n", 4);
+    check_text(session_learn(&session), DOUBT_HALF_SENT);
+    session_end(&session);
+    check(memmem(&session, sizeof session, "geheim", 6) == NULL, "of one that was not learned");
+    learned(&servers[2]);
+    session_end(&session);
+    check(memmem(&session, sizeof session, "geheim", 6) == NULL, "of one that was learned");
 }
 
 static void encryption_is_seen_wherever_it_begins(void) {
@@ -785,20 +907,6 @@ static const char *my_judged(struct shown shown) {
                : session_doubt(&session);
 }
 
-static void my_asked(uint8_t what, const char *text, uint16_t status) {
-    asked.len = answered.len = 0;
-    my_command(&asked, what, text);
-    if (what == 0x16) {
-        my(&answered, 1, "\0\1\0\0\0\0\0\0\0\0\0\0", 12);
-    } else {
-        my_ok(&answered, status);
-    }
-    if (status & 8) {
-        my_ok(&answered, 2);
-    }
-    say(&session, &asked, &answered);
-}
-
 static void the_current_database_is_said_where_a_request_may_have_left_it(void) {
     static const struct {
         uint8_t command;
@@ -834,6 +942,18 @@ static void the_current_database_is_said_where_a_request_may_have_left_it(void) 
         "its reset does not bring its current database back");
 }
 
+static void a_session_that_acts_as_somebody_else_is_found_out(void) {
+    struct shown other = {.name = "shop", .who = "0123456789abcdef0123456789abcdee"};
+    learned(&servers[0]);
+    check_text(my_judged(home), NULL);
+    my_asked(3, "set role limited", 2);
+    check_text(my_judged(other), "its reset does not bring its user and role back (SET ROLE)");
+    learned(&servers[0]);
+    check_text(my_judged(home), NULL);
+    other.who = "";
+    check_text(my_judged(other), "the answer to its reset is not the right one");
+}
+
 static void a_prepared_transaction_ends_its_session(void) {
     static const struct {
         const char *text;
@@ -859,14 +979,14 @@ static void a_prepared_transaction_ends_its_session(void) {
 
 static void a_database_with_a_collation_of_its_own_is_said_each_time(void) {
     learned(&servers[0]);
-    struct shown own = {home.before, "utf8mb4_bin shop", "shop"};
+    struct shown own = {.before = home.before, .after = "utf8mb4_bin shop", .name = "shop"};
     check_text(my_judged(own), NULL);
     my_asked(3, "select 1", 2);
     check_text(my_judged(own), NULL);
     check(says_database(), "COM_RESET_CONNECTION takes its collation for the server's");
     static char name[200];
     memset(name, 'n', sizeof name - 1);
-    struct shown longest = {name, name, name};
+    struct shown longest = {.before = name, .after = name, .name = name};
     learned(&servers[0]);
     check_text(my_judged(longest), NULL);
     my_asked(3, "select 1", 2);
@@ -881,7 +1001,7 @@ static void a_request_that_enters_a_database_from_none_is_found_out(void) {
     session_begin(&session, true);
     my_login_with(&session, 0x0200 | 0x8000);
     check_text(session_learn(&session), NULL);
-    struct shown none = {"latin1_swedish_ci", "latin1_swedish_ci", ""};
+    struct shown none = {.before = "latin1_swedish_ci", .after = "latin1_swedish_ci", .name = ""};
     check_text(my_judged(none), NULL);
     my_asked(3, "select 1", 2);
     check_text(my_judged(none), NULL);
@@ -1027,6 +1147,9 @@ int main(void) {
     RUN(damaged_transcripts_do_no_harm);
     RUN(noise_is_no_database);
     RUN(what_cannot_be_kept_says_why);
+    RUN(what_was_refused_once_is_refused_at_each_later_look);
+    RUN(a_look_in_the_midst_of_an_initialisation_loses_nothing_of_it);
+    RUN(what_was_said_in_confidence_is_forgotten_at_the_end);
     RUN(encryption_is_seen_wherever_it_begins);
     RUN(each_minor_version_of_postgresql_is_followed);
     RUN(passwords_are_not_kept);
@@ -1034,6 +1157,7 @@ int main(void) {
     RUN(a_goodbye_is_said_between_commands_only);
     RUN(options_that_a_reset_leaves_are_put_back);
     RUN(the_current_database_is_said_where_a_request_may_have_left_it);
+    RUN(a_session_that_acts_as_somebody_else_is_found_out);
     RUN(a_prepared_transaction_ends_its_session);
     RUN(a_database_with_a_collation_of_its_own_is_said_each_time);
     RUN(a_request_that_enters_a_database_from_none_is_found_out);

@@ -130,8 +130,11 @@ impl Connector {
             tokio::select! {
                 () = drain.cancelled() => break,
                 _ = round.tick() => {
-                    for session in self.shared.sessions.stale(false) {
-                        own.spawn(session.close());
+                    for (place, session) in self.shared.sessions.stale() {
+                        own.spawn(async move {
+                            session.close().await;
+                            drop(place);
+                        });
                     }
                 }
                 Some(_) = clients.join_next() => {}
@@ -161,7 +164,7 @@ impl Connector {
             }
         }
         while clients.join_next().await.is_some() {}
-        for session in self.shared.sessions.stale(true) {
+        for session in self.shared.sessions.all() {
             own.spawn(session.close());
         }
         while own.join_next().await.is_some() {}
@@ -280,15 +283,16 @@ impl Shared {
         drop(client);
         let is_new = ended == Ended::Client
             && packets.is_whole()
+            && relogin.is_none_or(|relogin| relogin.up.is_whole())
             && self.speaker.reset(&mut session, &wish, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
-        drop(place);
         if let Some(session) = over {
             if ended == Ended::Client && !is_new {
                 add(&self.counters.dropped);
             }
             session.close().await;
         }
+        drop(place);
     }
 
     /// One that another has left, or a new one.
@@ -316,6 +320,7 @@ impl Shared {
     /// Says at the start what would be wrong for the first client.
     async fn try_out(&self) -> Result<(), Refused> {
         let _place = self.sessions.place().await?;
+        self.sessions.make_room().await;
         self.within(self.speaker.try_out()).await
     }
 
@@ -371,3 +376,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 /// How a protocol packs what its clients send, once they are logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// Nobody looks: there is no goodbye.
+    /// Not here: there is no goodbye, and where its commands end `redis::Relogin` knows.
     None,
     /// A length of three bytes, a number, and as many bytes.
     MySql,
@@ -20,17 +20,57 @@ pub(crate) struct Packets {
     known: usize,
     /// Bytes of the packet that have not come.
     missing: u64,
-    /// A command was sent after which the session is another user's.
-    changed_user: bool,
+    /// A command was sent after which nobody else can have the session: it is another user's, or has prepared a transaction.
+    spoilt: bool,
+    /// What is sent is a statement: where its words are looked at.
+    statement: Option<Statement>,
+}
+
+/// Looks for `XA PREPARE` in SQL, however it is written: for both words, one behind the other, with anything in between. Behind `COM_RESET_CONNECTION`
+/// a session of `MariaDB` that has said it can use no table of `InnoDB` any more, and its locks stay for ever.
+#[derive(Debug, Default)]
+struct Statement {
+    /// The word that is being read, in capitals and without digits in front: those of `/*!50000XA` are the comment's.
+    word: [u8; 8],
+    length: usize,
+    /// `XA` was there.
+    xa: bool,
+}
+
+impl Statement {
+    /// Whether `bytes` make it one.
+    fn prepares_xa(&mut self, bytes: &[u8]) -> bool {
+        let mut prepares = false;
+        for byte in bytes {
+            match byte {
+                b'0'..=b'9' if self.length == 0 => {}
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'$' | 0x80.. => {
+                    if let Some(place) = self.word.get_mut(self.length) {
+                        *place = byte.to_ascii_uppercase();
+                        self.length += 1;
+                    }
+                }
+                _ => {
+                    let word = &self.word[..self.length];
+                    prepares |= self.xa && word == b"PREPARE";
+                    self.xa |= word == b"XA";
+                    self.length = 0;
+                }
+            }
+        }
+        prepares
+    }
 }
 
 /// `MySQL`: protocol documentation, "Command Phase".
 const COM_QUIT: u8 = 0x01;
+const COM_QUERY: u8 = 0x03;
 const COM_CHANGE_USER: u8 = 0x11;
+const COM_STMT_PREPARE: u8 = 0x16;
 
 impl Packets {
     pub(crate) fn new(packing: Packing) -> Self {
-        Self { packing, header: [0; 5], known: 0, missing: 0, changed_user: false }
+        Self { packing, header: [0; 5], known: 0, missing: 0, spoilt: false, statement: None }
     }
 
     /// Follows `bytes`: how many of them go on to the server. The rest, if any, is a goodbye, and the last thing there is.
@@ -45,6 +85,7 @@ impl Packets {
             if self.missing > 0 {
                 let skipped =
                     usize::try_from(self.missing).unwrap_or(usize::MAX).min(bytes.len() - at);
+                self.look_at(&bytes[at..at + skipped]);
                 at += skipped;
                 self.missing -= skipped as u64;
                 continue;
@@ -66,8 +107,13 @@ impl Packets {
                     let [a, b, c, number, first] = self.header;
                     let length = u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16;
                     self.missing = length - 1;
-                    if number == 0 && first == COM_CHANGE_USER {
-                        self.changed_user = true;
+                    if number == 0 {
+                        let is_statement = matches!(first, COM_QUERY | COM_STMT_PREPARE);
+                        self.statement = is_statement.then(Statement::default);
+                        self.spoilt |= first == COM_CHANGE_USER;
+                    } else {
+                        // The rest of one that is longer than a packet, or no statement at all.
+                        self.look_at(&[first]);
                     }
                     if number == 0 && first == COM_QUIT && length == 1 && whole {
                         goodbye = Some(at - 5);
@@ -86,9 +132,15 @@ impl Packets {
         goodbye.unwrap_or(bytes.len())
     }
 
-    /// Nothing is half sent, and the session is still whose it was.
+    fn look_at(&mut self, bytes: &[u8]) {
+        if let Some(statement) = &mut self.statement {
+            self.spoilt |= statement.prepares_xa(bytes);
+        }
+    }
+
+    /// Nothing is half sent, and the session is one that another can have.
     pub(crate) fn is_whole(&self) -> bool {
-        self.known == 0 && self.missing == 0 && !self.changed_user
+        self.known == 0 && self.missing == 0 && !self.spoilt
     }
 }
 
@@ -172,6 +224,51 @@ mod tests {
         let mut packets = Packets::new(Packing::MySql);
         packets.follow(&[2, 0, 0, 0, COM_CHANGE_USER, 0]);
         assert!(!packets.is_whole());
+    }
+
+    /// A command of `MySQL` in one packet, or cut into several as if they were as long as packets get.
+    fn command(kind: u8, text: &str, cut: usize) -> Vec<u8> {
+        let content = [&[kind][..], text.as_bytes()].concat();
+        let pieces = content.chunks(cut).enumerate();
+        pieces
+            .flat_map(|(number, piece)| {
+                [
+                    &[u8::try_from(piece.len()).unwrap(), 0, 0, u8::try_from(number).unwrap()][..],
+                    piece,
+                ]
+                .concat()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_session_that_has_prepared_a_transaction_is_nobodys() {
+        for (text, spoils) in [
+            ("xa prepare 'a'", true),
+            ("select 1; XA\n\tPrepare 'a'", true),
+            ("/*!50000XA/**/PREPARE 'a' */", true),
+            ("execute immediate 'xa prepare 1'", true),
+            ("xa start 'a'", false),
+            ("prepare s from 'select 1'", false),
+            ("select prepare from xa", false),
+            ("select exxa, prepared, xa_, prepare_", false),
+            ("select xa, xxprepare, preparer from t", false),
+        ] {
+            for kind in [COM_QUERY, COM_STMT_PREPARE, 0x17] {
+                for cut in [3, 200] {
+                    let sent = command(kind, text, cut);
+                    for size in [1, 7, sent.len()] {
+                        let mut packets = Packets::new(Packing::MySql);
+                        for piece in sent.chunks(size) {
+                            packets.follow(piece);
+                        }
+                        packets.follow(&command(COM_QUERY, "prepare s from 'select 1'", 200));
+                        let is_whole = !(spoils && kind != 0x17);
+                        assert_eq!(packets.is_whole(), is_whole, "{text} {kind} {cut} {size}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

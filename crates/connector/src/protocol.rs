@@ -80,9 +80,12 @@ impl Speaker {
 
     /// What of a client's bytes is more than passed on.
     pub(crate) fn relogin(&self) -> Option<redis::Relogin> {
-        let login = self.login.clone().filter(|_| self.protocol == Protocol::Redis)?;
+        if self.protocol != Protocol::Redis {
+            return None;
+        }
+        let login = self.login.clone();
         Some(redis::Relogin::new(move || {
-            let told = redis::auth(&login);
+            let told = redis::auth(login.as_ref()?);
             if let Err(refused) = &told {
                 tracing::warn!(%refused, "a client's RESET takes its login along");
             }

@@ -1,7 +1,8 @@
 //! The sessions at one server: how many there may be, who has one, who waits, and which wait for somebody.
 //!
 //! Invariants
-//! - Used and idle ones together are never more than the limit.
+//! - Used and idle ones together are never more than the limit. One that is being ended is one of them until the server has hung up, or has had
+//!   [`GOODBYE`] for it: whoever ends it has a place meanwhile.
 //! - Clients that wait are served in the order in which they came.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +17,19 @@ use tokio::time::Instant;
 use crate::Refused;
 use crate::server::Stream;
 
-/// How long a goodbye may take.
+/// How long a goodbye may take, with the server's own.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Ends a connection in order, and waits until the server has done so, too: until then it counts there.
+pub(crate) async fn hang_up(mut stream: Stream, goodbye: &[u8]) {
+    let goodbye = async {
+        stream.write_all(goodbye).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    // The server may be gone: then there is nobody to say it to.
+    drop(tokio::time::timeout(GOODBYE, goodbye).await);
+}
 
 /// A session that somebody is logged in to.
 #[derive(Debug)]
@@ -36,13 +48,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Ends it in order.
-    pub(crate) async fn close(mut self) {
-        let goodbye = async {
-            self.stream.write_all(self.goodbye).await?;
-            self.stream.shutdown().await
-        };
-        // The server may be gone: then there is nobody to say it to.
-        drop(tokio::time::timeout(GOODBYE, goodbye).await);
+    pub(crate) async fn close(self) {
+        hang_up(self.stream, self.goodbye).await;
     }
 
     /// Nothing has come from the server since it was left: neither an end nor words of its own.
@@ -156,15 +163,29 @@ impl Sessions {
         None
     }
 
-    /// Takes out those that nobody has wanted for too long, or all of them.
-    pub(crate) fn stale(&self, all: bool) -> Vec<Session> {
+    /// Takes out those that nobody has wanted for too long, each with a place until it is closed. Where clients have all the places they stay: who
+    /// needs room ends them.
+    pub(crate) fn stale(&self) -> Vec<(Place, Session)> {
         let mut idle = self.idle();
-        let stale = |idle: &mut Idle| {
-            all || idle.since.elapsed() > self.idle_limit
-                || self.is_old(&idle.session)
-                || !idle.session.is_quiet()
-        };
-        idle.extract_if(.., stale).map(|idle| idle.session).collect()
+        let mut ended = Vec::new();
+        let mut at = 0;
+        while at < idle.len() {
+            let Idle { session, since } = &mut idle[at];
+            let is_stale =
+                since.elapsed() > self.idle_limit || self.is_old(session) || !session.is_quiet();
+            if !is_stale {
+                at += 1;
+                continue;
+            }
+            let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() else { break };
+            ended.push((Place { _permit: permit }, idle.remove(at).session));
+        }
+        ended
+    }
+
+    /// Takes out all that are idle, when no client comes any more.
+    pub(crate) fn all(&self) -> Vec<Session> {
+        self.idle().drain(..).map(|idle| idle.session).collect()
     }
 
     /// How many there may be.
@@ -193,5 +214,44 @@ impl Sessions {
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::either::Either;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_is_being_ended_has_a_place_until_the_server_has_hung_up() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+        let (mut other, _) = server.accept().await.unwrap();
+        let sessions = Sessions::new(1, Duration::ZERO, Duration::ZERO, None);
+        let opened = Instant::now();
+        let (key, welcome, identity) = (Vec::new(), Vec::new(), Vec::new());
+        let stream = Either::Left(stream);
+        let session = Session { stream, key, welcome, identity, goodbye: b"bye", opened };
+        assert!(sessions.leave(session).is_none());
+        // It is used at once, or ended by whoever has the place.
+        let place = sessions.place().await.unwrap();
+        assert!(sessions.stale().is_empty());
+        drop(place);
+        let (place, session) = sessions.stale().pop().expect("it is idle for longer than nothing");
+        assert_eq!((sessions.used(), sessions.unused()), (1, 0));
+        let ending = tokio::spawn(async move {
+            session.close().await;
+            drop(place);
+        });
+        let mut said = [0; 4];
+        assert_eq!(other.read(&mut said).await.unwrap(), 3);
+        assert_eq!(other.read(&mut said).await.unwrap(), 0);
+        let is_free = sessions.place().await.is_ok();
+        assert!(!is_free || ending.is_finished(), "the server has not hung up");
+        drop(other);
+        ending.await.unwrap();
+        assert!(sessions.place().await.is_ok());
     }
 }

@@ -323,7 +323,8 @@ impl Database {
                 "create database if not exists shop;\n\
                  create table if not exists shop.things (id int auto_increment primary key, amount int) engine=innodb;\n\
                  grant all on *.* to visitor@localhost identified by '{DATABASE_PASSWORD}';\n\
-                 {}",
+                 {}\
+                 create role if not exists limited with admin visitor@'{}';\n",
                 match &self.tls {
                     None => String::new(),
                     Some(tls) => format!(
@@ -331,7 +332,8 @@ impl Database {
                         "127.0.0.%",
                         if tls.asks { "x509" } else { "ssl" }
                     ),
-                }
+                },
+                if self.tls.is_some() { "127.0.0.%" } else { "localhost" },
             ),
         )
         .expect("our own folder is writable");

@@ -80,7 +80,7 @@ abstract class MariaDb extends Session
     public function look(): array
     {
         // What the last statement left comes first: looking changes it.
-        $own = $this->rows('select last_insert_id() inserted, @mine mine, database() name, is_used_lock(\'mine\') is null free')[0];
+        $own = $this->rows('select last_insert_id() inserted, @mine mine, database() name, current_user() user, current_role() role, is_used_lock(\'mine\') is null free')[0];
         // MariaDB's alone; on MySQL what it has written would be seen in `rows`.
         $own['transaction'] = str_contains($this->rows('select version() v')[0]['v'], 'MariaDB') ? $this->rows('select @@in_transaction t')[0]['t'] : '0';
         $own['rows'] = $this->rows('select count(*) n from shop.things')[0]['n'];
@@ -141,6 +141,11 @@ abstract class MariaDb extends Session
     public function do_use(): void
     {
         $this->run('use mysql');
+    }
+
+    public function do_role(): void
+    {
+        $this->run('set role limited');
     }
 
     public function do_variable(): void

@@ -5,6 +5,7 @@ use tokio::io::AsyncWriteExt;
 use super::scramble;
 use super::wire::{self, Greeting, Hello, capability as can};
 use crate::server::{Server, Stream};
+use crate::sessions::hang_up;
 use crate::{Login, Refused, Verify};
 
 /// A session with what the server said of itself and at the end of the login.
@@ -18,10 +19,9 @@ pub(crate) struct Opened {
 
 /// What a server says of itself. That takes a whole login: one that only looks is counted against our address (`max_connect_errors`).
 pub(crate) async fn learn(server: &Server, login: &Login) -> Result<Greeting, Refused> {
-    let mut opened = open(server, login, &Hello::of_nobody(login)).await?;
+    let opened = open(server, login, &Hello::of_nobody(login)).await?;
     // It has told all there is to know.
-    drop(opened.stream.write_all(super::GOODBYE).await);
-    drop(opened.stream.shutdown().await);
+    hang_up(opened.stream, super::GOODBYE).await;
     Ok(opened.greeting)
 }
 

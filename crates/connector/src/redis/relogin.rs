@@ -1,5 +1,6 @@
 //! `RESET` forgets the login, and clients of a connector that logs in know no password: behind each `RESET` of theirs the connector says its
-//! own login again, and keeps the answer to itself.
+//! own login again, and keeps the answer to itself. Of a client that has gone it is known here whether it stopped in the midst of a command, whose
+//! rest would be whatever is said next.
 //!
 //! Invariants
 //! - Every other byte goes through as it is, in its order.
@@ -64,7 +65,7 @@ impl Relogin {
     pub(crate) fn new(login: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Self {
         let login: LateLogin = LazyLock::new(Box::new(login));
         Self {
-            up: Upwards { login, values: Values::default(), alone: false },
+            up: Upwards { login, values: Values::of_commands(), alone: false },
             down: Downwards { values: Values::default(), own: None },
             due: AtomicUsize::new(0),
         }
@@ -72,6 +73,11 @@ impl Relogin {
 }
 
 impl Upwards {
+    /// Nothing is half sent, as far as anybody can know.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.values.is_at_rest()
+    }
+
     /// What of the client's bytes becomes of the server's.
     pub(crate) fn follow<'a>(&mut self, bytes: &'a [u8], due: &AtomicUsize) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(&bytes[..0]);
@@ -171,6 +177,8 @@ enum Step {
 /// One direction: values of RESP2 and RESP3, commands included.
 #[derive(Debug, Default)]
 struct Values {
+    /// Only arrays of strings and lines, as servers read what clients send: outside of an array everything but `*` begins a line.
+    commands: bool,
     /// The beginning of the line that was read last, without its end.
     line: Vec<u8>,
     /// Its length.
@@ -190,6 +198,15 @@ struct Values {
 }
 
 impl Values {
+    fn of_commands() -> Self {
+        Self { commands: true, ..Self::default() }
+    }
+
+    /// Between two outermost values.
+    fn is_at_rest(&self) -> bool {
+        !self.lost && self.skip == 0 && self.open.is_empty() && (self.ended || self.line_len == 0)
+    }
+
     fn is_line(&self, line: &[u8]) -> bool {
         self.line == line
     }
@@ -231,6 +248,10 @@ impl Values {
     fn line_ends(&mut self) -> Step {
         let number = || -> Option<i64> { str::from_utf8(self.line.get(1..)?).ok()?.parse().ok() };
         match self.line.first() {
+            Some(kind) if self.commands && self.open.is_empty() && *kind != b'*' => {
+                self.value_ends()
+            }
+            Some(kind) if self.commands && !self.open.is_empty() && *kind != b'$' => self.lose(),
             Some(b'$' | b'=' | b'!') => match number() {
                 Some(length @ 0..) => {
                     let length = length.cast_unsigned();

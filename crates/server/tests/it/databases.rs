@@ -32,7 +32,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PdoMysql",
         kind: DatabaseKind::MariaDb,
-        retiring: &["killed", "unread", "close", "reconnect"],
+        retiring: &["killed", "unread", "close", "reconnect", "role"],
     },
     Client {
         class: "MysqliClient",
@@ -45,6 +45,7 @@ const CLIENTS: &[Client] = &[
             "async_under_way",
             "several_under_way",
             "change_user",
+            "role",
         ],
     },
     Client {

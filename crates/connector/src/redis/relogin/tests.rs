@@ -56,6 +56,26 @@ fn what_only_looks_like_a_reset_is_none() {
 }
 
 #[test]
+fn a_client_that_stops_within_a_command_is_known() {
+    let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\n\r\n*1\r\n";
+    let commands = [&b"ping\r\n"[..], set, RESET, b"\r\n", b"$12\r\n", ECHO, b"*0\r\n"];
+    let mut relogin = Relogin::new(|| None);
+    assert!(relogin.up.is_whole(), "of one that has said nothing");
+    for command in commands {
+        for (at, byte) in command.iter().enumerate() {
+            relogin.up.follow(&[*byte], &relogin.due);
+            assert_eq!(relogin.up.is_whole(), at + 1 == command.len(), "{at} of {command:?}");
+        }
+    }
+    for odd in [&b"*1\r\n+PING\r\n"[..], b"*2\r\n*1\r\n", b"*1\r_$4\r_PING\r\n"] {
+        let mut relogin = Relogin::new(|| None);
+        relogin.up.follow(odd, &relogin.due);
+        relogin.up.follow(RESET, &relogin.due);
+        assert!(!relogin.up.is_whole(), "{odd:?}");
+    }
+}
+
+#[test]
 fn a_reset_within_another_answer_is_the_others() {
     let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
     let down =

@@ -1,0 +1,68 @@
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicUsize;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::Verify;
+
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+const PONG: &[u8] = b"+PONG\r\n";
+
+/// Says `+PONG` to everything, and takes its time to hang up. Counts who is there.
+async fn slow_server(mut client: TcpStream, there: Arc<AtomicUsize>, most: Arc<AtomicUsize>) {
+    most.fetch_max(there.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    let mut said = [0; 256];
+    while let Ok(1..) = client.read(&mut said).await {
+        client.write_all(PONG).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    there.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn a_place_is_free_when_the_server_has_let_go_of_its_session() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (there, most) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let counts = (Arc::clone(&there), Arc::clone(&most));
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(slow_server(client, Arc::clone(&counts.0), Arc::clone(&counts.1)));
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let limit = Duration::from_secs(30);
+    let options = Options {
+        name: "main".to_owned(),
+        socket: folder.path().join("socket"),
+        client: None,
+        protocol: Protocol::Redis,
+        host: "127.0.0.1".to_owned(),
+        port,
+        verify: Verify::Disable,
+        authorities: None,
+        certificate: None,
+        login: None,
+        sessions: NonZeroUsize::MIN,
+        wait: limit,
+        connect: limit,
+        reset: limit,
+        idle: limit,
+        age: None,
+    };
+    let connector = Connector::bind(&options).unwrap();
+    let drain = CancellationToken::new();
+    let serves = tokio::spawn(connector.serve(drain.clone()));
+    for _ in 0..5 {
+        // Gone within a command, so that its session ends.
+        let mut client = UnixStream::connect(&options.socket).await.unwrap();
+        client.write_all(&[PING, &PING[..4]].concat()).await.unwrap();
+        let mut answer = [0; PONG.len()];
+        client.read_exact(&mut answer).await.unwrap();
+    }
+    drain.cancel();
+    serves.await.unwrap();
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
