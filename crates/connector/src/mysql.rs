@@ -60,7 +60,7 @@ pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
 /// Of the answer to [`identify`].
 const COLUMNS: u8 = 6;
 
-/// What is asked of a new session and of one that should be as new. COM_RESET_CONNECTION leaves what SET ROLE made of who it acts as (seen on
+/// What is asked of a new session and of one that should be as new. `COM_RESET_CONNECTION` leaves what `SET ROLE` made of who it acts as (seen on
 /// `MariaDB` 10.11). Each server knows by the versions in these comments whether it has roles; for all others they are comments.
 fn identify(nonce: &str) -> Vec<u8> {
     let sql = format!(

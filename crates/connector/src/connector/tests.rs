@@ -27,9 +27,11 @@ async fn a_place_is_free_when_the_server_has_let_go_of_its_session() {
     let port = listener.local_addr().unwrap().port();
     let (there, most) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
     let counts = (Arc::clone(&there), Arc::clone(&most));
-    tokio::spawn(async move {
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        let mut clients = JoinSet::new();
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(slow_server(client, Arc::clone(&counts.0), Arc::clone(&counts.1)));
+            clients.spawn(slow_server(client, Arc::clone(&counts.0), Arc::clone(&counts.1)));
         }
     });
     let folder = tempfile::tempdir().unwrap();
@@ -54,7 +56,8 @@ async fn a_place_is_free_when_the_server_has_let_go_of_its_session() {
     };
     let connector = Connector::bind(&options).unwrap();
     let drain = CancellationToken::new();
-    let serves = tokio::spawn(connector.serve(drain.clone()));
+    let mut serves = JoinSet::new();
+    serves.spawn(connector.serve(drain.clone()));
     for _ in 0..5 {
         // Gone within a command, so that its session ends.
         let mut client = UnixStream::connect(&options.socket).await.unwrap();
@@ -63,6 +66,6 @@ async fn a_place_is_free_when_the_server_has_let_go_of_its_session() {
         client.read_exact(&mut answer).await.unwrap();
     }
     drain.cancel();
-    serves.await.unwrap();
+    serves.join_next().await.unwrap().unwrap();
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
