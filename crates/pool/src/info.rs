@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, Uri};
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
@@ -84,6 +85,8 @@ pub(crate) struct WorkerInfo {
     own_word: Mutex<Option<String>>,
     /// Where events go that it publishes.
     pub(crate) sink: Sink,
+    /// Of its pool: which application's it is.
+    pub(crate) span: Span,
     board: OnceLock<Arc<Board>>,
     exit: OnceLock<u32>,
     exited: Notify,
@@ -117,6 +120,7 @@ impl WorkerInfo {
             tail: Mutex::new(VecDeque::new()),
             own_word: Mutex::new(None),
             sink,
+            span: Span::current(),
             board: OnceLock::new(),
             exit: OnceLock::new(),
             exited: Notify::new(),

@@ -14,8 +14,12 @@ use crate::info::WorkerInfo;
 /// Bytes of one log line.
 const MAX_LINE: u64 = 8 * 1024;
 
-/// Logs a LOG frame.
+/// Logs a LOG frame. It is read by whoever has the worker: the line says whose worker it is, not whose task.
 pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
+    info.span.in_scope(|| log(info, line));
+}
+
+fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
     let message = String::from_utf8_lossy(line.message);
     let message = message.trim_end();
     info.remember(message);

@@ -660,6 +660,9 @@ impl Supervisor {
                         info.pid.store(pid, Ordering::Relaxed);
                     }
                 }
+                Ok(Ok(Event::Failed { slot, .. })) => {
+                    self.forget(slot);
+                }
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => break,
                 Err(_elapsed) => {

@@ -385,9 +385,9 @@ impl Generations<'_> {
             let running = self.current.as_ref().and_then(|current| current.wanted(&planned.name));
             let running = running.or_else(|| self.workers_before.get(&*planned.name).copied());
             let means = Arc::clone(&means);
-            // What its pool logs says whose it is.
+            // What its pool logs says whose it is, whatever the level.
             let span = if several {
-                tracing::info_span!("application", application.name = &*planned.name)
+                tracing::error_span!("application", application.name = &*planned.name)
             } else {
                 tracing::Span::none()
             };

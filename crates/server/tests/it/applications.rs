@@ -373,3 +373,20 @@ fn an_upgrade_finds_every_application_with_as_many_workers_as_it_had() {
     assert_eq!([who(&hearth, "shop", "/"), who(&hearth, "localhost", "/")], ["shop", "main"]);
     successor.stop();
 }
+
+#[test]
+fn what_php_logs_says_of_which_application_it_is() {
+    let applications = Applications::new(
+        "[php]\nmodel = \"request\"\nworkers = 1\n[log]\nlevel = \"error\"\n[applications.shop]\npath = \"../shop\"\nhosts = \"shop\"\n",
+    );
+    for name in ["main", "shop"] {
+        let script = format!("<?php missing_in_{name}();");
+        applications.0.write(&format!("{name}/public/fails.php"), &script);
+    }
+    let hearth = applications.serve().start();
+    for (host, name) in [("localhost", "main"), ("shop", "shop")] {
+        assert_eq!(at(&hearth, host, "/fails.php").status, 500, "{host}");
+        let line = hearth.log_line(&format!("missing_in_{name}"));
+        assert_eq!(line["span"]["application.name"], name, "{line}");
+    }
+}
