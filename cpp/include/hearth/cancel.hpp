@@ -18,8 +18,8 @@ public:
     // One start of an object, by its number: `abort` lets a later one be.
     class entry {
     public:
-        entry(std::weak_ptr<void> object, unsigned start, void (*abort)(void *, unsigned))
-            : object_(std::move(object)), abort_(abort), start_(start) {}
+        entry(std::weak_ptr<void> object, unsigned start, void (*end)(void *, unsigned))
+            : object_(std::move(object)), abort_(end), start_(start) {}
 
         bool expired() const noexcept { return object_.expired(); }
         void abort() const {
