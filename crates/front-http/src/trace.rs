@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use http::request::Parts;
-use http::{Method, StatusCode, Version, header};
+use http::{StatusCode, Version, header};
 use pool::RequestId;
-use traces::{Begun, Span, Tracer};
+use traces::{Begun, Span, Tracer, method_name};
 
 use crate::request_head::{name_of, split_host};
 use crate::respond::Connection;
@@ -29,38 +29,18 @@ pub(crate) struct About<'r> {
 #[derive(Clone, Debug)]
 pub(crate) struct Why(pub(crate) String);
 
-/// The name of a method as the conventions want it: few, whatever clients send.
-fn method(method: &Method) -> Option<&'static str> {
-    Some(match *method {
-        Method::GET => "GET",
-        Method::HEAD => "HEAD",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::PATCH => "PATCH",
-        Method::DELETE => "DELETE",
-        Method::OPTIONS => "OPTIONS",
-        Method::CONNECT => "CONNECT",
-        Method::TRACE => "TRACE",
-        _ => return None,
-    })
-}
-
 /// Begins it.
 pub(crate) fn begin(tracer: &Tracer, parts: &mut Parts, about: &About<'_>) -> Begun {
-    let known = method(&parts.method);
-    let mut begun =
-        tracer.begin_server(&mut parts.headers, || Cow::Borrowed(known.unwrap_or("HTTP")));
+    let name = || Cow::Borrowed(method_name(&parts.method).unwrap_or("HTTP"));
+    let mut begun = tracer.begin_server(&mut parts.headers, name);
     if let Some(span) = &mut begun.span {
-        describe(span, known, parts, about);
+        describe(span, parts, about);
     }
     begun
 }
 
-fn describe(span: &mut Span, known: Option<&'static str>, parts: &Parts, about: &About<'_>) {
-    span.set("http.request.method", known.unwrap_or("_OTHER"));
-    if known.is_none() {
-        span.set("http.request.method_original", parts.method.as_str().to_owned());
-    }
+fn describe(span: &mut Span, parts: &Parts, about: &About<'_>) {
+    span.set_method(&parts.method);
     span.set("url.scheme", if about.secure { "https" } else { "http" });
     span.set("url.path", parts.uri.path().to_owned());
     let field = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());

@@ -16,7 +16,7 @@ mod tracer;
 pub use context::{Context, SpanId, TRACEPARENT_LENGTH, TraceId, Traceparent};
 pub use otlp::{Resource, encode, rejected};
 pub use sampler::{OutOfRange, Sampler};
-pub use span::{Finished, Kind, Span, Value};
+pub use span::{Finished, Kind, Span, Value, method_name};
 pub use tracer::{Begun, Carried, Counts, Tracer};
 
 /// OTLP's messages, for whoever reads what [`encode`] writes.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use http::HeaderValue;
+use http::{HeaderValue, Method};
 use tokio::time::Instant;
 
 use crate::{Carried, Context, SpanId, Tracer};
@@ -17,6 +17,22 @@ pub enum Kind {
     Server = 2,
     /// A call of somebody.
     Client = 3,
+}
+
+/// The name of an HTTP method as the conventions want it (Semantic Conventions, "HTTP request method"): few, whatever clients send.
+pub fn method_name(method: &Method) -> Option<&'static str> {
+    Some(match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::CONNECT => "CONNECT",
+        Method::TRACE => "TRACE",
+        _ => return None,
+    })
 }
 
 /// The value of an attribute.
@@ -158,6 +174,15 @@ impl Span {
             shorten(text);
         }
         self.finished().attributes.push((name, value));
+    }
+
+    /// Adds the attributes of an HTTP method.
+    pub fn set_method(&mut self, method: &Method) {
+        let known = method_name(method);
+        self.set("http.request.method", known.unwrap_or("_OTHER"));
+        if known.is_none() {
+            self.set("http.request.method_original", method.as_str().to_owned());
+        }
     }
 
     /// Its `tracestate`.

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use traces::{Context, Kind, Span, Tracer};
+use traces::{Context, Kind, Span, Tracer, method_name};
 
 use super::refusal::Refusal;
 use super::target::Target;
@@ -53,13 +53,13 @@ pub(super) fn begin(tracer: &Tracer, head: &mut Parts, target: &Target) -> CallS
     let own = Context::of(&head.headers);
     let said = || head.headers.get(PARENT).and_then(|value| Context::read(value.as_bytes()));
     let parent = own.or_else(said);
-    let known = method(&head.method);
-    let begun = tracer.begin(parent, Kind::Client, || Cow::Borrowed(known.unwrap_or("HTTP")));
+    let name = || Cow::Borrowed(method_name(&head.method).unwrap_or("HTTP"));
+    let begun = tracer.begin(parent, Kind::Client, name);
     let mut span = begun.span;
     let state = if own.is_some() { TRACESTATE } else { STATE };
     let state = parent.and_then(|_| head.headers.get(state).cloned());
     if let Some(span) = &mut span {
-        describe(span, known, &head.method, target);
+        describe(span, &head.method, target);
         span.set_state(state.clone());
     }
     if own.is_none() {
@@ -77,25 +77,8 @@ fn inject(headers: &mut HeaderMap, context: &Context, state: Option<HeaderValue>
     }
 }
 
-fn method(method: &Method) -> Option<&'static str> {
-    Some(match *method {
-        Method::GET => "GET",
-        Method::HEAD => "HEAD",
-        Method::POST => "POST",
-        Method::PUT => "PUT",
-        Method::PATCH => "PATCH",
-        Method::DELETE => "DELETE",
-        Method::OPTIONS => "OPTIONS",
-        Method::TRACE => "TRACE",
-        _ => return None,
-    })
-}
-
-fn describe(span: &mut Span, known: Option<&'static str>, method: &Method, target: &Target) {
-    span.set("http.request.method", known.unwrap_or("_OTHER"));
-    if known.is_none() {
-        span.set("http.request.method_original", method.as_str().to_owned());
-    }
+fn describe(span: &mut Span, method: &Method, target: &Target) {
+    span.set_method(method);
     span.set("url.full", redacted(&target.uri.to_string()));
     span.set("server.address", target.host.clone());
     span.set("server.port", target.port);
