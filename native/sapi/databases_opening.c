@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "boot_descriptors.h"
+#include "databases_connections.h"
 #include "databases_guard.h"
 #include "log.h"
 #include "tap.h"
@@ -22,12 +23,6 @@ static struct {
     uint64_t again_at; /* 0: no server was silent */
     char peer[144];
 } opening = {.fd = -1};
-
-static uint64_t milliseconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 void opening_begin(uint64_t limit_ms) {
     opening.limit_ms = limit_ms;
@@ -45,9 +40,9 @@ static void try_again_at(uint64_t at) {
  * longer than for the server itself. */
 static uint64_t silent_until(uint64_t server) {
     static const struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
-    uint64_t begin = milliseconds();
+    uint64_t begin = databases_milliseconds();
     for (;;) {
-        uint64_t now = milliseconds();
+        uint64_t now = databases_milliseconds();
         uint64_t until = databases_guard_silent_until(server, now, opening.limit_ms);
         if (until == 0 || !databases_guard_is_suspicion(server) ||
             now >= begin + opening.limit_ms) {
@@ -126,10 +121,10 @@ int opening_poll(struct pollfd *fds, nfds_t count, int timeout) {
         return tap_poll(fds, count, timeout);
     }
     bool limited = timeout < 0 || (uint64_t)timeout > opening.left;
-    uint64_t begin = milliseconds();
+    uint64_t begin = databases_milliseconds();
     int ready = tap_poll(fds, count, limited ? (int)opening.left : timeout);
     int error = errno;
-    uint64_t now = milliseconds();
+    uint64_t now = databases_milliseconds();
     uint64_t waited = now - begin;
     opening.left -= waited < opening.left ? waited : opening.left;
     if (ready == 0 && limited) {

@@ -4,6 +4,7 @@
  * - A server that does not answer within the limit holds up a worker that long and no longer: its socket is shut down, and its client finds
  *   what it finds when a server hangs up.
  * - After that one worker at a time connects to it, after pauses that grow; the others are refused at once, and start without it.
+ * - While a server is only suspected (databases_guard.h), the others wait for what that one finds out, no longer than the limit.
  * - What the worker does between connecting and waiting does not count.
  * - A login is no answer: proxies let clients in before they have a server. What counts is the answer to a command.
  * - Only what the worker waits for in poll(2) is ended: a connection that lies idle, or is used by a protocol that is not a database's, is not.

@@ -4,19 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "sapi/databases_guard.h"
 
 enum { LIMIT = 100, PLACES = 16 };
-
-static int failures, checked;
-static const char *test_name;
-
-static void check(bool holds, const char *what) {
-    if (!holds) {
-        printf("FAIL  %s: %s\n", test_name, what);
-        failures++;
-    }
-}
 
 static void a_silent_server_is_asked_by_one_at_a_time(void) {
     const uint64_t server = 1;
@@ -107,13 +98,6 @@ static void connections_that_never_last_are_not_kept_for_a_while(void) {
     databases_guard_failed(server, 100000);
     check(databases_guard_until(server, 100000) == 0, "one that lasted makes all good");
 }
-
-static void run(const char *name, void (*test)(void)) {
-    test_name = name;
-    checked++;
-    test();
-}
-#define RUN(test) run(#test, test)
 
 int main(void) {
     databases_guard_open();

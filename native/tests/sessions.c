@@ -5,19 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "sessions/internal.h"
 
 enum { ROOM = 65536, ROUNDS = 20000 };
-
-static int failures, checked;
-static const char *test_name;
-
-static void check(bool holds, const char *what) {
-    if (!holds) {
-        printf("FAIL  %s: %s\n", test_name, what);
-        failures++;
-    }
-}
 
 static void check_text(const char *got, const char *expected) {
     if (got != expected && (got == NULL || expected == NULL || strcmp(got, expected) != 0)) {
@@ -1129,13 +1120,6 @@ static void a_login_is_no_answer_to_a_command(void) {
         check(session_is_served(&session), servers[i].name);
     }
 }
-
-static void run(const char *name, void (*test)(void)) {
-    test_name = name;
-    checked++;
-    test();
-}
-#define RUN(test) run(#test, test)
 
 int main(void) {
     RUN(a_used_session_is_put_back_and_proves_it);
