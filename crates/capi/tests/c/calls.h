@@ -5,22 +5,7 @@
 #include <hearth.h>
 #include <unistd.h>
 
-#include "check.h"
-
-static char **arguments;
-static const char *only;
-static int passed, failed;
-static hearth_engine *engine;
-
-static inline const char *argument(const char *name) {
-    size_t length = strlen(name);
-    for (char **at = arguments; *at; at++) {
-        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=') {
-            return *at + length + 1;
-        }
-    }
-    return NULL;
-}
+#include "program.h"
 
 /* A URL at one of the server's ports; in one of eight buffers. */
 static inline const char *at(const char *port, const char *path) {

@@ -1391,9 +1391,7 @@ static void numbers_add_up(void) {
 
 int main(int count, char **values) {
     (void)count;
-    arguments = values;
-    only = argument("only");
-    if (hearth_engine_new(&engine)) {
+    if (!begin(values)) {
         return 1;
     }
     RUN(methods_do_what_they_say);
@@ -1435,7 +1433,5 @@ int main(int count, char **values) {
     RUN(a_child_takes_no_lock_of_the_parents);
     RUN(a_stopped_engine_leaves_no_thread);
     RUN(numbers_add_up);
-    hearth_engine_free(engine);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return end();
 }

@@ -889,9 +889,7 @@ static void verbose_says_each_try_and_its_end_in_a_line(void) {
 
 int main(int count, char **values) {
     (void)count;
-    arguments = values;
-    only = argument("only");
-    if (hearth_engine_new(&engine)) {
+    if (!begin(values)) {
         return 1;
     }
     RUN(a_debug_callback_sees_the_wire);
@@ -914,7 +912,5 @@ int main(int count, char **values) {
     RUN(one_whose_files_were_read_waits_no_longer_than_its_time);
     RUN(a_host_that_made_room_is_no_place_to_wait);
     RUN(verbose_says_each_try_and_its_end_in_a_line);
-    hearth_engine_free(engine);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return end();
 }

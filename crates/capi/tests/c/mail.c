@@ -7,22 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
-
-static char **arguments;
-static const char *only;
-static int passed, failed;
-static hearth_engine *engine;
-
-static const char *argument(const char *name) {
-    size_t length = strlen(name);
-    for (char **at = arguments; *at; at++) {
-        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=') {
-            return *at + length + 1;
-        }
-    }
-    return NULL;
-}
+#include "program.h"
 
 /* Text in one of eight buffers. */
 static char *text(const char *format, const char *one, const char *two) {
@@ -803,9 +788,7 @@ static void a_real_server_delivers_what_was_sent(void) {
 
 int main(int number, char **values) {
     (void)number;
-    arguments = values;
-    only = argument("only");
-    if (hearth_engine_new(&engine)) {
+    if (!begin(values)) {
         return 1;
     }
     RUN(a_mail_goes_out_as_it_was_meant);
@@ -824,7 +807,5 @@ int main(int number, char **values) {
     RUN(many_at_once_share_few_connections_and_a_stop_ends_them);
     RUN(a_child_sends_over_connections_of_its_own);
     RUN(a_real_server_delivers_what_was_sent);
-    hearth_engine_free(engine);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed > 0;
+    return end();
 }
