@@ -475,12 +475,7 @@ fn laravel_goes_through_the_connectors_that_stand_for_its_servers() {
         );
         crate::databases::frameworks::with_redis_session(&site);
         let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
-        let ids = || {
-            let answer = hearth.get("/ids");
-            let is_json = answer.status == 200 && answer.text().starts_with('{');
-            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-            answer.json()
-        };
+        let ids = || crate::databases::frameworks::ids_of(&hearth);
         let first = ids();
         let logins = (database.logins(), redis.logins());
         for _ in 0..5 {
@@ -516,12 +511,7 @@ fn doctrine_goes_through_the_connectors_that_stand_for_its_servers() {
             .set("ID", id)
             .args(&["--model", "snapshot"]);
         let hearth = with_extensions(serve).workers(1).start();
-        let ids = || {
-            let answer = hearth.get("/ids");
-            let is_json = answer.status == 200 && answer.text().starts_with('{');
-            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-            answer.json()
-        };
+        let ids = || crate::databases::frameworks::ids_of(&hearth);
         let first = ids();
         let logins = database.logins();
         for _ in 0..5 {

@@ -1,6 +1,6 @@
 //! Laravel and Symfony keep their connections without a word of configuration, and find sessions, cache and jobs behind them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
 
 use super::with_extensions;
@@ -96,12 +96,7 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
         let site = crate::published_leaks::laravel_example();
         laravel(&site, &database, &redis, client);
         let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
-        let ids = || {
-            let answer = hearth.get("/ids");
-            let is_json = answer.status == 200 && answer.text().starts_with('{');
-            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-            answer.json()
-        };
+        let ids = || ids_of(&hearth);
         let first = ids();
         for _ in 0..3 {
             assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
@@ -120,6 +115,14 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
         assert_eq!(hearth.status()["pool"]["databases"]["kept"], kept);
         assert!(!hearth.log().text().contains(DATABASE_PASSWORD));
     }
+}
+
+/// What `/ids` of it tells: the ids of its connections at their servers.
+pub(crate) fn ids_of(hearth: &Hearth) -> Value {
+    let answer = hearth.get("/ids");
+    let is_json = answer.status == 200 && answer.text().starts_with('{');
+    assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
+    answer.json()
 }
 
 /// An application of Symfony's that has Doctrine's connections.
@@ -154,12 +157,7 @@ fn symfony_keeps_doctrines_connections_without_a_word_of_configuration() {
             .set("ID", id)
             .args(&["--model", "snapshot"]);
         let hearth = with_extensions(serve).workers(1).start();
-        let ids = || {
-            let answer = hearth.get("/ids");
-            let is_json = answer.status == 200 && answer.text().starts_with('{');
-            assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-            answer.json()
-        };
+        let ids = || ids_of(&hearth);
         let first = ids();
         for _ in 0..3 {
             assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
@@ -190,12 +188,7 @@ fn symfony_keeps_the_replica_that_doctrine_reads_from() {
         .set("ID", "select connection_id()")
         .args(&["--model", "snapshot"]);
     let hearth = with_extensions(serve).workers(1).start();
-    let ids = || {
-        let answer = hearth.get("/ids");
-        let is_json = answer.status == 200 && answer.text().starts_with('{');
-        assert!(is_json, "{}\n{}", answer.text(), hearth.log().text());
-        answer.json()
-    };
+    let ids = || ids_of(&hearth);
     let first = ids();
     for _ in 0..3 {
         assert_eq!(ids(), first, "{}", hearth.log().text());
