@@ -8,13 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include <php.h>
 
 enum {
-    TRIES = 3,
-    FRAMES = 50,         /* shown */
-    LONGEST_CHAIN = 400, /* followed: some frames are the engine's own */
+    TRIES = 5,
+    PAUSE_NS = 1000 * 1000, /* between two tries: who was stopped in the middle of a call goes on */
+    FRAMES = 50,            /* shown */
+    LONGEST_CHAIN = 400,    /* followed: some frames are the engine's own */
     LONGEST_NAME = 200,
     LONGEST_FILE = 500,
 };
@@ -118,7 +120,7 @@ static bool put_place(
 
 /* Appends the line of one frame; none for frames that are not of a function. */
 static bool put_frame(struct reader *r, const zend_execute_data *frame, unsigned *number) {
-    zend_op_array function;
+    zend_op_array function = {0};
     if (frame->func == NULL) {
         return true; /* zend_call_function(), generators: in between */
     }
@@ -133,15 +135,25 @@ static bool put_frame(struct reader *r, const zend_execute_data *frame, unsigned
     if (!look(r, &function, frame->func, user ? sizeof function : sizeof(zend_internal_function))) {
         return false;
     }
+    if (!user && function.function_name == NULL) {
+        return true; /* where a fiber begins */
+    }
     put(r, "%s#%u ", *number > 0 ? "\n" : "", *number);
     ++*number;
     return put_name(r, frame, &function, frame->prev_execute_data == NULL) &&
            (!user || put_place(r, frame, &function));
 }
 
+/* Whether the engine called this one itself, so nothing need be behind it. The others are called by code: where nothing is behind one of
+ * them, it was read before ZEND_DO_FCALL linked it to its caller (Zend/zend_vm_def.h). */
+static bool may_be_outermost(const zend_execute_data *frame) {
+    return frame->func == NULL || (ZEND_CALL_INFO(frame) & ZEND_CALL_TOP) != 0;
+}
+
 /* One walk. False: what was read is no stack. */
 static bool walk(struct reader *r, bool *cut) {
     const zend_execute_data *at;
+    bool whole = true;
     unsigned number = 0;
     r->len = 0;
     *cut = false;
@@ -158,14 +170,18 @@ static bool walk(struct reader *r, bool *cut) {
             return false;
         }
         at = frame.prev_execute_data;
+        whole = may_be_outermost(&frame);
     }
-    return true;
+    return whole;
 }
 
 size_t backtrace_of(pid_t pid, char *to, size_t room, const char **why) {
     struct reader r = {.pid = pid, .to = to, .room = room};
     bool cut;
     for (int i = 0; i < TRIES; i++) {
+        if (i > 0) {
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        }
         r.error = 0;
         if (walk(&r, &cut)) {
             *why = r.len == 0 ? "no PHP code runs" : cut ? "the rest is left out" : "";
