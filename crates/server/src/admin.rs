@@ -40,6 +40,7 @@ pub(crate) use self::guard::may_listen;
 use crate::config::{Settings, Token};
 use crate::dashboard::{self, Problem};
 use crate::failure::Failure;
+use crate::fallback::Fallback;
 use crate::realtime::Realtime;
 use crate::state::{AdminSocket, Draining, Reloads, Served, in_one};
 pub(crate) use crate::state::{Serving, State};
@@ -405,6 +406,8 @@ pub(crate) struct OfApplication {
     pub claims: Vec<String>,
     pub application: String,
     pub model: Option<&'static str>,
+    /// It runs in the place of another.
+    pub fallback: Option<Fallback>,
     pub php_version: String,
     /// Workers there are to be by now, the least and the most.
     pub wanted: usize,
@@ -430,6 +433,7 @@ impl OfApplication {
             claims: served.claims.clone(),
             application: served.explanation.clone(),
             model: served.model,
+            fallback: served.fallback.clone(),
             php_version: pool.php_version.clone(),
             wanted: pool.wanted,
             least: pool.least,

@@ -5,7 +5,7 @@
 //! - Every replacement is said: one warning with the reason and what to do about it.
 
 use pool::{Model, StartError};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::detect::Kind;
 use crate::plan::Plan;
@@ -53,16 +53,22 @@ pub(crate) fn kernel_release() -> String {
 }
 
 /// One model in the place of another.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fallback {
     /// What was to run.
+    #[serde(serialize_with = "name")]
     pub wished: Model,
     /// What runs.
+    #[serde(serialize_with = "name")]
     pub instead: Model,
     /// What stands in the way.
     pub why: String,
     /// What to do about it.
     pub hint: String,
+}
+
+fn name<S: Serializer>(model: &Model, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(model.name())
 }
 
 impl Fallback {
@@ -86,7 +92,7 @@ impl Plan {
             return None;
         }
         php.model = Model::Fork;
-        Some(Fallback {
+        let fallback = Fallback {
             wished: Model::Snapshot,
             instead: Model::Fork,
             why: format!("written pages cannot be found on this machine: {}", probe.why),
@@ -94,11 +100,18 @@ impl Plan {
                 "{}, or say that this is meant with `--model fork`",
                 Probe::hint(&kernel_release())
             ),
-        })
+        };
+        php.fallback = Some(fallback.clone());
+        Some(fallback)
     }
 
-    /// Puts another model in the place of one that did not start; `None` when that would not help, or would give up isolation.
-    pub(crate) fn fit_to_application(&mut self, error: &StartError) -> Option<Fallback> {
+    /// Puts another model in the place of one that did not start; `None` when that would not help, or would give up isolation. `runs`: the
+    /// model in which the application runs, where it does.
+    pub(crate) fn fit_to_application(
+        &mut self,
+        error: &StartError,
+        runs: Option<Model>,
+    ) -> Option<Fallback> {
         let front_controller = self.application.front_controller.is_some()
             && self.application.kind != Kind::WorkerScript;
         let php = self.php.as_mut()?;
@@ -114,13 +127,20 @@ impl Plan {
                 why.clone(),
                 "find what leaves a thread running at boot, or say that this is meant with `--model request`",
             ),
-            // Nobody asked for the boot, and the application may be one that only its front controller can start.
-            StartError::Boot { output } if front_controller && php.boot_is_our_idea => (
-                Model::Request,
-                output.clone(),
-                "correct what the boot says, write a worker script of your own (`--worker-script`), or say that this is \
+            // Nobody asked for the boot, and the application may be one that only its front controller can start: unless it has booted
+            // before, which is then what runs on.
+            StartError::Boot { output }
+                if front_controller
+                    && php.boot_is_our_idea
+                    && runs.is_none_or(|runs| runs == Model::Request) =>
+            {
+                (
+                    Model::Request,
+                    output.clone(),
+                    "correct what the boot says, write a worker script of your own (`--worker-script`), or say that this is \
                      meant with `--model request`",
-            ),
+                )
+            }
             _ => return None,
         };
         debug_assert!(instead.isolates(), "isolation is never given up");
@@ -128,7 +148,9 @@ impl Plan {
         if !instead.runs_worker_script() && !self.application.kind.is_function() {
             php.script = None;
         }
-        Some(Fallback { wished, instead, why, hint: hint.to_owned() })
+        let fallback = Fallback { wished, instead, why, hint: hint.to_owned() };
+        php.fallback = Some(fallback.clone());
+        Some(fallback)
     }
 }
 

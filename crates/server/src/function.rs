@@ -108,6 +108,7 @@ impl Plan {
             worker: php::program(model, settings, environment)?,
             model,
             wished: model,
+            fallback: None,
             boot_is_our_idea: false,
             script: Some(if is_console { CONSOLE_SCRIPT } else { FUNCTION_SCRIPT }),
             env,

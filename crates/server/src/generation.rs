@@ -24,6 +24,15 @@ pub(crate) struct Stay {
     _guard: Arc<DropGuard>,
 }
 
+/// What runs PHP for one application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    /// As many as have turned out to be needed.
+    pub workers: usize,
+    /// Unknown of a server before this one that does not say it.
+    pub model: Option<Model>,
+}
+
 /// A booted release.
 #[derive(Debug)]
 pub(crate) struct Generation {
@@ -60,6 +69,7 @@ impl Booted {
             claims: self.planned.claims(),
             pool: self.pool.clone(),
             model: php.map(|php| php.model).map(Model::name),
+            fallback: php.and_then(|php| php.fallback.clone()),
             explanation: self.explanation(),
         }
     }
@@ -111,11 +121,12 @@ impl Generation {
         if self.several() { failure.of_application(&booted.planned.name) } else { failure }
     }
 
-    /// How many workers there are to be by now in the pool of that name.
-    pub(crate) fn wanted(&self, name: &str) -> Option<usize> {
+    /// What runs PHP for the application of that name.
+    pub(crate) fn running(&self, name: &str) -> Option<Running> {
         let mut all = self.applications.iter();
         let booted = all.find(|booted| &*booted.planned.name == name)?;
-        Some(booted.pool.as_ref()?.status().wanted)
+        let model = booted.planned.plan.php.as_ref().map(|php| php.model);
+        Some(Running { workers: booted.pool.as_ref()?.status().wanted, model })
     }
 
     /// All folders that it runs from, each once.

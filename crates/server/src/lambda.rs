@@ -359,7 +359,7 @@ async fn start_pool(
         match Pool::start(options).await {
             Ok(pool) => return Ok(pool),
             Err(error) => {
-                let Some(fallback) = plan.fit_to_application(&error) else {
+                let Some(fallback) = plan.fit_to_application(&error, None) else {
                     return Err(boot_failure(&error, plan));
                 };
                 fallback.warn();

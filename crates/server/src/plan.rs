@@ -13,6 +13,7 @@ use pool::Model;
 use crate::config::{Environment, Settings};
 use crate::detect::{self, Application, Kind};
 use crate::failure::Failure;
+use crate::fallback::Fallback;
 use crate::php::{self, Worker};
 use crate::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
 use crate::user::PhpUser;
@@ -47,6 +48,8 @@ pub(crate) struct PhpPlan {
     pub model: Model,
     /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
     pub wished: Model,
+    /// Why it did, the last time.
+    pub fallback: Option<Fallback>,
     /// Nobody named the model or a worker script: that the application is booted ahead is our idea.
     pub boot_is_our_idea: bool,
     /// The script that answers, in models that run one.
@@ -132,6 +135,7 @@ impl Plan {
             worker,
             model,
             wished: model,
+            fallback: None,
             boot_is_our_idea,
             script,
             env,

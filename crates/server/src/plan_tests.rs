@@ -186,7 +186,7 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
     let script = Machine::with(&["worker.php"]);
     let instead = |machine: &Machine, model: &str, error| {
         let mut plan = machine.plan(&[("php.model", model)]).unwrap();
-        let fallback = plan.fit_to_application(error).map(|fallback| fallback.instead);
+        let fallback = plan.fit_to_application(error, None).map(|fallback| fallback.instead);
         if fallback == Some(Model::Request) {
             assert_eq!(plan.php.unwrap().script, None);
         }
@@ -196,6 +196,10 @@ fn an_application_that_cannot_be_forked_gets_request_and_never_worker() {
         assert_eq!(instead(&laravel, model, &unfit), Some(Model::Request), "{model}");
         assert_eq!(instead(&script, model, &unfit), None, "{model}: there is nothing else to run");
     }
+    // What nobody asked for is given up for what every application has, but not where it has worked.
+    let booted = |runs| laravel.plan(&[]).unwrap().fit_to_application(&boot, runs).is_some();
+    assert!(booted(None) && booted(Some(Model::Request)));
+    assert!(!booted(Some(Model::Snapshot)) && !booted(Some(Model::Fork)));
     assert_eq!(instead(&laravel, "snapshot", &snapshot), Some(Model::Fork));
     assert_eq!(instead(&script, "auto", &snapshot), Some(Model::Fork));
     // Hearth's own script for an application that is not as it expects: only where nobody asked for a boot.

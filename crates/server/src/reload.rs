@@ -30,7 +30,7 @@ use crate::detect;
 use crate::egress::{self, Inside, Users};
 use crate::failure::Failure;
 use crate::front;
-use crate::generation::{Booted, Generation, Stay, end};
+use crate::generation::{Booted, Generation, Running, Stay, end};
 use crate::notify;
 use crate::plan::processors;
 use crate::realtime::{self, Php, Publisher, Realtime};
@@ -75,8 +75,8 @@ pub(crate) struct Generations<'s> {
     pub run_dir: Option<Arc<RunDir>>,
     /// It takes another server's place, which still lives when the first generation boots.
     pub succeeds: bool,
-    /// As many workers as that one has, by application.
-    pub workers_before: BTreeMap<String, usize>,
+    /// What runs PHP there, by application.
+    pub running_before: BTreeMap<String, Running>,
     /// What the front has answered lately.
     pub traffic: Arc<front_http::Traffic>,
     /// Certificates, where TLS is spoken: read anew at each reload, too.
@@ -168,16 +168,12 @@ impl Generations<'_> {
         }
     }
 
-    /// Waits until all workers of the generation that takes requests are ready.
-    pub(crate) async fn filled(&self) -> Result<(), Failure> {
-        let Some(current) = &self.current else { return Ok(()) };
-        for booted in &current.applications {
-            if let Some(pool) = &booted.pool {
-                let filled = filled(pool, booted.planned.settings.php.boot_timeout).await;
-                filled.map_err(|failure| current.about(booted, failure))?;
-            }
+    /// Waits until the generation that is to take requests has proved that it answers.
+    pub(crate) async fn prove(&self) -> Result<(), Failure> {
+        match &self.current {
+            Some(current) => prove_all(current).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Where sockets are that were made beside those of the server before, and where they belong.
@@ -382,8 +378,8 @@ impl Generations<'_> {
             plans.into_vec().into_iter().map(with_files).collect();
         let mut boots = JoinSet::new();
         for (place, (planned, own_files)) in planned?.into_iter().enumerate() {
-            let running = self.current.as_ref().and_then(|current| current.wanted(&planned.name));
-            let running = running.or_else(|| self.workers_before.get(&*planned.name).copied());
+            let running = self.current.as_ref().and_then(|current| current.running(&planned.name));
+            let running = running.or_else(|| self.running_before.get(&*planned.name).copied());
             let means = Arc::clone(&means);
             // What its pool logs says whose it is, whatever the level.
             let span = if several {
@@ -519,7 +515,7 @@ impl Means {
         &self,
         mut planned: Planned,
         own_files: Option<OwnFiles>,
-        running: Option<usize>,
+        running: Option<Running>,
     ) -> Result<Booted, Failure> {
         let _place = self.places_at_once.acquire().await.expect("nobody closes it");
         let pool = loop {
@@ -543,7 +539,7 @@ impl Means {
             };
             // As many as have turned out to be needed: it takes all requests at once.
             if let (Some(scaling), Some(running)) = (&mut options.scaling, running) {
-                scaling.start = running;
+                scaling.start = running.workers;
             }
             if connects {
                 options.env.extend(self.connectors.iter().cloned());
@@ -560,7 +556,8 @@ impl Means {
             match Pool::start(options).await {
                 Ok(pool) => break Some(pool),
                 Err(error) => {
-                    let Some(fallback) = plan.fit_to_application(&error) else {
+                    let runs = running.and_then(|running| running.model);
+                    let Some(fallback) = plan.fit_to_application(&error, runs) else {
                         return Err(boot_failure(&error, plan));
                     };
                     fallback.warn();

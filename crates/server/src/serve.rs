@@ -146,10 +146,10 @@ impl Server<'_> {
             realtime: realtime.clone(),
             run_dir: run_dir.clone(),
             succeeds,
-            workers_before: self
+            running_before: self
                 .predecessor
                 .as_ref()
-                .map(|before| before.workers().clone())
+                .map(|before| before.running().clone())
                 .unwrap_or_default(),
             traffic: front.traffic(),
             tls,
@@ -165,7 +165,7 @@ impl Server<'_> {
         }
         let mut published = Published::default();
         if let Some(predecessor) = &self.predecessor {
-            let all = generations.filled().await;
+            let all = generations.prove().await;
             self.take_over(predecessor, all, &generations, &mut published).await?;
             // What later generations bring along has its name at once.
             generations.succeeds = false;

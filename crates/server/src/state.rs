@@ -20,6 +20,7 @@ use traces::Tracer;
 use crate::config::MAIN;
 use crate::egress;
 use crate::failure::Failure;
+use crate::fallback::Fallback;
 use crate::log;
 use crate::realtime::Realtime;
 use crate::tls;
@@ -125,6 +126,8 @@ pub(crate) struct Served {
     pub pool: Option<Pool>,
     /// The name of the model, unless only files are served.
     pub model: Option<&'static str>,
+    /// That model runs in the place of another.
+    pub fallback: Option<Fallback>,
     /// The line that explains what runs.
     pub explanation: String,
 }
@@ -133,7 +136,7 @@ impl Served {
     /// There is no other, and PHP runs.
     pub(crate) fn alone(pool: Pool, model: Option<&'static str>, explanation: String) -> Self {
         let claims = vec![front_http::Claim::everything().to_string()];
-        Self { name: MAIN.into(), claims, pool: Some(pool), model, explanation }
+        Self { name: MAIN.into(), claims, pool: Some(pool), model, fallback: None, explanation }
     }
 }
 

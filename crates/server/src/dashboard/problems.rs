@@ -9,6 +9,7 @@ use super::View;
 use super::html::Html;
 use super::words::count;
 use crate::admin::{OfApplication, Status, Traffic};
+use crate::fallback::Fallback;
 use crate::tls;
 
 /// What happened longer ago is no problem of now.
@@ -54,6 +55,9 @@ pub(crate) fn problems(status: &Status) -> Vec<Problem> {
             _ => of_pool(pool, ready, &mut add),
         }
         of_workers(pool, &mut add);
+    }
+    for one in &status.applications {
+        of_model(one, status.applications.len() > 1, &mut add);
     }
     if let Some(why) = &status.reloads.last_failure {
         add(Level::Warning, format!("The last reload failed, what ran goes on: {why}."));
@@ -106,6 +110,16 @@ fn of_application(one: &OfApplication, ready: bool, add: &mut impl FnMut(Level, 
             format!("{} {waiting} for a worker of `{name}`: all of them are busy.", one.backlog);
         add(Level::Warning, text);
     }
+}
+
+/// Of one that runs otherwise than it was to.
+fn of_model(one: &OfApplication, several: bool, add: &mut impl FnMut(Level, String)) {
+    let Some(Fallback { wished, instead, why, hint }) = &one.fallback else { return };
+    let (wished, instead) = (wished.name(), instead.name());
+    let whose = if several { format!(" of `{}`", one.name) } else { String::new() };
+    let text =
+        format!("The model{whose} is {instead} in place of {wished}: {why}. What to do: {hint}.");
+    add(Level::Warning, text);
 }
 
 /// What has become of workers lately.

@@ -219,6 +219,7 @@ fn several_applications_are_told_apart_and_their_problems_named() {
         claims: vec![format!("{name}.example.com")],
         application: "an application".into(),
         model: Some("request"),
+        fallback: None,
         php_version: "8.2.35".into(),
         wanted: 2,
         least: 1,

@@ -35,6 +35,9 @@ pub(super) struct Offered {
     /// The same, by application, the one at PATH among them.
     #[serde(default)]
     pub workers_of: BTreeMap<String, usize>,
+    /// In which model it runs, by application.
+    #[serde(default)]
+    pub models_of: BTreeMap<String, String>,
 }
 
 /// One of the sockets.

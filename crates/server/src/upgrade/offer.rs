@@ -24,7 +24,7 @@ use crate::config::{Environment, MAIN};
 use crate::failure::Failure;
 use crate::notify;
 use crate::run_dir::{Made, RunDir};
-use crate::state::{AdminSocket, State, UpgradeAsk};
+use crate::state::{AdminSocket, Served, State, UpgradeAsk};
 use crate::sys::hand_capabilities_on;
 
 /// What a successor may need beyond the boot of its application.
@@ -232,6 +232,10 @@ impl Offer {
         }
         let wanted: BTreeMap<String, usize> =
             self.state.pools().iter().map(|(name, pool)| (name.to_string(), pool.wanted)).collect();
+        let serving = self.state.serving();
+        let model = |served: &Served| Some((served.name.to_string(), served.model?.to_owned()));
+        let models =
+            serving.iter().flat_map(|serving| serving.applications.iter().filter_map(model));
         let offered = Offered {
             version: VERSION,
             pid: std::process::id(),
@@ -239,6 +243,7 @@ impl Offer {
             sockets: described,
             workers: wanted.get(MAIN).copied(),
             workers_of: wanted,
+            models_of: models.collect(),
         };
         message::send(stream.as_fd(), &message::line(&offered), &descriptors)
     }

@@ -8,12 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use front_http::Given;
+use pool::Model;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::message::{self, Described, GO, Offered, Role, VERSION, Word};
 use crate::config::MAIN;
 use crate::failure::Failure;
+use crate::generation::Running;
 use crate::sockets::{self, Sockets};
 use crate::state::AdminSocket;
 
@@ -25,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Predecessor {
     stream: UnixStream,
     pid: u32,
-    workers: BTreeMap<String, usize>,
+    running: BTreeMap<String, Running>,
 }
 
 impl Predecessor {
@@ -76,7 +78,13 @@ impl Predecessor {
         if let (true, Some(wanted)) = (workers.is_empty(), offered.workers) {
             workers.insert(MAIN.to_owned(), wanted);
         }
-        Ok((Self { stream, pid: offered.pid, workers }, taken))
+        let model = |name: &str| Model::named(offered.models_of.get(name)?);
+        let running = |(name, workers): (String, usize)| {
+            let running = Running { workers, model: model(&name) };
+            (name, running)
+        };
+        let running = workers.into_iter().map(running).collect();
+        Ok((Self { stream, pid: offered.pid, running }, taken))
     }
 
     /// Its process.
@@ -84,9 +92,9 @@ impl Predecessor {
         self.pid
     }
 
-    /// How many workers it has, by application.
-    pub(crate) fn workers(&self) -> &BTreeMap<String, usize> {
-        &self.workers
+    /// What runs PHP there, by application.
+    pub(crate) fn running(&self) -> &BTreeMap<String, Running> {
+        &self.running
     }
 
     /// Says that requests would be answered now, and waits until it has let go. Blocks, for a while at most.

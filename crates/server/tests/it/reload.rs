@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testkit::{Client, ProcessFacts, Running, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, command, runs_worker_script};
-use crate::realtime;
+use crate::{realtime, upgrade};
 
 /// All models there are.
 fn models() -> impl Iterator<Item = &'static str> {
@@ -247,6 +247,66 @@ fn a_release_that_does_not_boot_never_takes_over_and_the_command_says_why() {
         assert_eq!(hearth.get("/").text(), "release 3", "{model}");
         assert_eq!(hearth.status()["reloads"]["last_failure"], Value::Null);
     }
+}
+
+#[test]
+fn what_has_booted_is_not_replaced_by_a_front_controller_when_its_next_release_does_not_boot() {
+    const BROKEN: &str =
+        "<?php throw new RuntimeException('no database'); hearth_handle_request(fn () => 1);";
+    let deploys = Deploys::new();
+    let run_dir = deploys.0.path().join("run");
+    let run_dir = ["--run-dir", run_dir.to_str().unwrap()];
+    let upgrade = || upgrade::upgrade(&deploys.path(), &run_dir);
+    let reload = || {
+        let mut reload = deploys.reload();
+        reload.args(run_dir);
+        reload
+    };
+    let serve = || Serve::new(deploys.path()).args(&run_dir).workers(1);
+    let hearth = serve().start();
+    let model = hearth.status()["model"].clone();
+    assert_ne!(model, "request", "the worker script was found");
+    let goes_on = |hearth: &Hearth, command, why: &str| {
+        let (code, said, told) = ran(command);
+        assert_eq!((code, &*said), (Some(1), ""), "{told}");
+        assert!(told.contains(why), "{told}");
+        assert_eq!(hearth.get("/").text(), "release 1");
+        let status = hearth.status();
+        assert_eq!((&status["model"], &status["pid"]), (&model, &hearth.process.pid().into()));
+    };
+    for command in [&reload, &upgrade] as [&dyn Fn() -> Command; 2] {
+        deploys.release(2);
+        deploys.point_to(2);
+        deploys.write(2, "worker.php", BROKEN);
+        goes_on(&hearth, command(), "no database");
+        deploys.answering(2, "throw new RuntimeException('no answer');");
+        goes_on(&hearth, command(), "answers / with 500");
+    }
+    assert_eq!(hearth.stop().code(), Some(0));
+
+    // One that never has is served by it, which is said, and then by every release until one boots.
+    deploys.release(3);
+    deploys.point_to(3);
+    deploys.write(3, "worker.php", BROKEN);
+    let mut hearth = serve().start();
+    let served_by_request = |hearth: &Hearth| {
+        let status = hearth.status();
+        assert_eq!(status["model"], "request", "{status}");
+        let problems = status["problems"].to_string();
+        assert!(problems.contains("request in place of") && problems.contains("no database"));
+        assert_eq!(hearth.get("/").text(), "release 3");
+    };
+    served_by_request(&hearth);
+    assert_reloaded(reload(), 2);
+    served_by_request(&hearth);
+    let successor = upgrade::upgraded(upgrade());
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    served_by_request(&hearth);
+    deploys.release(3);
+    assert_reloaded(reload(), 2);
+    let status = hearth.status();
+    assert_eq!((&status["model"], &status["problems"]), (&model, &json!([])), "{status}");
+    successor.stop();
 }
 
 #[test]
