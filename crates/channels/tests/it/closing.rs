@@ -61,21 +61,25 @@ fn a_request_that_takes_too_long_is_not_waited_for() {
 
 #[test]
 fn who_is_silent_is_asked_and_who_does_not_answer_is_closed_with_4201() {
-    let second = Duration::from_secs(1);
-    let limits = Limits { activity_timeout: second, pong_timeout: second, ..Limits::default() };
-    let server = Server::with(channels::App { limits, ..app() }, |_| {});
-    let mut dead = server.connect();
+    let waiting_for = |pong_timeout| {
+        let activity_timeout = Duration::from_secs(1);
+        let limits = Limits { activity_timeout, pong_timeout, ..Limits::default() };
+        Server::with(channels::App { limits, ..app() }, |_| {})
+    };
+    let server = waiting_for(Duration::from_secs(1));
+    let (events, end) = server.connect().rest();
+    assert_eq!(end, End::Closed(4201));
+    assert_eq!(events[0]["event"], "pusher:ping");
+    assert_eq!(server.hub.figures().closed_by(Reason::PongTimeout), 1);
+    eventually("nothing is left", PATIENCE, || server.hub.figures().sockets == 0);
+
+    let server = waiting_for(PATIENCE);
     let mut alive = server.connect();
     for _ in 0..4 {
         assert_eq!(alive.event()["event"], "pusher:ping");
         alive.say(r#"{"event":"pusher:pong","data":{}}"#);
     }
-    let (events, end) = dead.rest();
-    assert_eq!(end, End::Closed(4201));
-    assert_eq!(events[0]["event"], "pusher:ping");
-    assert_eq!(server.hub.figures().closed_by(Reason::PongTimeout), 1);
-    drop(alive);
-    eventually("nothing is left", PATIENCE, || server.hub.figures().sockets == 0);
+    assert_eq!(server.hub.figures().sockets, 1);
 }
 
 #[test]

@@ -273,12 +273,12 @@ async fn an_old_connection_serves_until_its_successor_is_there() {
                 origin.requests().last().expect("requests").connection
             };
             for _ in 0..100 {
-                if number().await == 1 {
+                if number().await != 0 {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert_eq!(number().await, 1);
+            assert_ne!(number().await, 0);
         }
     }
 }
