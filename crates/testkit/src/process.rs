@@ -74,6 +74,13 @@ impl Running {
         }
     }
 
+    /// Waits for its end and for its last line, which may come after it: how it ended, and all that it has printed.
+    pub fn finish(&mut self, limit: Duration) -> (ExitStatus, String) {
+        let status = self.wait(limit);
+        self.log.find(limit, |_| None::<()>);
+        (status, self.log.text())
+    }
+
     /// Tells it to end, so that it can end its own children; after `patience` it is killed when dropped.
     pub fn terminate(&mut self, patience: Duration) {
         self.signal(Signal::TERM);

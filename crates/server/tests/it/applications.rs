@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Answer, ProcessFacts, eventually};
+use testkit::{Answer, ProcessFacts, copy_program, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal, worker_folder};
 use crate::upgrade::{upgrade, upgraded};
@@ -321,7 +321,7 @@ fn each_application_has_the_php_that_it_names() {
     let programs = Site::empty();
     let real = worker_folder().join(format!("hearth-worker-{version}")).canonicalize().unwrap();
     for name in [version.as_str(), "8.99"] {
-        std::fs::copy(&real, programs.path().join(format!("hearth-worker-{name}"))).unwrap();
+        copy_program(&real, &programs.path().join(format!("hearth-worker-{name}")));
     }
     let applications = Applications::new(&format!(
         "[php]\nversion = \"{version}\"\nmodel = \"request\"\nworkers = 1\n\

@@ -186,6 +186,7 @@ fn a_boot_that_fails_is_said_and_ends_the_emulator() {
     let mut command = command();
     command.args(["lambda", "--model", "worker", "--emulate", "127.0.0.1:0"]);
     let mut process = Running::start(command.arg(site.path().join("worker.php")));
-    assert_eq!(process.wait(LIMIT).code(), Some(1));
-    assert!(process.log().text().contains("error: "), "{}", process.log().text());
+    let (status, said) = process.finish(LIMIT);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("error: "), "{said}");
 }
