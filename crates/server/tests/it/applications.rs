@@ -272,6 +272,11 @@ fn a_reload_takes_over_for_all_applications_together_or_for_none() {
     };
     applications.0.write("main/public/index.php", "<?php echo 'new main|';");
     applications.0.write("shop/public/index.php", "<?php this is no PHP");
+    eventually("all are ready", LIMIT, || {
+        [("main", 1), ("shop", 2)]
+            .iter()
+            .all(|(name, count)| figures(&hearth, name)["ready"] == *count)
+    });
     let before = [workers(&hearth, "main"), workers(&hearth, "shop")];
     let children = || ProcessFacts::children(hearth.process.pid()).len();
     let children_before = children();
