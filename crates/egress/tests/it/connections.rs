@@ -272,13 +272,14 @@ async fn an_old_connection_serves_until_its_successor_is_there() {
                 made(&engine, get(&key, "/")).await.expect("an answer");
                 origin.requests().last().expect("requests").connection
             };
-            for _ in 0..100 {
-                if number().await == 1 {
+            // The successor has an age of its own: whoever comes behind it is as good.
+            for _ in 0..1000 {
+                if number().await != 0 {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert_eq!(number().await, 1);
+            assert_ne!(number().await, 0);
         }
     }
 }

@@ -3,9 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::support::{Server, until};
+use crate::support::{LONG, Server, until};
 
 #[tokio::test]
 async fn a_body_of_a_known_length_over_the_limit_never_reaches_php() {
@@ -41,14 +39,14 @@ async fn a_body_that_pauses_for_too_long_is_answered_with_408() {
 
 #[tokio::test]
 async fn a_slow_body_that_keeps_coming_is_taken() {
-    let server = Server::with(|options, _| options.body_timeout = Duration::from_millis(200)).await;
+    let server = Server::with(|options, _| options.body_timeout = Duration::from_secs(3)).await;
     let mut client = server.connect().await;
-    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n").await;
-    for _ in 0..6 {
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n").await;
+    for _ in 0..8 {
         client.send("x").await;
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    assert_eq!(client.reply().await.text(), "6 bytes");
+    assert_eq!(client.reply().await.text(), "8 bytes");
 }
 
 #[tokio::test]
@@ -86,14 +84,13 @@ async fn a_client_that_drips_its_head_is_cut() {
     let server =
         Server::with(|options, _| options.header_timeout = Duration::from_millis(300)).await;
     let mut client = server.connect().await;
-    let begun = Instant::now();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n").await;
-    let mut taken = true;
-    while taken && begun.elapsed() < Duration::from_secs(5) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        taken = client.send_if_taken("X: y\r\n").await;
-    }
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let cut = async {
+        while client.send_if_taken("X: y\r\n").await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LONG, cut).await.expect("it is cut");
     assert_eq!(server.app.called.load(Ordering::SeqCst), 0);
 }
 
@@ -116,10 +113,8 @@ async fn the_second_head_of_a_connection_may_not_drip_either() {
     client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!(client.reply().await.status, 200);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let begun = Instant::now();
     client.send("GET /a HT").await;
     assert!(client.rest().await.starts_with(b"HTTP/1.1 408 "));
-    assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]

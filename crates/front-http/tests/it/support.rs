@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// No step of a test may take longer.
@@ -32,6 +32,8 @@ pub(crate) struct App {
     pub(crate) abandoned: Arc<AtomicUsize>,
     /// Chunks of `/endless` that were taken.
     pub(crate) taken: Arc<AtomicUsize>,
+    /// Lets `/held` answer.
+    pub(crate) release: Arc<Notify>,
     /// Bytes of request bodies that were read.
     pub(crate) read: Arc<AtomicUsize>,
 }
@@ -160,6 +162,10 @@ impl Application for App {
             "/slow" => {
                 tokio::time::sleep(Duration::from_millis(query.parse().unwrap_or(200))).await;
                 Ok(whole("slow"))
+            }
+            "/held" => {
+                self.release.notified().await;
+                Ok(whole("held"))
             }
             "/hang" => std::future::pending().await,
             "/chunks" => Ok(Response::new(chunks(
