@@ -16,8 +16,10 @@ switch ($query['do']) {
     case 'throw':
         throw new RuntimeException('as asked');
     case 'sleep':
+        // The clock is the machine's: that of another process shows the same.
+        $began = hrtime(true);
         usleep((int) ((float) $query['seconds'] * 1e6));
-        echo 'slept in ' . getmypid();
+        echo json_encode(['pid' => getmypid(), 'began' => $began, 'ended' => hrtime(true)]);
         break;
     case 'large':
         echo str_repeat('x', 7 * 1024 * 1024);
