@@ -79,13 +79,13 @@ about('public channel', () => {
         await last(target, channel, socket);
         assert.equal(socket.left.filter(({ event }) => event === 'once').length, 1);
     });
-    check('channels of two applications with one name are two channels', { needs: 'lively' }, async (target) => {
+    check('channels of two applications with one name are two channels', { needs: 'patient' }, async (target) => {
         const channel = fresh();
-        const [here, there] = [await client(target), await client(target.as('lively'))];
+        const [here, there] = [await client(target), await client(target.as('patient'))];
         await here.subscribe(channel);
         await there.subscribe(channel);
         await publish(target, channel, 'here');
-        await last(target.as('lively'), channel, there);
+        await last(target.as('patient'), channel, there);
         await here.next('here');
         assert.ok(!there.left.some(({ event }) => event === 'here'));
     });

@@ -122,15 +122,15 @@ about('ping', () => {
         await socket.next('pusher:ping');
         assert.equal((await within(socket.closed, 'the close')).code, 4201);
     });
-    check('a silent client that answers stays', { needs: 'lively' }, async (target) => {
-        const socket = await client(target.as('lively'));
+    check('a silent client that answers stays', { needs: 'patient' }, async (target) => {
+        const socket = await client(target.as('patient'));
         for (let i = 0; i < 3; i += 1) {
             await socket.next('pusher:ping');
         }
         await socket.alive();
     });
-    check('whatever a client says counts as an answer', { needs: 'lively' }, async (target) => {
-        const socket = await client(target.as('lively'), { answerPings: false });
+    check('whatever a client says counts as an answer', { needs: 'patient' }, async (target) => {
+        const socket = await client(target.as('patient'), { answerPings: false });
         for (let i = 0; i < 2; i += 1) {
             await socket.next('pusher:ping');
             await socket.subscribe(fresh());

@@ -129,7 +129,12 @@ impl Database {
 
     /// What the server has logged since it was started last.
     pub fn log(&self) -> String {
-        self.server.as_ref().map(|server| server.log().text()).unwrap_or_default()
+        fs::read(self.log_file())
+            .map_or_else(|_| String::new(), |log| String::from_utf8_lossy(&log).into_owned())
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.path().join("log")
     }
 
     /// Has it say nothing any more, until [`Self::resume`]: clients still connect, to the kernel. Not `PostgreSQL`, which is many processes.
@@ -241,13 +246,15 @@ impl Database {
                 command
             }
         };
-        let server = Running::start(&mut command);
+        // Not through a pipe: what was logged before an answer can be counted behind it.
+        let log = fs::File::create(self.log_file()).expect("our own folder is writable");
+        let server = Running::start_into(&log, &mut command);
         let ready = match self.kind {
             DatabaseKind::MariaDb => "ready for connections",
             DatabaseKind::Postgres => "database system is ready to accept connections",
             DatabaseKind::Redis => "eady to accept connections", // since 7.2 with a capital
         };
-        eventually("the database takes connections", LIMIT, || server.log().text().contains(ready));
+        eventually("the database takes connections", LIMIT, || self.log().contains(ready));
         self.server = Some(server);
     }
 

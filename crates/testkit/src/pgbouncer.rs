@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl PgBouncer {
         let mut command = as_owner(Path::new("/usr/sbin/pgbouncer"));
         let process = Running::start(command.arg(folder.path().join("ini")));
         let socket = folder.path().join(".s.PGSQL.5432");
-        eventually("PgBouncer listens", LIMIT, || socket.exists());
+        eventually("PgBouncer listens", LIMIT, || UnixStream::connect(&socket).is_ok());
         Self { folder, process }
     }
 

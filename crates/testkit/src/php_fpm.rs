@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,6 +11,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::process::{Running, eventually};
+
+/// How long either may take to begin.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// php-fpm and nginx, both of this test alone; ended when dropped.
 #[derive(Debug)]
@@ -49,8 +53,8 @@ impl PhpFpm {
                 .env_clear()
                 .envs(env.iter().copied()),
         );
-        eventually("php-fpm listens", Duration::from_secs(10), || {
-            folder.path().join("fpm.sock").exists()
+        eventually("php-fpm listens", LIMIT, || {
+            UnixStream::connect(folder.path().join("fpm.sock")).is_ok()
         });
 
         // The port may be taken between the look and nginx's bind: then another one.
@@ -77,8 +81,9 @@ impl PhpFpm {
                         .arg("-e")
                         .arg(folder.path().join("nginx.log")),
                 );
-                eventually("nginx listens or ends", Duration::from_secs(10), || {
-                    nginx.has_ended() || TcpStream::connect(address).is_ok()
+                // Whoever listens there may be somebody else: it writes its number once it does.
+                eventually("nginx listens or ends", LIMIT, || {
+                    nginx.has_ended() || folder.path().join("nginx.pid").exists()
                 });
                 (!nginx.has_ended()).then_some((nginx, address))
             })

@@ -7,6 +7,7 @@
     reason = "programs run in real time; std's Instant needs no runtime"
 )]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -35,6 +36,14 @@ impl Running {
         log.follow(child.stdout.take().expect("it is piped"));
         log.follow(child.stderr.take().expect("it is piped"));
         Self { child, log, ended: None }
+    }
+
+    /// Starts it without standard input; what it prints goes to a file, which has it as soon as it is printed.
+    pub fn start_into(file: &File, command: &mut Command) -> Self {
+        let output = || file.try_clone().expect("a descriptor is left");
+        let child = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        Self { child, log: Log::default(), ended: None }
     }
 
     /// Its process id.
@@ -72,6 +81,13 @@ impl Running {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+    }
+
+    /// Waits for its end and for its last line, which may come after it: how it ended, and all that it has printed.
+    pub fn finish(&mut self, limit: Duration) -> (ExitStatus, String) {
+        let status = self.wait(limit);
+        self.log.find(limit, |_| None::<()>);
+        (status, self.log.text())
     }
 
     /// Tells it to end, so that it can end its own children; after `patience` it is killed when dropped.

@@ -1,6 +1,6 @@
 //! Where the programs lie that tests start.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -34,6 +34,13 @@ pub fn php_worker() -> Option<PathBuf> {
     };
     let programs = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     programs.filter(|path| minor(path).is_some()).max_by_key(minor)
+}
+
+/// Copies a program that is run from where it is copied to. `cp` does it: what this process had open for writing, a child that another
+/// test starts meanwhile would have open too, until its own exec, and nobody could run it (`ETXTBSY`, execve(2)).
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{} is copied", from.display());
 }
 
 /// `target/debug` or its like: tests run from `deps` below it.

@@ -92,7 +92,7 @@ async fn a_one_shot_worker_that_works_on_after_its_answer_counts_as_running() {
     let pool = Pool::start(in_model(Model::Spawn, 1)).await.unwrap();
     let started = Instant::now();
     assert_eq!(text(get(&pool, "/finish?5000").await.unwrap()).await, "early");
-    assert!(started.elapsed() < Duration::from_millis(4500), "the answer did not wait");
+    assert!(started.elapsed() < Duration::from_secs(5), "the answer did not wait");
     assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
     assert!(started.elapsed() >= Duration::from_secs(5), "the next request did");
 }
@@ -136,6 +136,7 @@ async fn a_body_that_a_one_shot_worker_does_not_read_disturbs_nobody() {
 #[tokio::test]
 async fn a_one_shot_worker_over_its_time_limit_is_killed() {
     let mut options = in_model(Model::Prespawn, 1);
+    // The limit holds for the request behind it, too.
     options.request_timeout = Some(Duration::from_secs(3));
     let pool = Pool::start(options).await.unwrap();
     let error = get(&pool, "/sleep?60000").await.unwrap_err();
@@ -256,9 +257,10 @@ async fn a_body_beyond_what_is_kept_is_lost_with_the_worker_that_does_not_begin_
 async fn workers_that_retire_before_they_answer_anything_are_replaced_ever_more_slowly() {
     let pool = Pool::start(misbehaving(Model::Snapshot, 2, "retire-idle")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(pool.status().retired < 40, "{} retired", pool.status().retired);
+    let status = pool.status();
+    assert!(status.retired < 40, "{} retired", status.retired);
+    assert_eq!(status.crashes, 0);
     eventually("they are replaced", || pool.status().retired >= 2).await;
-    assert_eq!(pool.status().crashes, 0);
 }
 
 #[tokio::test]
@@ -269,7 +271,7 @@ async fn a_request_that_every_worker_retires_from_is_not_tried_for_ever() {
     let error = get(&pool, "/hello").await.unwrap_err();
     assert!(matches!(error, DispatchError::Overloaded { .. }), "{error}");
     let status = pool.status();
-    assert!((2..100).contains(&status.retired), "{} retired", status.retired);
+    assert!((2..20).contains(&status.retired), "{} retired", status.retired);
     assert_eq!((status.requests, status.crashes), (0, 0));
 }
 
@@ -329,16 +331,17 @@ async fn a_large_warm_up_and_a_zygote_that_talks_first_do_not_wait_for_each_othe
 
 #[tokio::test]
 async fn requests_that_wait_time_out_even_while_the_application_boots() {
+    let folder = tempfile::tempdir().unwrap();
+    let boots = folder.path().join("boots");
     let mut options = in_model(Model::Snapshot, 1);
     options.backlog_timeout = Duration::from_millis(200);
-    let folder = tempfile::tempdir().unwrap();
-    let slow = folder.path().join("slow");
-    options.env = vec![("HEARTH_TEST_SLOW_BOOT".into(), slow.display().to_string())];
+    options.env = vec![("HEARTH_TEST_BOOTS".into(), boots.display().to_string())];
     let pool = Pool::start(options).await.unwrap();
-    std::fs::write(&slow, "").unwrap();
-    crate::lifecycle::kill_zygote(slow.to_str().unwrap());
+    // The next one boots for as long as this is there.
+    std::fs::write(&boots, "").unwrap();
+    crate::lifecycle::kill_zygote(&format!("HEARTH_TEST_BOOTS={}", boots.display()));
     eventually("the loss is seen", || pool.status().crashes == 1).await;
-    let error = get(&pool, "/hello").await.unwrap_err();
+    let answer = tokio::time::timeout(Duration::from_secs(30), get(&pool, "/hello")).await;
+    let error = answer.expect("it does not wait for the boot").unwrap_err();
     assert!(matches!(error, DispatchError::Overloaded { .. }), "{error}");
-    assert_eq!(pool.status().ready(), 0, "it boots for a minute");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Answer, ProcessFacts, eventually};
+use testkit::{Answer, ProcessFacts, copy_program, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal, worker_folder};
 use crate::upgrade::{upgrade, upgraded};
@@ -272,6 +272,11 @@ fn a_reload_takes_over_for_all_applications_together_or_for_none() {
     };
     applications.0.write("main/public/index.php", "<?php echo 'new main|';");
     applications.0.write("shop/public/index.php", "<?php this is no PHP");
+    eventually("all are ready", LIMIT, || {
+        [("main", 1), ("shop", 2)]
+            .iter()
+            .all(|(name, count)| figures(&hearth, name)["ready"] == *count)
+    });
     let before = [workers(&hearth, "main"), workers(&hearth, "shop")];
     let children = || ProcessFacts::children(hearth.process.pid()).len();
     let children_before = children();
@@ -321,7 +326,7 @@ fn each_application_has_the_php_that_it_names() {
     let programs = Site::empty();
     let real = worker_folder().join(format!("hearth-worker-{version}")).canonicalize().unwrap();
     for name in [version.as_str(), "8.99"] {
-        std::fs::copy(&real, programs.path().join(format!("hearth-worker-{name}"))).unwrap();
+        copy_program(&real, &programs.path().join(format!("hearth-worker-{name}")));
     }
     let applications = Applications::new(&format!(
         "[php]\nversion = \"{version}\"\nmodel = \"request\"\nworkers = 1\n\

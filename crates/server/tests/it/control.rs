@@ -27,9 +27,9 @@ fn ran(mut command: Command) -> (Option<i32>, String, String) {
 }
 
 /// Has a request run that takes so long.
-fn begin_sleep(hearth: &Hearth, milliseconds: u32) -> Client {
+fn begin(hearth: &Hearth, target: &str) -> Client {
     let mut client = hearth.connect();
-    client.send(head("GET", &format!("/sleep.php?ms={milliseconds}"), &[], 0)).unwrap();
+    client.send(head("GET", target, &[], 0)).unwrap();
     eventually("PHP has the request", LIMIT, || {
         let status = hearth.status();
         status["pool"]["workers"].as_array().unwrap().iter().any(|worker| worker["state"] == "busy")
@@ -68,7 +68,8 @@ fn status_says_what_a_server_does_to_people_and_to_programs() {
 fn stop_waits_until_the_process_has_ended_and_says_for_what() {
     let site = Site::of_scripts();
     let mut hearth = Hearth::request(&site);
-    let mut client = begin_sleep(&hearth, 2000);
+    let gate = site.path().join("gate");
+    let mut client = begin(&hearth, &format!("/gate.php?gate={}", gate.display()));
     let stop = Running::start(&mut about("stop", site.path(), &[]));
     let waits = stop.log().find(LIMIT, |line| {
         line.starts_with("hearth: waiting for 1 request that runs, at most ")
@@ -79,6 +80,7 @@ fn stop_waits_until_the_process_has_ended_and_says_for_what() {
     let (code, text, _) = ran(about("status", site.path(), &[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("  draining  "), "{text}");
+    std::fs::write(&gate, "").unwrap();
     assert_eq!(client.answer_to("GET").unwrap().status, 200);
     let ended = format!("process {} has ended after ", hearth.process.pid());
     let said = stop.log().find(LIMIT, |line| line.starts_with(&ended).then_some(()));
@@ -96,7 +98,7 @@ fn stop_now_cuts_what_runs() {
         .workers(1)
         .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "10m")
         .start();
-    let mut client = begin_sleep(&hearth, 50_000);
+    let mut client = begin(&hearth, "/sleep.php?ms=50000");
     // Also after an end in order has been asked for.
     let mut patient = Running::start(&mut about("stop", site.path(), &[]));
     eventually("it drains", LIMIT, || hearth.status()["state"] == "draining");

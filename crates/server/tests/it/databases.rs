@@ -192,8 +192,11 @@ fn serve(site: &Site) -> Serve {
     with_extensions(Serve::new(site.path().join("worker.php"))).args(&["--model", "snapshot"])
 }
 
-/// The databases' extensions may lie in a folder of whoever runs the tests.
+/// The databases' extensions may lie in a folder of whoever runs the tests; and servers may be slow, since both processors may be busy.
 pub(crate) fn with_extensions(serve: Serve) -> Serve {
+    let serve = serve
+        .set("HEARTH_DATABASES_RESET_TIMEOUT", "20s")
+        .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "20s");
     match std::env::var_os("PHP_INI_SCAN_DIR") {
         Some(folders) => serve.set("PHP_INI_SCAN_DIR", folders.to_str().unwrap()),
         None => serve,
@@ -471,15 +474,16 @@ fn connections_that_never_last_are_not_kept_for_a_while() {
 
 #[test]
 fn an_idle_connection_is_asked_for_and_an_old_one_replaced() {
+    let began = Instant::now();
     let shop = Shop::open(client("RedisStream"), |serve| {
         serve.set("HEARTH_DATABASES_MAX_IDLE", "50ms").set("HEARTH_DATABASES_MAX_LIFETIME", "3s")
     });
     let first = shop.get("look");
-    let began = Instant::now();
     eventually("its worker is replaced", LIMIT, || {
         shop.hearth.worker_pids() != [u32::try_from(first["pid"].as_u64().unwrap()).unwrap()]
     });
-    assert!(began.elapsed().as_secs() >= 1, "not before its time");
+    // Up to a tenth earlier, so that not all are replaced at once.
+    assert!(began.elapsed() >= Duration::from_millis(2700), "not before its time");
     shop.hearth.log_line("have lived long enough");
     assert_same(&shop.get("look"), &first, "after the replacement");
 }

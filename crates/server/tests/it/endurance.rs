@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pool::Model;
 use rustix::process::Signal;
@@ -171,11 +171,12 @@ fn with_classes(site: Site) -> Site {
         .with_file("public/index.php", "<?php (require dirname(__DIR__) . '/answer.php')();")
 }
 
-/// Clients ask for classes while `disturb` does what it likes. How many were answered, and how many lost.
+/// Clients ask for classes while `disturb` does what it likes, and until it is `disturbed`. How many were answered, and how many lost.
 fn under_load(
     serve: Serve,
     requests: usize,
     disturb: impl Fn(&crate::hearth::Hearth) + Sync,
+    disturbed: impl Fn() -> bool + Sync,
 ) -> (usize, usize) {
     let hearth = serve.args(&["--log-level", "error"]).start();
     hearth.wait_idle(2);
@@ -191,10 +192,11 @@ fn under_load(
         let clients: Vec<_> = (0..3_u64)
             .map(|seed| {
                 let (hearth, asked, whole, lost) = (&hearth, &asked, &whole, &lost);
+                let disturbed = &disturbed;
                 scope.spawn(move || {
                     let mut numbers = Numbers(seed);
                     let mut client = hearth.connect();
-                    while asked.fetch_add(1, Ordering::Relaxed) < requests {
+                    while asked.fetch_add(1, Ordering::Relaxed) < requests || !disturbed() {
                         let n = numbers.below(CLASSES);
                         let answer = client.get(&format!("/?n={n}")).unwrap();
                         match answer.status {
@@ -242,8 +244,12 @@ fn no_answer_is_wrong_while_opcache_is_full() {
             .ini("opcache.interned_strings_buffer", "1")
             .ini("opcache.max_accelerated_files", "200")
             .ini("opcache.force_restart_timeout", "1");
-        let (whole, lost) =
-            under_load(serve, requests(600), |_| std::thread::sleep(Duration::from_millis(50)));
+        let (whole, lost) = under_load(
+            serve,
+            requests(600),
+            |_| std::thread::sleep(Duration::from_millis(50)),
+            || true,
+        );
         assert_eq!((whole, lost), (requests(600), 0), "{model:?}");
     }
 }
@@ -252,10 +258,15 @@ fn no_answer_is_wrong_while_opcache_is_full() {
 fn no_answer_is_wrong_while_opcache_is_emptied() {
     for model in loadable() {
         let site = with_classes(Site::empty());
-        let (whole, lost) = under_load(loaded(model, &site), requests(600), |hearth| {
-            assert_eq!(hearth.get("/?reset").status, 200);
-            std::thread::sleep(Duration::from_millis(20));
-        });
+        let (whole, lost) = under_load(
+            loaded(model, &site),
+            requests(600),
+            |hearth| {
+                assert_eq!(hearth.get("/?reset").status, 200);
+                std::thread::sleep(Duration::from_millis(20));
+            },
+            || true,
+        );
         assert_eq!((whole, lost), (requests(600), 0), "{model:?}");
     }
 }
@@ -264,22 +275,28 @@ fn no_answer_is_wrong_while_opcache_is_emptied() {
 fn no_answer_is_wrong_while_workers_are_killed() {
     for model in loadable() {
         let site = with_classes(Site::empty());
-        let killed = AtomicUsize::new(0);
-        let (whole, lost) = under_load(loaded(model, &site), requests(600), |hearth| {
-            // Whoever dies before it is ready makes the pool pause, as a boot that fails does.
-            let status = hearth.status();
-            let workers = status["pool"]["workers"].as_array().unwrap();
-            let ready = |worker: &&Value| worker["state"] == "idle" || worker["state"] == "busy";
-            let ready: Vec<_> = workers.iter().filter(ready).collect();
-            if let [first, _] = *ready {
-                let pid = u32::try_from(first["pid"].as_u64().unwrap()).unwrap();
-                if pid != 0 {
-                    signal(pid, Signal::KILL);
-                    killed.fetch_add(1, Ordering::Relaxed);
+        let (began, killed) = (Instant::now(), AtomicUsize::new(0));
+        let (whole, lost) = under_load(
+            loaded(model, &site),
+            requests(600),
+            |hearth| {
+                // Whoever dies before it is ready makes the pool pause, as a boot that fails does.
+                let status = hearth.status();
+                let workers = status["pool"]["workers"].as_array().unwrap();
+                let ready =
+                    |worker: &&Value| worker["state"] == "idle" || worker["state"] == "busy";
+                let ready: Vec<_> = workers.iter().filter(ready).collect();
+                if let [first, _] = *ready {
+                    let pid = u32::try_from(first["pid"].as_u64().unwrap()).unwrap();
+                    if pid != 0 {
+                        signal(pid, Signal::KILL);
+                        killed.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
-            }
-            std::thread::sleep(Duration::from_millis(30));
-        });
+                std::thread::sleep(Duration::from_millis(30));
+            },
+            || killed.load(Ordering::Relaxed) > 0 || began.elapsed() > LIMIT,
+        );
         let killed = killed.into_inner();
         assert!(whole > 100 && killed > 0, "{model:?}: {whole} answered, {killed} killed");
         assert!(lost <= killed, "{model:?}: {lost} requests lost to {killed} killed workers");

@@ -232,15 +232,18 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_process_ended() {
     let target = format!("/stuck.php?file={}", file.display());
     for model in MODELS {
         let hearth = serve(&site, model).args(&["--request-timeout", "1500ms"]).workers(1).start();
-        for busy in [&*target, "/sleep.php?ms=20000"] {
+        // The limit holds for these, too: on a machine that stands still, so does PHP.
+        let answers = || {
+            eventually("PHP answers again", LIMIT, || {
+                hearth.get("/hello.php").text() == "hello world\n"
+            });
+        };
+        for busy in [&*target, "/sleep.php?ms=60000"] {
             let began = Instant::now();
             assert_eq!(hearth.get(busy).status, 504, "{model} {busy}");
             let took = began.elapsed();
-            assert!(
-                took >= Duration::from_millis(1500) && took < Duration::from_secs(8),
-                "{took:?}"
-            );
-            assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+            assert!(took >= Duration::from_millis(1500) && took < LIMIT, "{model}: {took:?}");
+            answers();
         }
         let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
         eventually("the stuck process is gone", LIMIT, || ProcessFacts::of(stuck).is_none());
@@ -252,12 +255,13 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_process_ended() {
             std::fs::read_to_string(&file).is_ok_and(|pid| !pid.is_empty())
         });
         drop(client);
-        assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+        answers();
         let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
         eventually("that one is gone, too", LIMIT, || ProcessFacts::of(stuck).is_none());
         let pool = &hearth.status()["pool"];
         let timeouts = if model == "cgi" { 2 } else { 3 };
-        assert_eq!((&pool["timeouts"], &pool["crashes"]), (&timeouts.into(), &0.into()), "{model}");
+        assert!(pool["timeouts"].as_u64().unwrap() >= timeouts, "{model}: {pool}");
+        assert_eq!(pool["crashes"], 0, "{model}");
         hearth.log_line("time limit");
     }
 }
@@ -294,28 +298,32 @@ fn a_client_that_leaves_ends_its_script_and_costs_no_worker() {
 fn a_worker_that_runs_on_after_its_answer_is_not_given_the_next_request() {
     let site = Site::of_scripts().with_file(
         "public/finish.php",
-        "<?php echo 'answered'; fastcgi_finish_request(); sleep((int) $_GET['sleep']); touch($_GET['file']);",
+        "<?php echo 'answered'; fastcgi_finish_request();\n\
+         while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } touch($_GET['file']);",
     );
-    let hearth = serve(&site, "fpm").workers(2).start();
+    let mut hearth = serve(&site, "fpm").workers(2).start();
     hearth.wait_idle(2);
-    let began = Instant::now();
-    let file = site.path().join("after");
-    let answer = hearth.get(&format!("/finish.php?sleep=2&file={}", file.display()));
-    assert_eq!(answer.text(), "answered");
+    let ask = |name: &str| {
+        let [gate, file] = ["gate of ", ""].map(|of| site.path().join(format!("{of}{name}")));
+        let target = format!("/finish.php?gate={}&file={}", gate.display(), file.display());
+        assert_eq!(hearth.get(&target.replace(' ', "%20")).text(), "answered");
+        (gate, file)
+    };
+    let (gate, file) = ask("first");
     for _ in 0..20 {
         assert_eq!(hearth.get("/hello.php").text(), "hello world\n");
     }
-    assert!(!file.exists() && began.elapsed() < Duration::from_secs(2), "the other one has served");
+    assert!(!file.exists(), "the other one has served");
+    std::fs::write(gate, "").unwrap();
     eventually("the rest of the script", LIMIT, || file.exists());
     hearth.wait_idle(2);
-    assert_eq!(
-        hearth
-            .get(&format!("/finish.php?sleep=1&file={}", site.path().join("last").display()))
-            .status,
-        200
-    );
-    assert_eq!(hearth.stop().code(), Some(0));
-    assert!(site.path().join("last").exists(), "a drain lets it end");
+    let (gate, file) = ask("last");
+    hearth.process.signal(Signal::TERM);
+    hearth.log_line("draining");
+    assert!(!file.exists());
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    assert!(file.exists(), "a drain lets it end");
 }
 
 #[test]
@@ -365,24 +373,34 @@ fn a_full_backlog_is_answered_with_503_and_so_is_one_that_waits_too_long() {
         let hearth = serve(&site, model)
             .workers(1)
             .set("HEARTH_PHP_BACKLOG", "1")
-            .set("HEARTH_PHP_BACKLOG_TIMEOUT", "700ms")
+            .set("HEARTH_PHP_BACKLOG_TIMEOUT", "1h")
             .start();
         let (gate, target) = gate(&site);
-        let mut runs = hearth.connect();
-        runs.send(head("GET", &target, &[], 0)).unwrap();
-        assert_eq!(runs.head().unwrap().status, 200);
-        let began = Instant::now();
+        let holding = |hearth: &Hearth| {
+            let mut runs = hearth.connect();
+            runs.send(head("GET", &target, &[], 0)).unwrap();
+            assert_eq!(runs.head().unwrap().status, 200);
+            runs
+        };
+        let _runs = holding(&hearth);
         let mut waits = hearth.connect();
         waits.send(head("GET", "/hello.php", &[], 0)).unwrap();
         eventually("one waits", LIMIT, || hearth.status()["pool"]["backlog"] == 1);
         let refused = hearth.get("/hello.php");
         assert_eq!(refused.status, 503, "{model}: the backlog is full");
         assert!(refused.field("retry-after").is_some(), "{model}");
-        assert!(began.elapsed() < Duration::from_millis(700), "{model}: at once");
-        assert_eq!(waits.answer_to("GET").unwrap().status, 503, "{model}: it has waited too long");
+        std::fs::write(&gate, "").unwrap();
+        assert_eq!(waits.answer_to("GET").unwrap().status, 200, "{model}: it had its place");
+
+        std::fs::remove_file(&gate).unwrap();
+        let hearth =
+            serve(&site, model).workers(1).set("HEARTH_PHP_BACKLOG_TIMEOUT", "700ms").start();
+        let _runs = holding(&hearth);
+        let began = Instant::now();
+        assert_eq!(hearth.get("/hello.php").status, 503, "{model}: it has waited too long");
         assert!(began.elapsed() >= Duration::from_millis(700), "{model}");
         std::fs::write(&gate, "").unwrap();
-        assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
+        eventually("there is a place", LIMIT, || hearth.get("/hello.php").status == 200);
     }
 }
 
@@ -489,8 +507,11 @@ fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
         let mut client = hearth.connect();
         client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
         wait_busy(&hearth, 1);
-        let old = family(&hearth);
-        assert_eq!(old.len(), 3, "php-fpm and two children: {old:?}");
+        let mut old = Vec::new();
+        eventually("php-fpm has its two children", LIMIT, || {
+            old = family(&hearth);
+            old.len() == 3
+        });
         signal(old[0], Signal::KILL);
         assert_eq!(client.answer_to("GET").unwrap().status, 502);
         assert_gone(&old);

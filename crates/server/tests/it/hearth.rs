@@ -1,7 +1,9 @@
 //! Starts `hearth serve` with real PHP for one test: its own folder, its own ports, ended with the test.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -106,7 +108,11 @@ impl Site {
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        // Whoever reads it meanwhile, or watches its folder, sees all of it or what was there before.
+        let mut whole = tempfile::NamedTempFile::new().unwrap();
+        whole.write_all(text.as_bytes()).unwrap();
+        fs::set_permissions(whole.path(), Permissions::from_mode(0o644)).unwrap();
+        whole.persist(path).unwrap();
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -116,6 +122,16 @@ impl Site {
     pub(crate) fn public(&self) -> PathBuf {
         self.folder.path().join("public")
     }
+}
+
+/// The text of a file that PHP writes, once it ends with a line's end.
+pub(crate) fn whole_line(file: &Path) -> String {
+    let mut text = String::new();
+    eventually("PHP has written it", LIMIT, || {
+        text = fs::read_to_string(file).unwrap_or_default();
+        text.ends_with('\n')
+    });
+    text
 }
 
 /// The scripts that tests serve.
@@ -359,8 +375,12 @@ impl Hearth {
 
 /// GET on an admin address, by its own name: to others it does not answer.
 pub(crate) fn admin_of(address: SocketAddr, target: &str) -> Answer {
-    let mut client = Client::connect(address).unwrap();
-    client.request("GET", target, &[("Host", &address.to_string())], b"").unwrap()
+    ask_admin(address, target).unwrap()
+}
+
+/// The same of a process that may be ending.
+pub(crate) fn ask_admin(address: SocketAddr, target: &str) -> std::io::Result<Answer> {
+    Client::connect(address)?.request("GET", target, &[("Host", &address.to_string())], b"")
 }
 
 /// Sends a signal to a process of a test's own server.

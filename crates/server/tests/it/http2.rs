@@ -160,11 +160,12 @@ async fn streams_of_one_connection_meet_php_side_by_side() {
     let site = Site::of_scripts();
     let hearth = Serve::new(site.path()).args(&["--model", "request"]).workers(2).start();
     let client = Arc::new(Http2::in_the_clear(&hearth).await);
-    let slow = Request::get("http://a/sleep.php?ms=1500").body(()).unwrap();
-    let slow = client.send(slow, b"").await;
-    let began = tokio::time::Instant::now();
+    let gate = site.path().join("gate");
+    let slow = Request::get(format!("http://a/gate.php?gate={}", gate.display()));
+    let slow = client.send(slow.body(()).unwrap(), b"").await;
+    // It does not wait for the slow one, which goes on only then.
     assert_eq!(client.get("/hello.php").await.1, "hello world\n");
-    assert!(began.elapsed() < Duration::from_millis(1400), "it did not wait for the slow one");
+    std::fs::write(&gate, "").unwrap();
     assert_eq!(read(slow).await.0.status(), StatusCode::OK);
 
     let mut streams = JoinSet::new();
@@ -280,7 +281,9 @@ async fn a_drain_finishes_streams_and_says_goodbye() {
     let mut hearth = Hearth::request(&site);
     let client = Http2::in_the_clear(&hearth).await;
     assert_eq!(client.get("/hello.php").await.0.status(), StatusCode::OK);
-    let request = Request::get("http://a/sleep.php?ms=700").body(()).unwrap();
+    let gate = site.path().join("gate");
+    let target = format!("http://a/gate.php?gate={}", gate.display());
+    let request = Request::get(target).body(()).unwrap();
     let running = client.send(request, b"").await;
     // The request is on its way before the signal is: the pool has counted it.
     in_time(async {
@@ -290,6 +293,8 @@ async fn a_drain_finishes_streams_and_says_goodbye() {
     })
     .await;
     hearth.process.signal(rustix::process::Signal::TERM);
+    hearth.log_line("draining");
+    std::fs::write(&gate, "").unwrap();
     assert_eq!(read(running).await.0.status(), StatusCode::OK);
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
 }

@@ -7,7 +7,7 @@ use std::process::{ExitStatus, Output, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Answer, Client, Running};
+use testkit::{Answer, Client, Running, eventually};
 
 use crate::hearth::{LIMIT, Site, command};
 
@@ -134,9 +134,8 @@ fn an_event_that_is_invoked_prints_its_result_and_one_that_fails_ends_with_1() {
 
 #[test]
 fn nobody_to_invoke_and_no_such_sample_are_said_with_what_to_do() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody =
-        command().args(["lambda", "invoke", "warmer", "--to", &free.to_string()]).output().unwrap();
+        command().args(["lambda", "invoke", "warmer", "--to", "127.0.0.1:1"]).output().unwrap();
     assert_eq!(nobody.status.code(), Some(1));
     assert!(text(&nobody.stderr).contains("hint: start it with `hearth lambda PATH --emulate"));
     let sample = command().args(["lambda", "invoke", "--sample", "sqss"]).output().unwrap();
@@ -154,7 +153,8 @@ fn an_invocation_that_takes_too_long_is_answered_as_by_a_function_url_and_the_ne
     let emulated = Emulated::start(site.path(), &[], &variables);
     let late = emulated.get("/long");
     assert!(matches!(late.status, 502 | 504), "{}", late.text());
-    assert_eq!(emulated.get("/").text(), "done");
+    // That limit holds for it, too: on a machine that stands still, so does PHP.
+    eventually("the next one works", LIMIT, || emulated.get("/").text() == "done");
     assert!(emulated.stop().success());
 }
 
@@ -186,6 +186,7 @@ fn a_boot_that_fails_is_said_and_ends_the_emulator() {
     let mut command = command();
     command.args(["lambda", "--model", "worker", "--emulate", "127.0.0.1:0"]);
     let mut process = Running::start(command.arg(site.path().join("worker.php")));
-    assert_eq!(process.wait(LIMIT).code(), Some(1));
-    assert!(process.log().text().contains("error: "), "{}", process.log().text());
+    let (status, said) = process.finish(LIMIT);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("error: "), "{said}");
 }

@@ -196,7 +196,7 @@ fn a_stream_without_end_waits_for_its_reader_in_bounded_memory() {
 fn a_stream_that_the_api_stops_reading_costs_its_own_invocation_only() {
     let script = "<?php if ($_SERVER['REQUEST_URI'] === '/endless') { while (true) { echo str_repeat('x', 65536); flush(); } } echo 'fine';";
     let site = Site::empty().with_file("index.php", script);
-    let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "2s")];
+    let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "8s")];
     let arguments = ["--model", "request", "--streaming", "on"];
     let lambda = Lambda::start(site.path(), &arguments, &variables);
     lambda.api.on_post(Act::Hold);
@@ -301,7 +301,7 @@ fn an_answer_that_the_platform_fails_to_take_ends_the_program() {
 #[test]
 fn an_api_that_stalls_over_an_answer_costs_its_own_invocation_only() {
     let site = Site::empty().with_file("index.php", FINE);
-    let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "2s")];
+    let variables = [("HEARTH_LAMBDA_API_TIMEOUT", "8s")];
     let lambda = Lambda::start(site.path(), &["--model", "request"], &variables);
     lambda.api.on_post(Act::Stall);
     lambda.api.push(LambdaEvent::new(get("/").to_string()));
@@ -395,9 +395,11 @@ fn term_while_it_boots_or_waits_ends_it_at_once() {
     let (_site, lambda) = Lambda::of_script(FINE);
     eventually("it waits for an event", LIMIT, || lambda.api.waiting() == 1);
     assert!(lambda.stop().success());
-    let site = Site::empty()
-        .with_file("worker.php", "<?php sleep(20); hearth_handle_request(fn () => 1);");
+    let site = Site::empty().with_file(
+        "worker.php",
+        "<?php touch(__DIR__ . '/booting'); sleep(20); hearth_handle_request(fn () => 1);",
+    );
     let lambda = Lambda::start(site.path(), &["worker.php", "--model", "worker"], &[]);
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("it boots", LIMIT, || site.path().join("booting").exists());
     assert!(lambda.stop().success());
 }

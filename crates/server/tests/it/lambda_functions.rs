@@ -296,7 +296,7 @@ fn commands_run_without_a_shell_and_their_output_and_exit_status_are_the_answer(
     for event in [json!({"cli": 7}), json!(null), json!("'open"), json!({"other": 1})] {
         assert_eq!(lambda.invoke(&event).json()["errorType"], "InvalidEvent", "{event}");
     }
-    let slow = LambdaEvent::new("\"slow\"").within(Duration::from_secs(4));
+    let slow = LambdaEvent::new("\"slow\"").within(Duration::from_secs(16));
     let posted = lambda.invoke_as(slow);
     assert_eq!(posted.json()["errorType"], "TimedOut", "{}", String::from_utf8_lossy(&posted.body));
     assert!(posted.json()["errorMessage"].as_str().unwrap().ends_with("begun"));

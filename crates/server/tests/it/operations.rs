@@ -236,10 +236,8 @@ fn several_listeners_of_both_kinds_answer() {
 }
 
 fn ended(mut process: Running) -> (Option<i32>, String) {
-    let status = process.wait(LIMIT);
-    // Its last lines may still be on their way.
-    process.log().find(LIMIT, |_| None::<()>);
-    (status.code(), process.log().text())
+    let (status, text) = process.finish(LIMIT);
+    (status.code(), text)
 }
 
 #[test]

@@ -475,6 +475,8 @@ fn who_asks_while_a_reload_runs_shares_the_next_one() {
     let gate = slow_boot(&deploys, 2);
     let mut first = launch(deploys.reload());
     wait_reloading(&hearth);
+    // By then it has read where the link leads.
+    eventually("it boots", LIMIT, || ProcessFacts::children(hearth.process.pid()).len() == 2);
     deploys.release(3);
     deploys.point_to(3);
     let mut others = [launch(deploys.reload()), launch(deploys.reload())];

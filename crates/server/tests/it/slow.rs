@@ -4,9 +4,14 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
-use testkit::{eventually, head};
+use testkit::{Answer, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+
+/// What is told of PHP that is at another place each time it is looked at.
+const TOO_FAST: &str = "it runs too fast to be read";
+/// Requests until one is told from the place where PHP waits.
+const TRIES: u32 = 20;
 
 /// The lines count: the place is told.
 const SCRIPT: &str = "<?php
@@ -19,7 +24,7 @@ if (!class_exists('Job', false)) {
             while (!file_exists($flag)) {
                 clearstatcache();
             }
-            return 'spun';
+            return unlink($flag) ? 'spun' : 'gone';
         }
     }
 }
@@ -42,6 +47,30 @@ fn told(hearth: &Hearth, count: u64) -> Value {
     newest
 }
 
+/// Asks for `target` and has `release` end it once it is told. That PHP stands at `place` by then is nobody's promise: where it has not come
+/// so far in that time, it is asked again.
+fn told_at(
+    hearth: &Hearth,
+    asked: &mut u64,
+    (target, place): (&str, &str),
+    release: impl Fn(),
+) -> (Value, Answer) {
+    let mut tries = 0;
+    loop {
+        let mut held = hearth.connect();
+        held.send(head("GET", target, &[], 0)).unwrap();
+        *asked += 1;
+        tries += 1;
+        let slow = told(hearth, *asked);
+        release();
+        let answer = held.answer_to("GET").unwrap();
+        let seen = slow["stack"].to_string().contains(place) || slow["why"] == TOO_FAST;
+        if seen || tries == TRIES {
+            return (slow, answer);
+        }
+    }
+}
+
 fn stack(slow: &Value) -> Vec<&str> {
     slow["stack"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect()
 }
@@ -57,10 +86,11 @@ fn a_slow_request_is_told_with_phps_stack_and_not_disturbed_in_every_model() {
         // It waits in a system call, which no signal may cut short.
         let fifo = site.path().join("fifo");
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let mut held = hearth.connect();
         let target = format!("/slow.php?fifo={}&secret=hunter2", fifo.display());
-        held.send(head("GET", &target, &[], 0)).unwrap();
-        let slow = told(&hearth, 1);
+        let mut asked = 0;
+        let (slow, answer) = told_at(&hearth, &mut asked, (&target, "file_get_contents()"), || {
+            std::fs::write(&fifo, "undisturbed").unwrap();
+        });
         let lines = stack(&slow);
         assert_eq!(lines[0], "#0 file_get_contents()", "{model}: {slow}");
         assert_eq!(lines[1], format!("#1 Job->wait() at {file}:5"), "{model}: {slow}");
@@ -69,37 +99,34 @@ fn a_slow_request_is_told_with_phps_stack_and_not_disturbed_in_every_model() {
         assert_eq!(slow["why"], Value::Null, "{model}: {slow}");
         assert_eq!((&slow["method"], &slow["path"]), (&"GET".into(), &"/slow.php".into()));
         assert_eq!(slow["model"], *model);
-        std::fs::write(&fifo, "undisturbed").unwrap();
-        let answer = held.answer_to("GET").unwrap();
         assert_eq!(answer.text(), "undisturbed", "{model}");
         assert_eq!(slow["id"], answer.field("x-request-id").unwrap(), "{model}");
-        let line = hearth.log_line("slow request");
+        let line = hearth.log_line(slow["id"].as_str().unwrap());
+        assert_eq!(line["message"], "slow request");
         assert_eq!(line["level"], "WARN");
         assert_eq!(line["url.path"], "/slow.php");
         assert!(line["stack"].as_str().unwrap().contains("< #1 Job->wait() at "), "{line}");
 
         // It runs all the time.
         let flag = site.path().join("flag");
-        let mut held = hearth.connect();
         let target = format!("/slow.php?flag={}", flag.display());
-        held.send(head("GET", &target, &[], 0)).unwrap();
-        let slow = told(&hearth, 2);
         let place = format!("Job::spin() at {file}:");
+        let (slow, answer) = told_at(&hearth, &mut asked, (&target, &place), || {
+            std::fs::write(&flag, "").unwrap();
+        });
         let found = stack(&slow).iter().any(|line| line.contains(&place));
-        assert!(found || slow["why"] == "it runs too fast to be read", "{model}: {slow}");
-        std::fs::write(&flag, "").unwrap();
-        assert_eq!(held.answer_to("GET").unwrap().text(), "spun", "{model}");
+        assert!(found || slow["why"] == TOO_FAST, "{model}: {slow}");
+        assert_eq!(answer.text(), "spun", "{model}");
 
         let status = hearth.status();
-        assert_eq!(status["pool"]["slow_requests"], 2, "each once: {status}");
+        assert_eq!(status["pool"]["slow_requests"], asked, "each once: {status}");
         assert_eq!(status["pool"]["crashes"], 0, "{status}");
         assert!(!hearth.log().text().contains("hunter2"), "{}", hearth.log().text());
         assert!(hearth.admin("/").text().contains("Job-&gt;wait()"));
         let metrics = hearth.admin("/metrics").text();
-        assert!(
-            metrics.contains("hearth_worker_slow_requests_total{application=\"main\"} 2"),
-            "{metrics}"
-        );
+        let counted =
+            format!("hearth_worker_slow_requests_total{{application=\"main\"}} {asked}\n");
+        assert!(metrics.contains(&counted), "{metrics}");
     }
 }
 

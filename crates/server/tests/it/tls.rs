@@ -176,8 +176,10 @@ fn an_authority_is_asked_for_a_certificate_and_plain_http_is_served_meanwhile() 
             https_get(hearth.address, "shop.example", authority.authority(), "/")
                 .is_ok_and(|answer| answer.ends_with("front controller"))
         });
+        // It is kept before it is counted.
+        eventually("it is counted", LIMIT, || hearth.status()["acme"]["issued"] == 1);
         let status = hearth.status();
-        assert_eq!((&status["acme"]["issued"], &status["acme"]["failed"]), (&1.into(), &0.into()));
+        assert_eq!(status["acme"]["failed"], 0);
         assert_eq!(status["certificates"][0]["from"], "authority");
         assert!(hearth.stop().success());
 

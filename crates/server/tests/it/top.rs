@@ -173,18 +173,15 @@ const TOKEN: &str = "0123456789abcdef";
 
 #[test]
 fn without_a_server_or_its_token_it_says_what_to_do() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ask = |address: String, token: Option<&str>| {
         let mut top = command();
         top.args(["top", "--once", &address]);
         top.envs(token.map(|token| ("HEARTH_ADMIN_TOKEN", token)));
         let mut running = Running::start(&mut top);
-        let code = running.wait(LIMIT).code();
-        // Its last lines may still be on their way.
-        running.log().find(LIMIT, |_| None::<()>);
-        (code, running.log().text())
+        let (status, text) = running.finish(LIMIT);
+        (status.code(), text)
     };
-    let (code, text) = ask(free.to_string(), None);
+    let (code, text) = ask("127.0.0.1:1".to_owned(), None);
     assert_eq!(code, Some(1), "{text}");
     assert!(
         text.contains("no server answers at") && text.contains("--admin 127.0.0.1:9180"),

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::process::{Signal, geteuid};
-use testkit::eventually;
+use testkit::{copy_program, eventually};
 
 use crate::hearth::{LIMIT, MODELS, Serve, Site, command, php_version, worker_folder};
 
@@ -42,7 +42,7 @@ fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
     for name in
         [format!("hearth-worker-{0}", php_version()), format!("hearth-{0}.so", php_version())]
     {
-        fs::copy(worker_folder().join(&name), programs.path().join(&name)).unwrap();
+        copy_program(&worker_folder().join(&name), &programs.path().join(&name));
     }
     for model in MODELS {
         println!("model {model}");
@@ -86,7 +86,7 @@ fn who_is_not_root_becomes_nobody_else() {
     open(site.path());
     let program = command();
     let copy = site.path().join("hearth");
-    fs::copy(program.get_program(), &copy).unwrap();
+    copy_program(Path::new(program.get_program()), &copy);
     let said = std::process::Command::new("setpriv")
         .args(["--reuid", NOBODY, "--clear-groups", "--regid", NOBODY])
         .arg(&copy)

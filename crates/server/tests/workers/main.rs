@@ -155,12 +155,17 @@ fn open_files(pid: &Value) -> Vec<PathBuf> {
     entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).collect()
 }
 
-/// The text of a file once it is there, and how long that took.
-fn eventually_written(path: &Path) -> String {
+/// What a request writes behind its answer, which waits for the word that the client has it.
+fn written_after_answer(app: &App) -> String {
+    app.write("var/answered", "");
+    let written = app.path().join("var/later");
     let mut text = String::new();
-    testkit::eventually("the file is written", std::time::Duration::from_secs(10), || {
-        text = fs::read_to_string(path).unwrap_or_default();
+    testkit::eventually("the file is written", std::time::Duration::from_secs(30), || {
+        text = fs::read_to_string(&written).unwrap_or_default();
         !text.is_empty()
     });
+    for name in ["answered", "later"] {
+        fs::remove_file(app.path().join("var").join(name)).unwrap();
+    }
     text
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::laravel::laravel;
 use super::symfony::symfony;
-use super::{App, BOOTED, FROM_BOOT, Site, eventually_written, material};
+use super::{App, BOOTED, FROM_BOOT, Site, material, written_after_answer};
 
 #[test]
 fn a_script_as_octanes_finds_what_it_expects() {
@@ -60,7 +60,6 @@ fn runtime_style(app: &App) {
 
 /// Three requests, each of which terminates after its answer.
 fn serves_with_a_runner(app: &App, site: &Site, model: &str) {
-    let written = app.path().join("var/later");
     for round in 1..4 {
         let seen = site.json("/count");
         let requests = if model == "worker" { round } else { 1 };
@@ -70,8 +69,7 @@ fn serves_with_a_runner(app: &App, site: &Site, model: &str) {
         assert_eq!(seen["script"], "/index.php", "{model}");
     }
     assert_eq!(site.json("/later"), "now", "{model}");
-    assert_eq!(eventually_written(&written), "done", "{model}: what comes behind the handler runs");
-    fs::remove_file(written).unwrap();
+    assert_eq!(written_after_answer(app), "done", "{model}: what comes behind the handler runs");
 }
 
 #[test]

@@ -121,10 +121,11 @@ fn with_redis(database: &Database, settings: &[(&str, &str)]) -> (Site, Hearth) 
     let site = Site::empty().with_file("worker.php", &script);
     let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
     let serve = settings.iter().fold(serve, |serve, (name, value)| serve.set(name, value));
-    let serve = serve
+    let hearth = with_extensions(serve)
         .set("HEARTH_DATABASES_RESET_TIMEOUT", "300ms")
-        .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "300ms");
-    let hearth = with_extensions(serve).workers(1).start();
+        .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "300ms")
+        .workers(1)
+        .start();
     (site, hearth)
 }
 

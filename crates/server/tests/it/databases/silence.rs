@@ -161,10 +161,10 @@ fn a_callback_that_takes_its_time_before_it_speaks_is_no_silent_server() {
         }
     });
     let open = format!(
-        "(function () {{ $s = stream_socket_client('tcp://127.0.0.2:{port}'); usleep(2100000);\n\
+        "(function () {{ $s = stream_socket_client('tcp://127.0.0.2:{port}'); usleep(6100000);\n\
          fwrite($s, \"*1\\r\\n\\$4\\r\\nPING\\r\\n\"); return fgets($s); }})()"
     );
-    let (_site, hearth) = hearth_waiting("2s", &open, "$client", 1, "fork");
+    let (_site, hearth) = hearth_waiting("6s", &open, "$client", 1, "fork");
     assert_eq!(hearth.get("/").text(), "+PONG\r\n");
     let log = hearth.log().text();
     assert!(!log.contains("got no answer"), "{log}");

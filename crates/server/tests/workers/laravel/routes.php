@@ -105,9 +105,18 @@ final class Later
 
     public function terminate(): void
     {
-        usleep(700_000);
-        file_put_contents(storage_path('later'), 'done');
+        writeLater();
     }
+}
+
+/** Once the client has its answer and says so. */
+function writeLater(): void
+{
+    while (!is_file(storage_path('answered'))) {
+        usleep(1000);
+        clearstatcache();
+    }
+    file_put_contents(storage_path('later'), 'done');
 }
 
 app()->singleton(Memo::class);
@@ -124,9 +133,6 @@ Route::get('/traces-and-exit', static function (): void {
 });
 Route::get('/later-by-middleware', static fn (): string => 'now')->middleware(Later::class);
 Route::get('/later', static function (): string {
-    app()->terminating(static function (): void {
-        usleep(700_000);
-        file_put_contents(storage_path('later'), 'done');
-    });
+    app()->terminating(writeLater(...));
     return 'now';
 });

@@ -10,7 +10,7 @@
 //! | `end-early` | a zygote that boots a script ends with 255, as one whose script took no request |
 //! | `unfit` | a zygote that boots a script ends with 78, as one whose application cannot be forked |
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
-//! | (the file that `HEARTH_TEST_SLOW_BOOT` names is there) | the zygote takes a minute to start |
+//! | (`HEARTH_TEST_BOOTS` in the environment) | the zygote boots for as long as that file is there |
 //! | `refuse-second` | the second worker cannot be forked |
 //! | `refuse-to-boot` | workers end with 255 |
 //! | `slow-to-boot` | workers take two seconds, all but the first |
@@ -79,8 +79,10 @@ fn main() {
         eprintln!("fake-worker: a thread was left running");
         std::process::exit(78);
     }
-    if std::env::var_os("HEARTH_TEST_SLOW_BOOT").is_some_and(|file| Path::new(&file).exists()) {
-        std::thread::sleep(Duration::from_mins(1));
+    if let Some(file) = std::env::var_os("HEARTH_TEST_BOOTS") {
+        while Path::new(&file).exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     let control = sys::control_socket();
     let say = Arc::new(Mutex::new(control.try_clone().expect("a descriptor is free")));

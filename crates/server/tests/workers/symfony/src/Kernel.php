@@ -60,7 +60,11 @@ final class Listener
     public function onTerminate(TerminateEvent $event): void
     {
         if ($event->getRequest()->getPathInfo() === '/later') {
-            usleep(700_000);
+            // Once the client has its answer and says so.
+            while (!is_file($this->folder . '/var/answered')) {
+                usleep(1000);
+                clearstatcache();
+            }
             file_put_contents($this->folder . '/var/later', 'done');
         }
     }
