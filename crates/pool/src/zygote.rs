@@ -49,6 +49,8 @@ pub(crate) struct Zygote {
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) frames: UnixStream,
+    /// The same end again, for whoever learns that the worker has ended.
+    pub(crate) hang_up: OwnedFd,
     pub(crate) stdout: tokio::net::unix::pipe::Receiver,
     pub(crate) stderr: tokio::net::unix::pipe::Receiver,
     pub(crate) board: Board,
@@ -214,11 +216,13 @@ impl Zygote {
         let mut frame = Vec::new();
         wire::send::spawn(&mut frame, slot);
         let board = Board::new()?;
+        let hang_up = ours.try_clone()?;
         let descriptors =
             [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), board.file.as_fd()];
         self.send(&frame, &descriptors).await?;
         Ok(Ends {
             frames: UnixStream::from_std(ours.into())?,
+            hang_up,
             stdout: receiver(stdout)?,
             stderr: receiver(stderr)?,
             board,

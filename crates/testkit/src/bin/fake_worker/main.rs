@@ -16,6 +16,7 @@
 //! | `slow-to-boot` | workers take two seconds, all but the first |
 //! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
 //! | `retire-when-asked` | workers of the model `snapshot` end with 75 when a request is on its way, without taking it |
+//! | `keep-sockets` | sockets of workers that have ended stay open, as if a child of theirs lived on |
 //! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
 //!
 //! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `userfaultfd`.
@@ -104,6 +105,7 @@ fn main() {
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));
 
     let refuse_second = flag("refuse-second");
+    let keep_sockets = flag("keep-sockets");
     while let Some((frame, descriptors)) = receive(&control) {
         match frame {
             ToZygote::Spawn { slot: slot @ 2 } if refuse_second => {
@@ -128,7 +130,11 @@ fn main() {
                     };
                     let status = worker::run(pid, &frames, files, &manner);
                     let killed = workers.lock().expect("no holder panics").remove(&pid).is_none();
-                    sys::cut(&frames);
+                    if keep_sockets {
+                        std::mem::forget(frames);
+                    } else {
+                        sys::cut(&frames);
+                    }
                     let status = if killed { 9 } else { status };
                     send(&say, |out| wire::send::exited(out, pid, status));
                 });
