@@ -605,8 +605,9 @@ impl Supervisor {
 
     fn tell_slow(&self, slow: SlowRequest) {
         slow.log();
-        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
+        // Who reads the count finds the request, too.
         self.shared.slow.push(slow);
+        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn look_at_memory(&mut self) {
