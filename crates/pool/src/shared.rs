@@ -258,6 +258,8 @@ impl Shared {
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
         worker.info.set_state(WorkerState::Busy);
+        // The last request's may have passed, and nobody has told this one's yet.
+        worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
         Lease { shared: Arc::clone(self), worker: Some(worker) }
     }
