@@ -132,12 +132,9 @@ impl FrameReader {
             if let Some(event) = self.buffered(info)? {
                 return Poll::Ready(Ok(event));
             }
-            match ready!(self.poll_read(stream, cx)) {
-                Ok(1..) => {}
-                Ok(0) | Err(_) => {
-                    info.set_read_out();
-                    return Poll::Ready(Err(Gone::Closed));
-                }
+            if matches!(ready!(self.poll_read(stream, cx)), Ok(0) | Err(_)) {
+                info.set_read_out();
+                return Poll::Ready(Err(Gone::Closed));
             }
         }
     }

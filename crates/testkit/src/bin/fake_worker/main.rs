@@ -33,7 +33,7 @@ mod worker;
 use std::collections::HashMap;
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -131,7 +131,7 @@ fn main() {
                     let status = worker::run(pid, &frames, files, &manner);
                     let killed = workers.lock().expect("no holder panics").remove(&pid).is_none();
                     if keep_sockets {
-                        std::mem::forget(frames);
+                        let _kept_to_the_end = frames.into_raw_fd();
                     } else {
                         sys::cut(&frames);
                     }
