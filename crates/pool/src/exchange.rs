@@ -100,6 +100,7 @@ impl Exchange {
         hints: Option<HintSender>,
         span: Option<Span>,
     ) -> Self {
+        lease.begin();
         let upload = Upload { closed: body.is_none(), source: body, ..Upload::default() };
         Self { lease: Some(lease), upload, hints, span }
     }

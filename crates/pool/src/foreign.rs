@@ -659,8 +659,9 @@ impl Common {
                 let why = "PHP runs in a program of its own".to_owned();
                 let slow = SlowRequest { why: Some(why), ..slow };
                 slow.log();
-                self.slow_requests.fetch_add(1, Ordering::Relaxed);
+                // Who reads the count finds the request, too.
                 self.slow.push(slow);
+                self.slow_requests.fetch_add(1, Ordering::Relaxed);
             }
         }
     }

@@ -4,6 +4,7 @@
 //! - Everything here may be read and written from any task at any time; nothing waits.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, Uri};
 use tokio::sync::Notify;
-use tracing::Span;
+use tracing::{Span, debug};
 
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
@@ -88,6 +89,8 @@ pub(crate) struct WorkerInfo {
     /// Of its pool: which application's it is.
     pub(crate) span: Span,
     board: OnceLock<Arc<Board>>,
+    /// The server's end of its socket, once more.
+    hang_up: Mutex<Option<OwnedFd>>,
     exit: OnceLock<u32>,
     exited: Notify,
     /// All that it sent has been read.
@@ -122,6 +125,7 @@ impl WorkerInfo {
             sink,
             span: Span::current(),
             board: OnceLock::new(),
+            hang_up: Mutex::new(None),
             exit: OnceLock::new(),
             exited: Notify::new(),
             read_out: AtomicBool::new(false),
@@ -195,6 +199,22 @@ impl WorkerInfo {
                 return;
             }
             notified.await;
+        }
+    }
+
+    /// Told once, before the worker runs.
+    pub(crate) fn set_hang_up(&self, end: OwnedFd) {
+        *self.hang_up.lock().expect("no holder panics") = Some(end);
+    }
+
+    /// It has ended: whoever reads its socket finds the end behind what it had sent. A process that PHP code has forked may hold the
+    /// other end for as long as it likes.
+    pub(crate) fn hang_up(&self) {
+        let end = self.hang_up.lock().expect("no holder panics").take();
+        if let Some(end) = end
+            && let Err(error) = rustix::net::shutdown(end, rustix::net::Shutdown::Read)
+        {
+            debug!(worker.pid = self.pid(), %error, "worker socket was closed already");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Invariants
 //! - While a request waits, no worker is idle, unless as many requests run as may: a released worker goes to the oldest waiter.
 //! - A leased worker comes back: a [`Lease`] that is dropped, wherever it is by then, returns its worker or has its exchange ended.
-//! - A one-shot worker is leased once and never idle again; at most as many of them are on loan as there are to be workers.
+//! - A one-shot worker to which something was written is never idle again; at most as many of them are on loan as there are to be workers.
 //! - The backlog is bounded by `Options::backlog`, and by less while more requests come than are answered (`overload`); when it is full a
 //!   request is refused at once: the new one, or the newest of whoever has more waiting (`backlog`).
 
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: tokio::runtime::Handle,
     /// Wakes whoever waits for the pool to be quiet.
     pub(crate) quiet: Notify,
-    /// Tells the supervisor that a one-shot worker was leased, and its successor is due; or that a request begins to wait, and more
+    /// Tells the supervisor that a one-shot worker has its request, and its successor is due; or that a request begins to wait, and more
     /// workers may be.
     pub(crate) wanted: Notify,
     /// How many workers there are to be. The supervisor's word.
@@ -185,6 +185,14 @@ impl Lease {
         &self.shared
     }
 
+    /// The worker is about to be told a request. One that takes no other has its successor from now on.
+    pub(crate) fn begin(&self) {
+        if self.shared.one_shot() {
+            self.info.spent.store(true, Ordering::Relaxed);
+            self.shared.wanted.notify_one();
+        }
+    }
+
     /// The worker is of no more use: its socket is closed. Returns what was known of it.
     pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
@@ -250,11 +258,9 @@ impl Shared {
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
         worker.info.set_state(WorkerState::Busy);
+        // The last request's may have passed, and nobody has told this one's yet.
+        worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
-        if self.one_shot() {
-            worker.info.spent.store(true, Ordering::Relaxed);
-            self.wanted.notify_one();
-        }
         Lease { shared: Arc::clone(self), worker: Some(worker) }
     }
 
@@ -305,20 +311,17 @@ impl Shared {
         Load { running, peak, waiting: queue.waiting.len(), since: queue.waiting.since() }
     }
 
-    /// A lease has ended. `spoken`: its worker has answered a request, and a one-shot worker ends by itself now.
+    /// A lease has ended. `spoken`: its worker has answered a request, and a one-shot worker ends by itself now. Else it has seen nothing.
     fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
-        if !self.one_shot() {
+        let info = &worker.info;
+        if !self.one_shot() || !spoken {
+            info.spent.store(false, Ordering::Relaxed);
             return self.release(worker, true);
         }
-        if spoken {
-            let info = &worker.info;
-            info.busy_since.store(0, Ordering::Relaxed);
-            info.set_state(WorkerState::Stopping);
-            info.ending_since.store(self.now(), Ordering::Relaxed);
-            self.hear_out(worker);
-        } else {
-            self.end(worker);
-        }
+        info.busy_since.store(0, Ordering::Relaxed);
+        info.set_state(WorkerState::Stopping);
+        info.ending_since.store(self.now(), Ordering::Relaxed);
+        self.hear_out(worker);
         self.leave();
     }
 
@@ -376,7 +379,6 @@ impl Shared {
                     // It stopped waiting at this very moment; the worker has seen nothing of it.
                     let worker = lease.worker.take().expect("the lease was just made");
                     worker.info.busy_since.store(0, Ordering::Relaxed);
-                    worker.info.spent.store(false, Ordering::Relaxed);
                     worker.info.set_state(WorkerState::Idle);
                     queue.idle.push_back(worker);
                 }

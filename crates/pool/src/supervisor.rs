@@ -308,6 +308,7 @@ impl Supervisor {
                 self.shared.tasks.spawn(lines.in_current_span());
                 let board = Arc::new(ends.board);
                 info.set_board(Arc::clone(&board));
+                info.set_hang_up(ends.hang_up);
                 let worker = Box::new(Worker::new(info, ends.frames, board));
                 self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker).in_current_span());
                 true
@@ -361,6 +362,7 @@ impl Supervisor {
         let told_to_end = info.told_to_end.load(Ordering::Relaxed);
         let spent = info.spent.load(Ordering::Relaxed);
         info.set_exit(status);
+        info.hang_up();
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
@@ -603,8 +605,9 @@ impl Supervisor {
 
     fn tell_slow(&self, slow: SlowRequest) {
         slow.log();
-        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
+        // Who reads the count finds the request, too.
         self.shared.slow.push(slow);
+        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn look_at_memory(&mut self) {
@@ -674,7 +677,9 @@ impl Supervisor {
         if let Some(zygote) = self.zygote.take() {
             zygote.end(Duration::from_secs(2)).await;
         }
-        self.workers.clear();
+        for (_, info) in self.workers.drain() {
+            info.hang_up();
+        }
         self.shared.infos.lock().expect("no holder panics").clear();
     }
 

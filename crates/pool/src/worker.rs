@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Frames come out in the order they were sent; log lines and events go their own way and never reach a caller.
-//! - A buffer grows only to the frame that is arriving: at most `wire::MAX_PAYLOAD` and a header.
+//! - A worker's buffer grows only to the frame that is arriving: at most `wire::MAX_PAYLOAD` and a header. A zygote's holds also what it
+//!   says while it is written to: an answer for each frame, and its log lines.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -131,20 +132,26 @@ impl FrameReader {
             if let Some(event) = self.buffered(info)? {
                 return Poll::Ready(Ok(event));
             }
-            if self.buffer.capacity() - self.buffer.len() < READ_AHEAD / 4 {
-                self.buffer.reserve(READ_AHEAD);
+            if matches!(ready!(self.poll_read(stream, cx)), Ok(0) | Err(_)) {
+                info.set_read_out();
+                return Poll::Ready(Err(Gone::Closed));
             }
+        }
+    }
+
+    /// Reads more behind what is buffered, without looking at it. Zero at the end. Cancel safe.
+    pub(crate) fn poll_read(
+        &mut self,
+        stream: &mut UnixStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.buffer.capacity() - self.buffer.len() < READ_AHEAD / 4 {
+            self.buffer.reserve(READ_AHEAD);
+        }
+        loop {
             match ready!(poll_read_buf(Pin::new(&mut *stream), cx, &mut self.buffer)) {
-                Ok(0) => {
-                    info.set_read_out();
-                    return Poll::Ready(Err(Gone::Closed));
-                }
-                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_reset) => {
-                    info.set_read_out();
-                    return Poll::Ready(Err(Gone::Closed));
-                }
+                read => return Poll::Ready(read),
             }
         }
     }

@@ -3,15 +3,16 @@
 //! Invariants
 //! - It is ready when it has said HELLO: PHP has started, and where the zygote boots the application, that is booted and warm.
 //! - What it is told arrives whole and in order; what it says is read as frames and nothing else.
+//! - Who writes to it reads meanwhile: it answers each frame before it reads the next, and neither side waits for the other.
 //! - When its socket closes it ends its workers and itself: no PHP outlives the server.
 
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use rustix::net::{
@@ -48,6 +49,8 @@ pub(crate) struct Zygote {
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) frames: UnixStream,
+    /// The same end again, for whoever learns that the worker has ended.
+    pub(crate) hang_up: OwnedFd,
     pub(crate) stdout: tokio::net::unix::pipe::Receiver,
     pub(crate) stderr: tokio::net::unix::pipe::Receiver,
     pub(crate) board: Board,
@@ -213,27 +216,13 @@ impl Zygote {
         let mut frame = Vec::new();
         wire::send::spawn(&mut frame, slot);
         let board = Board::new()?;
+        let hang_up = ours.try_clone()?;
         let descriptors =
             [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), board.file.as_fd()];
-        let sent = self
-            .socket
-            .async_io(Interest::WRITABLE, || {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-                let mut ancillary = SendAncillaryBuffer::new(&mut space);
-                let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-                debug_assert!(fits, "the space is for four descriptors");
-                let sent = sendmsg(
-                    &self.socket,
-                    &[IoSlice::new(&frame)],
-                    &mut ancillary,
-                    SendFlags::NOSIGNAL,
-                )?;
-                Ok(sent)
-            })
-            .await?;
-        self.write_all(frame.get(sent..).unwrap_or_default()).await?;
+        self.send(&frame, &descriptors).await?;
         Ok(Ends {
             frames: UnixStream::from_std(ours.into())?,
+            hang_up,
             stdout: receiver(stdout)?,
             stderr: receiver(stderr)?,
             board,
@@ -244,18 +233,45 @@ impl Zygote {
     pub(crate) async fn kill(&mut self, pid: u32, signal: i32) -> std::io::Result<()> {
         let mut frame = Vec::new();
         wire::send::kill(&mut frame, pid, signal.unsigned_abs());
-        self.write_all(&frame).await
+        self.send(&frame, &[]).await
     }
 
     /// Asks where a worker's PHP code is; one [`crate::worker::Event::Stack`] answers.
     pub(crate) async fn trace(&mut self, pid: u32) -> std::io::Result<()> {
         let mut frame = Vec::new();
         wire::send::trace(&mut frame, pid);
-        self.write_all(&frame).await
+        self.send(&frame, &[]).await
     }
 
-    async fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        tokio::io::AsyncWriteExt::write_all(&mut self.socket, bytes).await
+    /// Writes a frame; the descriptors travel with its first byte. What the zygote says meanwhile is kept for [`Zygote::next`].
+    async fn send(
+        &mut self,
+        frame: &[u8],
+        mut descriptors: &[BorrowedFd<'_>],
+    ) -> std::io::Result<()> {
+        let mut rest = frame;
+        std::future::poll_fn(|cx| {
+            while !rest.is_empty() {
+                if self.socket.poll_write_ready(cx)?.is_pending() {
+                    match ready!(self.reader.poll_read(&mut self.socket, cx))? {
+                        0 => return Poll::Ready(Err(ErrorKind::BrokenPipe.into())),
+                        _ => continue,
+                    }
+                }
+                let write = || send_some(&self.socket, rest, descriptors);
+                match self.socket.try_io(Interest::WRITABLE, write) {
+                    Ok(sent) => {
+                        rest = rest.get(sent..).unwrap_or_default();
+                        descriptors = &[];
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 
     /// Has it end its workers and itself; kills it when it does not.
@@ -267,6 +283,21 @@ impl Zygote {
             tracing::warn!(%error, "zygote could not be killed");
         }
     }
+}
+
+/// Writes as much as there is room for.
+fn send_some(
+    socket: &UnixStream,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> std::io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        debug_assert!(fits, "the space is for four descriptors");
+    }
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
 }
 
 fn receiver(end: OwnedFd) -> std::io::Result<tokio::net::unix::pipe::Receiver> {
@@ -312,4 +343,77 @@ fn warm_up_frames(options: &Options) -> Vec<u8> {
         }
     }
     frames
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+    use crate::Model;
+
+    fn options() -> Options {
+        let patience = Duration::from_secs(30);
+        Options {
+            program: testkit::fake_worker(),
+            model: Model::Request,
+            warm_up: Vec::new(),
+            rehearse: false,
+            sandbox: None,
+            worker_script: None,
+            directory: "/".into(),
+            run_dir: std::env::temp_dir(),
+            ini: Vec::new(),
+            env: Vec::new(),
+            hidden: Vec::new(),
+            identity: None,
+            workers: NonZeroUsize::MIN,
+            scaling: None,
+            backlog: 0,
+            backlog_timeout: patience,
+            backlog_target: None,
+            request_timeout: None,
+            boot_timeout: patience,
+            max_requests: None,
+            memory_limit: None,
+            slow: None,
+            events: None,
+        }
+    }
+
+    /// More frames than the socket has room for, and for their answers, before one of these is read.
+    #[tokio::test]
+    async fn a_zygote_that_is_asked_much_at_once_answers_all_of_it() {
+        const FRAMES: u32 = 3_000;
+        const LIMIT: Duration = Duration::from_mins(1);
+        let mut zygote = Zygote::start(&options()).await.unwrap();
+        let asking = async {
+            for frame in 1..=FRAMES {
+                // A worker whose socket is closed ends by itself.
+                if frame % 50 == 0 {
+                    drop(zygote.spawn(frame).await.unwrap());
+                } else {
+                    zygote.trace(frame).await.unwrap();
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, asking).await.expect("both wait for the other");
+        let hearing = async {
+            for frame in 1..=FRAMES {
+                let answer = loop {
+                    match zygote.next().await.unwrap() {
+                        Event::Exited { .. } => {}
+                        other => break other,
+                    }
+                };
+                match answer {
+                    Event::Spawned { slot, .. } if frame % 50 == 0 => assert_eq!(slot, frame),
+                    Event::Stack { pid, .. } => assert_eq!(pid, frame),
+                    other => panic!("{other:?} for frame {frame}"),
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, hearing).await.expect("every frame is answered");
+        zygote.end(LIMIT).await;
+    }
 }

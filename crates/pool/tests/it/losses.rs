@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use pool::{DispatchError, Pool, WorkerState};
+use pool::{DispatchError, Model, Pool, WorkerState};
 
 use crate::{eventually, get, options, start, text};
 
@@ -38,6 +38,29 @@ async fn a_request_written_ahead_to_a_dying_worker_is_tried_again() {
     for _ in 0..5 {
         get(&pool, "/die-in-cleanup").await.unwrap();
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    }
+}
+
+#[tokio::test]
+async fn what_a_worker_leaves_behind_holds_up_nothing_once_it_is_dead() {
+    const LIMIT: Duration = Duration::from_secs(30);
+    for model in [Model::Request, Model::Spawn] {
+        let mut options = options(1);
+        options.model = model;
+        options.ini = vec![("keep-sockets".into(), "1".into())];
+        let pool = Pool::start(options).await.unwrap();
+        let asking = async {
+            for _ in 0..3 {
+                let error = get(&pool, "/die").await.unwrap_err();
+                assert!(matches!(error, DispatchError::WorkerDied { .. }), "{model:?}: {error}");
+                // One that nobody waits for.
+                drop(get(&pool, "/die-after-head").await.unwrap());
+                assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+            }
+            pool.quiet().await;
+        };
+        tokio::time::timeout(LIMIT, asking).await.expect("no socket is waited for");
+        assert_eq!(pool.status().crashes, 6, "{model:?}");
     }
 }
 

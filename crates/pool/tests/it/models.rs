@@ -88,6 +88,26 @@ async fn a_client_that_leaves_ends_its_one_shot_worker_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_request_that_no_worker_can_be_told_costs_no_one_shot_worker() {
+    for model in ONE_SHOT {
+        let pool = Pool::start(in_model(model, 1)).await.unwrap();
+        let pid = pool.status().workers[0].pid.to_string();
+        for _ in 0..3 {
+            let mut request = Request::get("/hello").extension(context());
+            for number in 0..2000 {
+                request = request.header(format!("x-{number}"), "");
+            }
+            let error = pool.dispatch(request.body(Full::<Bytes>::default()).unwrap()).await;
+            assert!(matches!(error.unwrap_err(), DispatchError::HeadTooLarge), "{model:?}");
+        }
+        assert_eq!(text(get(&pool, "/pid").await.unwrap()).await, pid, "{model:?}");
+        let status = pool.status();
+        assert_eq!((status.requests, status.crashes), (1, 0), "{model:?}");
+        eventually("its successor waits", || idle(&pool) == 1).await;
+    }
+}
+
+#[tokio::test]
 async fn a_one_shot_worker_that_works_on_after_its_answer_counts_as_running() {
     let pool = Pool::start(in_model(Model::Spawn, 1)).await.unwrap();
     let started = Instant::now();

@@ -1,5 +1,6 @@
 //! Workers that crash, hang, lie or are killed: every request gets exactly one answer, and the pool is whole again afterwards.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -103,6 +104,69 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
         }
         assert!(hearth.status()["pool"]["timeouts"].as_u64().unwrap() >= 2, "{model}");
         hearth.log_line("time limit");
+    }
+}
+
+/// What PHP code forks is its own: it neither keeps the worker's end from being seen, nor ends with it or with the server.
+#[test]
+fn a_child_that_outlives_its_worker_holds_up_no_answer_and_no_end() {
+    const SCRIPT: &str = "<?php if (!function_exists('pcntl_fork')) { exit('no'); }\n\
+        if (pcntl_fork() === 0) {\n\
+            file_put_contents($_GET['folder'] . '/' . getmypid(), '');\n\
+            while (!file_exists($_GET['folder'] . '/gate')) { usleep(1000); clearstatcache(); }\n\
+            posix_kill(getmypid(), 9);\n\
+        }\n\
+        $_GET['then'] === 'die' && posix_kill(getmypid(), 9);\n\
+        while (true) { usleep(100_000); }";
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
+        site.write("public/fork.php", SCRIPT);
+        let children = site.path().join("children");
+        std::fs::create_dir(&children).unwrap();
+        let gate = OpenOnDrop(children.join("gate"));
+        let hearth = Serve::new(path)
+            .args(&["--model", model, "--request-timeout", "2s"])
+            .set("HEARTH_SERVER_SHUTDOWN_PATIENCE", "60s")
+            .workers(1)
+            .start();
+        for then in ["die", "stay"] {
+            let answer =
+                hearth.get(&format!("/fork.php?then={then}&folder={}", children.display()));
+            if answer.text() == "no" {
+                return;
+            }
+            assert!(matches!(answer.status, 502 | 504), "{model} {then}: {}", answer.status);
+        }
+        let mut client = hearth.connect();
+        let target = format!("/fork.php?then=stay&folder={}", children.display());
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        let pids = || {
+            let entries = std::fs::read_dir(&children).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        };
+        eventually("all have forked", LIMIT, || pids().count() == 3);
+        drop(client);
+        hearth.wait_idle(1);
+        assert!(hearth.stop().success(), "{model}");
+        let pids: Vec<u32> = pids().collect();
+        for pid in &pids {
+            assert!(ProcessFacts::of(*pid).is_some(), "{model}: it lives on");
+            let socket = format!("/proc/{pid}/fd/3");
+            assert!(!Path::new(&socket).exists(), "{model}: the worker's socket is not its own");
+        }
+        drop(gate);
+        eventually("the children have ended", LIMIT, || {
+            pids.iter().all(|pid| ProcessFacts::of(*pid).is_none())
+        });
+    }
+}
+
+/// Makes a file when the test is over, however it ends.
+struct OpenOnDrop(PathBuf);
+
+impl Drop for OpenOnDrop {
+    fn drop(&mut self) {
+        std::fs::write(&self.0, "").unwrap();
     }
 }
 

@@ -16,6 +16,7 @@
 //! | `slow-to-boot` | workers take two seconds, all but the first |
 //! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
 //! | `retire-when-asked` | workers of the model `snapshot` end with 75 when a request is on its way, without taking it |
+//! | `keep-sockets` | sockets of workers that have ended stay open, as if a child of theirs lived on |
 //! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
 //!
 //! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `userfaultfd`.
@@ -32,7 +33,7 @@ mod worker;
 use std::collections::HashMap;
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -107,6 +108,7 @@ fn main() {
     send(&say, |out| wire::send::hello(out, wire::VERSION, std::process::id(), "0.0.0-fake"));
 
     let refuse_second = flag("refuse-second");
+    let keep_sockets = flag("keep-sockets");
     while let Some((frame, descriptors)) = receive(&control) {
         match frame {
             ToZygote::Spawn { slot: slot @ 2 } if refuse_second => {
@@ -131,7 +133,11 @@ fn main() {
                     };
                     let status = worker::run(pid, &frames, files, &manner);
                     let killed = workers.lock().expect("no holder panics").remove(&pid).is_none();
-                    sys::cut(&frames);
+                    if keep_sockets {
+                        let _kept_to_the_end = frames.into_raw_fd();
+                    } else {
+                        sys::cut(&frames);
+                    }
                     let status = if killed { 9 } else { status };
                     send(&say, |out| wire::send::exited(out, pid, status));
                 });
