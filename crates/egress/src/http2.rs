@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! - Whoever drops the answer resets its stream and nothing else.
-//! - What nobody has read is not acknowledged: an answer occupies its window and no more.
+//! - What nobody has read is not acknowledged: an answer occupies its window and no more, and stops no other.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,8 +33,8 @@ use crate::{CallError, Interim, Reason, Secured};
 
 /// What may come on one stream before it is read: 20 ms away, 50 MB/s.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// On all streams of a connection: a burst of a hundred small answers must not wait for itself.
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// On all streams of a connection: the most there is (RFC 9113, 6.9.1). With less, a few answers that nobody reads on would stop all others.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// What is written to one stream before the connection takes it.
 const SEND_BUFFER: usize = 256 << 10;
 /// Fields of one answer: libcurl's limit for all of them.
