@@ -37,7 +37,7 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// What is written to one stream before the connection takes it.
 const SEND_BUFFER: usize = 256 << 10;
-/// Fields of one answer: libcurl's limit for all of them.
+/// Fields of one answer, and of all interim answers before it: libcurl's limit for all of them.
 const FIELDS: u32 = 300 << 10;
 
 /// An HTTP/2 connection. A clone is another handle of it; when the last one and the last stream are gone, it closes.
@@ -129,6 +129,7 @@ impl Http2 {
         };
         let id = answer.stream_id().as_u32();
         let mut pump = (!bodiless).then(|| Pump::new(stream, body));
+        let mut before = 0;
         let answered = std::future::poll_fn(|cx| {
             loop {
                 match answer.poll_informational(cx) {
@@ -138,9 +139,13 @@ impl Http2 {
                         {
                             watch.open();
                         }
+                        before += size(response.headers());
+                        if before > FIELDS as usize {
+                            return Poll::Ready(Err(None));
+                        }
                         interim((response.status(), response.headers(), None));
                     }
-                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(Some(error))),
                     Poll::Ready(None) | Poll::Pending => break,
                 }
             }
@@ -149,7 +154,7 @@ impl Http2 {
             {
                 pump = None;
             }
-            Pin::new(&mut answer).poll(cx)
+            Pin::new(&mut answer).poll(cx).map_err(Some)
         });
         match answered.await {
             Ok(response) => {
@@ -169,7 +174,12 @@ impl Http2 {
                     body
                 }))
             }
-            Err(error) => {
+            Err(None) => {
+                let error =
+                    CallError::weird("Weird server reply: too much comes before the answer");
+                Err(Broken { error, progress: Progress::Answered })
+            }
+            Err(Some(error)) => {
                 if watch.is_some_and(|watch| watch.broken()) {
                     let error = CallError::abandoned();
                     return Err(Broken { error, progress: Progress::Answered });
@@ -221,6 +231,13 @@ impl Driver {
             () = dead => tracing::debug!("HTTP/2 connection does not answer"),
         }
     }
+}
+
+/// What an interim answer counts for: RFC 9113, 6.5.2, for its status and its fields.
+fn size(headers: &HeaderMap) -> usize {
+    const EACH: usize = 32;
+    let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + EACH);
+    EACH + fields.sum::<usize>()
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {
