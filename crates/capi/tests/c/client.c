@@ -187,6 +187,39 @@ static void compression_is_undone(void) {
     }
 }
 
+static void what_is_compressed_ends_with_its_body(void) {
+    const char *encodings[] = {"gzip", "deflate", "br", "zstd"};
+    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/late-end/%s", encodings[i]);
+        hearth_timings timings = {.size = sizeof timings};
+        hearth_response_free(get(path, NULL));
+        hearth_response *response = get(path, NULL);
+        CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
+        CHECK_EQ(hearth_response_trailer_count(response), 1);
+        CHECK_EQ(hearth_response_timings(response, &timings), HEARTH_OK);
+        CHECK_EQ(timings.reused, 1);
+        hearth_response_free(response);
+    }
+}
+
+static void an_empty_body_is_no_encoding_of_anything(void) {
+    const char *encodings[] = {"gzip", "deflate", "br", "zstd"};
+    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/nothing/%s", encodings[i]);
+        hearth_response *response = get(path, NULL);
+        CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_NONE);
+        CHECK_EQ(hearth_response_body(response).size, 0);
+        CHECK_EQ(hearth_response_trailer_count(response), 1);
+        hearth_response_free(response);
+        snprintf(path, sizeof path, "/nothing-until-close/%s", encodings[i]);
+        response = get(path, NULL);
+        CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_NONE);
+        hearth_response_free(response);
+    }
+}
+
 static void what_is_too_large_is_refused(void) {
     const char *paths[] = {"/size/2001", "/chunks/3", "/bomb"};
     for (size_t i = 0; i < 3; i++) {
@@ -1403,6 +1436,8 @@ int main(int count, char **values) {
     RUN(redirects_end);
     RUN(secrets_stay_at_their_origin);
     RUN(compression_is_undone);
+    RUN(what_is_compressed_ends_with_its_body);
+    RUN(an_empty_body_is_no_encoding_of_anything);
     RUN(what_is_too_large_is_refused);
     RUN(authentication_is_shown);
     RUN(cookies_are_kept_by_object_and_by_jar);
