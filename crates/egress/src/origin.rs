@@ -152,6 +152,7 @@ impl Drop for StreamGuard {
     fn drop(&mut self) {
         let id = self.id;
         self.home.after(|state| state.plan.release(id, Instant::now()));
+        self.home.make_room();
     }
 }
 
@@ -301,8 +302,14 @@ impl Origin {
             }
             over
         });
-        // Others may want its place more than its origin wants to keep it.
-        if closed.is_none() && self.common.crowded() {
+        if closed.is_none() {
+            self.make_room();
+        }
+    }
+
+    /// A connection may carry no call any more: others may want its place more than its origin wants to keep it.
+    fn make_room(&self) {
+        if self.common.crowded() {
             self.evict();
         }
     }
@@ -376,13 +383,16 @@ impl Origin {
             return;
         };
         match made {
-            Ok(Made::Http1(connection)) => self.after(|state| {
-                state.plan.connected_http1();
-                state.plan.put_back(connection, Instant::now());
-                if state.closed {
-                    state.plan.clear();
-                }
-            }),
+            Ok(Made::Http1(connection)) => {
+                self.after(|state| {
+                    state.plan.connected_http1();
+                    state.plan.put_back(connection, Instant::now());
+                    if state.closed {
+                        state.plan.clear();
+                    }
+                });
+                self.make_room();
+            }
             Ok(Made::Http2(connection, driver, permit)) => {
                 let id = self.after(|state| {
                     let id = state.plan.connected_http2(connection, Instant::now());
@@ -391,6 +401,7 @@ impl Origin {
                     }
                     id
                 });
+                self.make_room();
                 let options = &self.common.options;
                 driver.run(options.ping, options.pong).await;
                 drop(permit);

@@ -294,12 +294,15 @@ async fn where_there_is_no_place_an_idle_connection_makes_room() {
     eventually("one is left", || one.open() + two.open() == 1).await;
 
     // One that is busy makes room as soon as it is free.
-    let slow = Origin::plain(|_| Reply::text("").delayed(Duration::from_millis(50)).into());
-    let busy = get(&key(&slow), "/");
-    let other = get(&key(&one), "/");
-    let (first, second) = tokio::join!(made(&engine, busy), made(&engine, other));
-    first.expect("an answer");
-    second.expect("an answer");
+    let delayed = |_: &Seen| Reply::text("").delayed(Duration::from_millis(50)).into();
+    for slow in [Origin::plain(delayed), Origin::tls(delayed)] {
+        made(&engine, get(&key(&slow), "/")).await.expect("an answer");
+        let busy = get(&key(&slow), "/");
+        let other = get(&key(&one), "/");
+        let (first, second) = tokio::join!(made(&engine, busy), made(&engine, other));
+        first.expect("an answer");
+        second.expect("an answer");
+    }
 }
 
 #[tokio::test]
