@@ -314,7 +314,8 @@ impl Pump {
                 }
                 continue;
             }
-            self.stream.reserve_capacity(self.chunk.len());
+            // No more than can be had anyway: h2 counts in u32.
+            self.stream.reserve_capacity(self.chunk.len().min(SEND_BUFFER));
             let Some(Ok(room)) = ready!(self.stream.poll_capacity(cx)) else {
                 return Poll::Ready(());
             };

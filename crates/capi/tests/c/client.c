@@ -686,6 +686,38 @@ static void bodies_come_from_memory_files_and_sources(void) {
     CHECK_EQ(early.given, given);
 }
 
+static hearth_flow saw_sent(void *user, hearth_request *made, uint64_t sent, uint64_t to_send,
+    uint64_t received, uint64_t to_receive) {
+    struct stream *stream = user;
+    (void)made;
+    (void)received;
+    (void)to_receive;
+    stream->given = (size_t)sent;
+    stream->total = (size_t)to_send;
+    return HEARTH_CONTINUE;
+}
+
+static void what_nobody_takes_is_not_sent(void) {
+    size_t size = (size_t)64 << 20;
+    char *body = calloc(1, size);
+    for (int trailers = 0; trailers < 2; trailers++) {
+        struct stream stream = {0};
+        hearth_request *made = request("POST", at("mute", "/"), "timeout=300");
+        CHECK_EQ(hearth_request_set_body(made, body, size), HEARTH_OK);
+        if (trailers) {
+            CHECK_EQ(hearth_request_add_trailer(made, "X-Sum", HEARTH_TEXT, "17", HEARTH_TEXT),
+                HEARTH_OK);
+        }
+        hearth_request_on_progress(made, saw_sent, &stream);
+        hearth_response *response = perform(made);
+        CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_TIMEOUT);
+        CHECK(stream.given > 0 && stream.given < size);
+        CHECK_EQ(stream.total, size);
+        hearth_response_free(response);
+    }
+    free(body);
+}
+
 static atomic_int released;
 static void release(void *user, const char *data, size_t size) {
     (void)user;
@@ -1449,6 +1481,7 @@ int main(int count, char **values) {
     RUN(ranges_and_trailers);
     RUN(bodies_are_handed_on_piece_by_piece);
     RUN(bodies_come_from_memory_files_and_sources);
+    RUN(what_nobody_takes_is_not_sent);
     RUN(what_is_given_is_released_once);
     RUN(what_breaks_is_told);
     RUN(a_silent_server_is_left_in_time);
