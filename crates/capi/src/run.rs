@@ -282,7 +282,7 @@ impl<'a> Way<'a> {
         let limits = Limits { connect: self.settings.connect_timeout, queue: TURN };
         let (io, flight) = (self.io, self.flight);
         let interim = self.extras.and_then(|extras| extras.interim);
-        let watcher = Watcher::new(&io.life, flight);
+        let watcher = Watcher::new(&io.life, flight, self.track);
         let called = io.life.egress.call_tapped(
             Call { key, request, limits },
             watcher.as_ref().map(|watcher| watcher as &dyn Tap),

@@ -1086,6 +1086,33 @@ static void what_waits_for_its_turn_ends_in_time_too(void) {
     hearth_engine_free(own);
 }
 
+static void what_waits_for_a_connection_is_not_idle(void) {
+    hearth_engine *own = NULL, *before = engine;
+    CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
+    CHECK_EQ(hearth_engine_set_options(own, "connections_per_host=1,insecure=1", HEARTH_TEXT),
+        HEARTH_OK);
+    engine = own;
+    struct stream first = {0}, second = {0};
+    /* Over TLS it is not known how many an origin takes at a time: they wait for its connections. */
+    hearth_request *holding = request("GET", at("https", "/drip/60/20"), NULL),
+                   *waiting = request("GET", at("https", "/ok"), "idle_timeout=400");
+    hearth_request_on_head(holding, saw_head, &first);
+    CHECK_EQ(hearth_request_start(holding, finished, &first), HEARTH_OK);
+    for (int i = 0; i < 1000 && !first.heads; i++) {
+        rest(10);
+    }
+    CHECK_EQ(hearth_request_start(waiting, finished, &second), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(waiting, 20000), HEARTH_OK);
+    CHECK_EQ(second.status, 200);
+    CHECK_EQ(second.error, 0);
+    CHECK_EQ(hearth_request_wait(holding, 20000), HEARTH_OK);
+    CHECK_EQ(first.status, 200);
+    hearth_request_free(holding);
+    hearth_request_free(waiting);
+    engine = before;
+    hearth_engine_free(own);
+}
+
 /* ---- callbacks ---- */
 
 struct chain {
@@ -1491,6 +1518,7 @@ int main(int count, char **values) {
     RUN(abort_ends_every_stage_once);
     RUN(stop_ends_thousands_at_once);
     RUN(what_waits_for_its_turn_ends_in_time_too);
+    RUN(what_waits_for_a_connection_is_not_idle);
     RUN(callbacks_may_call_back_and_free);
     RUN(callbacks_may_block_and_keep);
     RUN(an_engine_may_be_freed_in_a_callback);
