@@ -733,11 +733,13 @@ static void what_is_given_is_released_once(void) {
     CHECK_EQ(hearth_request_give_body(made, data, 5, release, NULL), HEARTH_OK);
     hearth_response *response = perform(made);
     CHECK(contains(hearth_response_body(response), "given"));
-    hearth_response_free(response);
+    /* The answer keeps nothing of the request but its URL. */
     for (int i = 0; i < 200 && !released; i++) {
         rest(10);
     }
     CHECK_EQ(released, 1);
+    CHECK_TEXT(hearth_response_url(response), at("http", "/echo"));
+    hearth_response_free(response);
 }
 
 /* ---- faults ---- */
