@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::connect::{Birth, Connected};
@@ -59,6 +59,8 @@ pub(crate) struct Origin {
     common: Arc<Common>,
     pub(crate) counters: Arc<Counters>,
     resolving: AtomicBool,
+    /// Nobody waits any more.
+    served: Notify,
     state: Mutex<State>,
 }
 
@@ -180,7 +182,14 @@ impl Origin {
             used: Instant::now(),
             closed: false,
         };
-        Self { key, common, counters, resolving: AtomicBool::new(false), state: Mutex::new(state) }
+        Self {
+            key,
+            common,
+            counters,
+            resolving: AtomicBool::new(false),
+            served: Notify::new(),
+            state: Mutex::new(state),
+        }
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -283,6 +292,9 @@ impl Origin {
             }
             let waiting = state.waiters.len();
             let connects = if state.closed { 0 } else { state.plan.wanted(now, waiting) };
+            if waiting == 0 && state.plan.connecting() > 0 {
+                self.served.notify_waiters();
+            }
             (changed, connects)
         };
         self.connect(connects);
@@ -383,7 +395,8 @@ impl Origin {
             return;
         };
         match made {
-            Ok(Made::Http1(connection)) => {
+            Ok(None) => {}
+            Ok(Some(Made::Http1(connection))) => {
                 self.after(|state| {
                     state.plan.connected_http1();
                     state.plan.put_back(connection, Instant::now());
@@ -393,7 +406,7 @@ impl Origin {
                 });
                 self.make_room();
             }
-            Ok(Made::Http2(connection, driver, permit)) => {
+            Ok(Some(Made::Http2(connection, driver, permit))) => {
                 let id = self.after(|state| {
                     let id = state.plan.connected_http2(connection, Instant::now());
                     if state.closed {
@@ -422,12 +435,36 @@ impl Origin {
         }
     }
 
-    async fn made(&self) -> Result<Made, CallError> {
-        let permit = self.common.permit().await;
+    /// `None`: nobody wants it any more.
+    async fn made(self: &Arc<Self>) -> Result<Option<Made>, CallError> {
+        let permit = tokio::select! {
+            biased;
+            permit = self.common.permit() => permit,
+            () = self.needless() => return Ok(None),
+        };
         let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
         let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
         self.counters.connected(connected.birth.secured.is_some());
-        speak(connected, permit).await
+        speak(connected, permit).await.map(Some)
+    }
+
+    /// Returns when nobody waits here, and one connection less is being opened. Where others would have to make room for it, it is for those
+    /// who wait alone.
+    async fn needless(self: &Arc<Self>) {
+        loop {
+            let served = self.served.notified();
+            let nobody = self.after(|state| {
+                let nobody = state.waiters.iter().all(oneshot::Sender::is_closed);
+                if nobody {
+                    state.plan.given_up();
+                }
+                nobody
+            });
+            if nobody {
+                return;
+            }
+            served.await;
+        }
     }
 }
 

@@ -306,6 +306,25 @@ async fn where_there_is_no_place_an_idle_connection_makes_room() {
 }
 
 #[tokio::test]
+async fn what_waited_for_a_place_is_opened_only_for_who_still_waits() {
+    let origin = Origin::plain(routes);
+    let engine = Engine::new(Options { connections: 1, ..Options::default() });
+    let key = key(&origin);
+    let mut calls = JoinSet::new();
+    for _ in 0..12 {
+        let (engine, call) = (engine.clone(), get(&key, "/"));
+        calls.spawn(async move { made(&engine, call).await });
+    }
+    while let Some(answer) = calls.join_next().await {
+        answer.expect("no panic").expect("an answer");
+    }
+    for _ in 0..12 {
+        made(&engine, get(&key, "/")).await.expect("an answer");
+    }
+    assert_eq!(origin.connections().len(), 1);
+}
+
+#[tokio::test]
 async fn a_connection_can_be_there_before_the_first_call() {
     for origin in [Origin::plain(routes), Origin::tls(routes)] {
         let key = key(&origin);
