@@ -128,7 +128,7 @@ enum {
     HEARTH_RCPT_ALLOW_FAILS = 7,         /* rcpt_allow_fails (0): mail goes to those recipients that are accepted; 0: to all or none */
     HEARTH_TIMEOUT = 8,                  /* timeout (30000): from start to the end, all tries together */
     HEARTH_VERBOSE = 9,                  /* verbose (0): each try and its end in a line on stderr */
-    HEARTH_IDLE_TIMEOUT = 10,            /* idle_timeout (0): between two pieces, either way; of mail each reply, 0: as RFC 5321 has it */
+    HEARTH_IDLE_TIMEOUT = 10,            /* idle_timeout (0): between two pieces, either way, once there is a connection; of mail each reply, 0: as RFC 5321 has it */
     HEARTH_MAX_RESPONSE_SIZE = 11,       /* max_response_size (2000000): of the collected body, decompressed; 0: without limit */
     HEARTH_MAX_RETRIES = 12,             /* max_retries (0) after no connection, one that broke before the answer's head, 429, 502,
                                           * 503 or 504; one that breaks in its body is final */

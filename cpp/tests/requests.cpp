@@ -76,6 +76,20 @@ TEST_F(requests, a_user_in_the_url_becomes_basic_authentication_and_leaves_the_u
     EXPECT_EQ(origin.seen()[0].field("Authorization"), "Basic am9lOnBAc3M=");
 }
 
+TEST_F(requests, a_user_in_the_url_hides_no_host_that_others_see) {
+    using namespace std::string_literals;
+    server origin(support::echo);
+    const auto at = "127.0.0.1:" + std::to_string(origin.port());
+    for (const auto &user : {"trusted.example\\"s, "trusted.example\t"s, "a b"s, "\r\n"s, "\0"s}) {
+        const auto one = request();
+        EXPECT_EQ(one->GET("http://" + user + "@" + at + "/").exec().get_code(), code::url_set)
+            << user;
+    }
+    EXPECT_EQ(request()->GET("http:/" + at + "/?u=://a@b").exec().get_body(), "GET /?u=://a@b\n");
+    EXPECT_EQ(origin.seen().size(), 1U);
+    EXPECT_EQ(origin.seen()[0].field("Authorization"), "");
+}
+
 TEST_F(requests, fields_go_out_in_order_and_as_often_as_they_were_added) {
     server origin(support::echo);
     request()

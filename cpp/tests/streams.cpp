@@ -410,6 +410,24 @@ TEST_F(event_streams, tell_each_event_as_it_comes) {
     EXPECT_EQ(events[1].id, "1");
 }
 
+TEST_F(event_streams, without_an_end_of_an_event_end_as_too_large) {
+    server origin([&](auto &client, const auto &) {
+        client.write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n");
+        client.write(std::string(3'000'000, 'x') + "\n\n");
+        client.close();
+    });
+    int told = 0;
+    const auto take = [&](const server_event &) { ++told; };
+    const auto one = request();
+    one->GET(origin.url()).on_event(take).exec();
+    EXPECT_EQ(one->get_code(), code::write_error);
+    EXPECT_EQ(one->get_error().kind, error_kind::too_large);
+    EXPECT_EQ(one->get_error().message, "an event is longer than 2000000 bytes");
+    EXPECT_EQ(told, 1);
+    EXPECT_EQ(one->GET(origin.url()).on_event(take, 4'000'000).exec().get_code(), 200);
+    EXPECT_EQ(one->GET(origin.url()).on_event(take, 0).exec().get_code(), 200);
+}
+
 TEST_F(event_streams, are_not_seen_in_answers_that_are_none) {
     server origin([](auto &client, const auto &) {
         client.answer(200, "data: no\n\n", "Content-Type: text/html\r\n");

@@ -156,6 +156,25 @@ TEST(server_events, are_the_same_in_whatever_pieces_they_come) {
     }
 }
 
+TEST(server_events, have_a_largest_size_however_they_are_made_up) {
+    for (const std::string_view line : {"data: 1234567890\n", "x", ": 1234567890"}) {
+        event_parser parser(1000);
+        const auto none = [](const server_event &) { FAIL(); };
+        int fed = 0;
+        while (fed < 1000 && parser.feed(line, none)) {
+            ++fed;
+        }
+        EXPECT_LE(static_cast<std::size_t>(fed) * line.size(), 1600U);
+        EXPECT_FALSE(parser.feed("data: more", none));
+    }
+    event_parser parser(1000);
+    int taken = 0;
+    for (int fed = 0; fed < 1000; ++fed) {
+        EXPECT_TRUE(parser.feed("data: 1234567890\n\n", [&](const server_event &) { ++taken; }));
+    }
+    EXPECT_EQ(taken, 1000);
+}
+
 TEST(server_events, ignore_a_retry_that_is_no_number_and_an_id_with_a_nul) {
     using namespace std::string_literals;
     const auto stream = "retry: 1x\nid: a\0b\ndata: d\n\nretry: 99999999999999999999\ndata: e\n\n"s;

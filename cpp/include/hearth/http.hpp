@@ -289,10 +289,13 @@ public:
             extra().secrets = secrets;
         });
     }
-    // Server-sent events, of answers that are such a stream. Without a limit for the whole: set one of options()'s if need be.
-    http &on_event(std::function<void(const server_event &)> take) {
+    // Server-sent events, of answers that are such a stream. Without a limit for the whole: set one of options()'s if need be. One that is
+    // larger than `largest` bytes ends the request as a body does that is too large; 0: without limit.
+    http &on_event(std::function<void(const server_event &)> take,
+        std::size_t largest = event_parser::usual_size) {
         edit([&] {
             extra().event.swap(take);
+            extra().largest_event = largest;
             judge(hearth_request_remove_header(handle_, "Accept", HEARTH_TEXT), code::headers_set);
             judge(hearth_request_add_header(
                       handle_, "Accept", HEARTH_TEXT, "text/event-stream", HEARTH_TEXT),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,9 +21,15 @@ struct server_event {
 
 class event_parser {
 public:
-    // Takes more of the stream, and hands each event that is complete to `take(const server_event &)`.
+    static constexpr std::size_t usual_size = 2'000'000;
+
+    // `largest`: what may be kept of an event that is not complete. 0: without limit.
+    explicit event_parser(std::size_t largest = usual_size) noexcept : largest_(largest) {}
+
+    // Takes more of the stream, and hands each event that is complete to `take(const server_event &)`. False: an event is larger than it may
+    // be; there is nothing more to be had of the stream.
     template <typename Take>
-    void feed(std::string_view more, Take &&take) {
+    bool feed(std::string_view more, Take &&take) {
         for (const char c : more) {
             const bool lone_feed = c == '\n' && after_return_;
             after_return_ = c == '\r';
@@ -32,10 +39,13 @@ public:
             if (c == '\r' || c == '\n') {
                 end_of_line(take);
                 line_.clear();
+            } else if (largest_ != 0 && line_.size() + data_.size() >= largest_) {
+                return false;
             } else {
                 line_.push_back(c);
             }
         }
+        return true;
     }
 
     // What a client says in Last-Event-ID when it comes back.
@@ -108,6 +118,7 @@ private:
         }
     }
 
+    std::size_t largest_;
     std::string line_;
     std::string data_;
     std::string type_;

@@ -123,6 +123,7 @@ struct extras {
     bool secrets = false; // shown to it
     std::function<void(const server_event &)> event;
     event_parser events;
+    std::size_t largest_event = event_parser::usual_size;
     std::unique_ptr<file_sink> sink;
     body_source source;
     body_rewind rewind;
@@ -133,6 +134,7 @@ struct extras {
     bool wanted = true; // its body is what was asked for: a file's, an event stream's
     std::exception_ptr thrown;
     bool sink_failed = false;
+    bool event_too_large = false;
     bool source_used = false;
 
     bool has_callbacks() const noexcept {

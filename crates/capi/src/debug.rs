@@ -3,7 +3,7 @@
 //! Invariants
 //! - Values of fields that hold secrets are seen only by who has asked for them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use egress::{Secured, Sight, Tap, TlsVersion};
@@ -12,6 +12,7 @@ use crate::calls::{Debug, Seen};
 use crate::flight::Flight;
 use crate::life::Life;
 use crate::peer;
+use crate::progress::{Held, Track};
 
 /// Fields whose values are secrets, in lower case.
 const SECRET: [&[u8]; 6] = [
@@ -37,21 +38,36 @@ impl Flight {
     }
 }
 
-/// Shows one try.
+/// Watches one try: for whoever wants to see it, and for its clock.
 pub(crate) struct Watcher<'a> {
     life: &'a Arc<Life>,
     flight: &'a Arc<Flight>,
-    debug: Debug,
+    debug: Option<Debug>,
+    track: &'a Track,
+    /// It has no connection yet.
+    waits: Mutex<Option<Held<'a>>>,
 }
 
 impl<'a> Watcher<'a> {
-    /// `None`: nobody wants to see anything.
-    pub(crate) fn new(life: &'a Arc<Life>, flight: &'a Arc<Flight>) -> Option<Self> {
-        Some(Self { life, flight, debug: flight.debug()? })
+    /// `None`: nobody wants to see anything, and no clock runs.
+    pub(crate) fn new(
+        life: &'a Arc<Life>,
+        flight: &'a Arc<Flight>,
+        track: &'a Track,
+    ) -> Option<Self> {
+        let debug = flight.debug();
+        let wanted = debug.is_some() || flight.spec.settings.idle_timeout.is_some();
+        wanted.then(|| Self { life, flight, debug, track, waits: Mutex::default() })
+    }
+
+    /// That nothing moves while it waits for a connection is nobody's fault.
+    fn waits(&self, held: Option<Held<'a>>) {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = held;
     }
 
     fn tell(&self, seen: Seen, bytes: Vec<u8>) {
-        let (debug, caller) = (self.debug, Arc::clone(self.flight));
+        let Some(debug) = self.debug else { return };
+        let caller = Arc::clone(self.flight);
         self.life.tell(self.flight.spec.threaded, move || {
             debug.call(caller.request.as_ref(), seen, &bytes);
         });
@@ -63,7 +79,8 @@ impl<'a> Watcher<'a> {
     }
 
     fn head(&self, seen: Seen, head: &[u8]) {
-        let shown = if self.debug.secrets { head.to_vec() } else { redacted(head) };
+        let secrets = self.debug.is_some_and(|debug| debug.secrets);
+        let shown = if secrets { head.to_vec() } else { redacted(head) };
         self.tell(seen, shown);
     }
 
@@ -86,7 +103,12 @@ impl<'a> Watcher<'a> {
 impl Tap for Watcher<'_> {
     fn see(&self, sight: Sight<'_>) {
         match sight {
+            Sight::Waiting => self.waits(Some(self.track.hold())),
             Sight::Connection { address, kept, http2, secured } => {
+                self.waits(None);
+                if self.debug.is_none() {
+                    return;
+                }
                 let to = address.map_or_else(|| "a unix socket".to_owned(), |to| to.to_string());
                 let what = if kept { "Kept connection" } else { "Connected" };
                 let version = if http2 { "HTTP/2" } else { "HTTP/1.1" };
@@ -98,6 +120,10 @@ impl Tap for Watcher<'_> {
             Sight::Request(head) => self.head(Seen::HeadOut, head),
             Sight::Answer(head) => self.head(Seen::HeadIn, head),
         }
+    }
+
+    fn heads(&self) -> bool {
+        self.debug.is_some()
     }
 }
 

@@ -4,19 +4,22 @@
 //! - What is collected never grows beyond its limit, however small it was on its way.
 //! - A piece that is handed on is taken before the next one is read.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use async_compression::tokio::bufread::{
     BrotliDecoder, DeflateDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder,
 };
 use bytes::{Bytes, BytesMut};
 use egress::{AnswerBody, CallError};
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Method};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio_util::io::StreamReader;
@@ -29,9 +32,12 @@ use crate::io::Io;
 use crate::progress::Track;
 use crate::response::Response;
 use crate::run::aborted;
+use crate::stats::Numbers;
 
 /// So much is decompressed at once.
 const PIECE: usize = 32 << 10;
+/// So much that nobody wants is read for the sake of its connection.
+const SMALL: u64 = 16 << 10;
 /// Encodings upon each other, at most.
 const LAYERS: usize = 4;
 
@@ -97,7 +103,6 @@ pub(crate) async fn take(
 
 /// Reads a small body that nobody wants, so that its connection can carry the next request.
 pub(crate) async fn skip(mut body: AnswerBody) {
-    const SMALL: u64 = 16 << 10;
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
 
     if body.size_hint().upper().is_some_and(|size| size <= SMALL) {
@@ -222,17 +227,45 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
     Ok(found)
 }
 
-/// What is found out while the body is read from within a decoder.
-#[derive(Default)]
-struct Found {
+/// A body that is read from within a decoder, and behind the decoder's end.
+struct Coming {
+    body: AnswerBody,
+    over: bool,
     trailers: Option<HeaderMap>,
     error: Option<CallError>,
 }
 
-type Shared = Arc<Mutex<Found>>;
+type Shared = Arc<Mutex<Coming>>;
 
-fn lock(found: &Shared) -> MutexGuard<'_, Found> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(coming: &Shared) -> MutexGuard<'_, Coming> {
+    coming.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Coming {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        numbers: &Numbers,
+    ) -> Poll<Option<io::Result<Bytes>>> {
+        while !self.over {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                None => self.over = true,
+                Some(Ok(Ok(piece))) => {
+                    numbers.received.fetch_add(piece.len() as u64, Relaxed);
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Some(Ok(Err(frame))) => self.trailers = frame.into_trailers().ok(),
+                Some(Err(error)) => {
+                    let message = error.message.clone();
+                    self.error = Some(error);
+                    self.over = true;
+                    return Poll::Ready(Some(Err(io::Error::other(message))));
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
 }
 
 async fn decoded(
@@ -240,44 +273,39 @@ async fn decoded(
     body: AnswerBody,
     encodings: Vec<Encoding>,
 ) -> Result<Option<HeaderMap>, Failure> {
-    let found = Shared::default();
-    let (of_stream, io) = (Arc::clone(&found), Arc::clone(taken.io));
-    let pieces = stream::unfold(body, |mut body| async move { Some((body.frame().await?, body)) });
-    let pieces = pieces.filter_map(move |frame| {
-        let piece = match frame.map(http_body::Frame::into_data) {
-            Ok(Ok(piece)) => {
-                io.life.numbers.received.fetch_add(piece.len() as u64, Relaxed);
-                Some(Ok(piece))
-            }
-            Ok(Err(frame)) => {
-                lock(&of_stream).trailers = frame.into_trailers().ok();
-                None
-            }
-            Err(error) => {
-                let message = error.message.clone();
-                lock(&of_stream).error = Some(error);
-                Some(Err(io::Error::other(message)))
-            }
-        };
-        std::future::ready(piece)
-    });
-    let mut reader: Reader = Box::new(StreamReader::new(Box::pin(pieces)));
-    let wrong = |error: &io::Error, found: &Shared| match lock(found).error.take() {
+    let coming = Coming { body, over: false, trailers: None, error: None };
+    let coming: Shared = Arc::new(Mutex::new(coming));
+    let (of_stream, io) = (Arc::clone(&coming), Arc::clone(taken.io));
+    let pieces = stream::poll_fn(move |cx| lock(&of_stream).poll_piece(cx, &io.life.numbers));
+    let mut reader: Reader = Box::new(StreamReader::new(pieces));
+    let wrong = |error: io::Error| match lock(&coming).error.take() {
         Some(error) => error.into(),
         None => Failure::new(Kind::Decoding, format!("The body cannot be decompressed: {error}")),
     };
-    for encoding in encodings.into_iter().rev() {
-        reader = layer(reader, encoding).await.map_err(|error| wrong(&error, &found))?;
-    }
-    loop {
-        let mut piece = BytesMut::with_capacity(PIECE);
-        match reader.read_buf(&mut piece).await {
-            Ok(0) => break,
-            Ok(_) => taken.take(piece.freeze()).await?,
-            Err(error) => return Err(wrong(&error, &found)),
+    // Of nothing there is nothing to undo, though it is no document of any encoding.
+    if !reader.fill_buf().await.map_err(wrong)?.is_empty() {
+        for encoding in encodings.into_iter().rev() {
+            reader = layer(reader, encoding).await.map_err(wrong)?;
+        }
+        loop {
+            let mut piece = BytesMut::with_capacity(PIECE);
+            match reader.read_buf(&mut piece).await {
+                Ok(0) => break,
+                Ok(_) => taken.take(piece.freeze()).await?,
+                Err(error) => return Err(wrong(error)),
+            }
         }
     }
-    let trailers = lock(&found).trailers.take();
+    // A decoder knows its end by itself: that of the body, with its trailers, comes behind it.
+    let numbers = &taken.io.life.numbers;
+    let mut more = 0;
+    while let Some(piece) = poll_fn(|cx| lock(&coming).poll_piece(cx, numbers)).await {
+        more += piece.map_err(wrong)?.len() as u64;
+        if more > SMALL {
+            break;
+        }
+    }
+    let trailers = lock(&coming).trailers.take();
     Ok(trailers)
 }
 

@@ -16,7 +16,7 @@ use crate::cookies::Jar;
 use crate::error::{Failure, Kind};
 use crate::life::Life;
 use crate::request::{Request, Spec};
-use crate::response::{Place, Response};
+use crate::response::Response;
 
 const GOING: u8 = 0;
 const ABORTED: u8 = 1;
@@ -182,8 +182,8 @@ impl Flight {
     pub(crate) fn complete(&self, mut response: Arc<Response>) {
         let last = Arc::get_mut(&mut response).expect("nobody has seen it");
         last.timings.total = self.began.elapsed();
-        if matches!(last.url, Place::Nowhere) {
-            last.url = Place::Asked(Arc::clone(&self.spec));
+        if last.target.is_none() {
+            last.target.clone_from(&self.spec.target);
         }
         if let Some(kept) = self.rare.as_ref().and_then(|rare| rare.kept.as_ref()) {
             let _first = kept.set(Arc::clone(&response));

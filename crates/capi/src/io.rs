@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use egress::{HttpVersions, Key, Network, Scheme};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -435,7 +435,8 @@ impl Worker {
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);
             }
-            while clock.as_mut().poll(cx).is_ready() {
+            // However much has come: what was polled before may have used up all that tokio lets a task do at a time.
+            while pin!(unconstrained(clock.as_mut())).poll(cx).is_ready() {
                 if *rings == Some(deadline) {
                     *rings = None;
                     return Poll::Ready(Some(flight.too_late()));

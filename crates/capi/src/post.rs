@@ -20,7 +20,7 @@ use crate::error::{Failure, Kind};
 use crate::flight::Flight;
 use crate::io::{Host, Io, lock};
 use crate::request::Letter;
-use crate::response::{Place, Receipt, Response, Timings};
+use crate::response::{Receipt, Response, Timings};
 use crate::retry;
 use crate::settings::{AuthMode, Settings, StartTls};
 use crate::stats::Open;
@@ -205,7 +205,7 @@ pub(crate) async fn run(
     let none = || Failure::new(Kind::Internal, "there is no mail");
     let letter = letter.ok_or_else(none)?;
     lock(so_far).timings.queued = flight.began.elapsed();
-    lock(so_far).url = Place::Asked(Arc::clone(&flight.spec));
+    lock(so_far).target.clone_from(&flight.spec.target);
     let way = Way { io, host, post, settings, letter, so_far };
     loop {
         let began = Instant::now();

@@ -9,7 +9,6 @@ use http::HeaderMap;
 
 use crate::error::{Failure, Kind};
 use crate::peer::Peer;
-use crate::request::Spec;
 use crate::target::Target;
 
 /// An answer, or the lack of one.
@@ -23,7 +22,8 @@ pub(crate) struct Response {
     pub(crate) trailers: Option<HeaderMap>,
     pub(crate) body: Bytes,
     pub(crate) failure: Option<Box<Failure>>,
-    pub(crate) url: Place,
+    /// Which URL it is the answer of: what was asked for, or what a redirect has led to.
+    pub(crate) target: Option<Target>,
     pub(crate) redirect: Option<Box<str>>,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) address_text: OnceLock<Box<str>>,
@@ -44,28 +44,6 @@ pub(crate) struct Receipt {
     pub(crate) recipients: Vec<(String, Option<mail::Reply>)>,
     /// The final dot has gone out, and no reply has come.
     pub(crate) uncertain: bool,
-}
-
-/// Which URL it is the answer of.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Place {
-    /// None yet.
-    #[default]
-    Nowhere,
-    /// What was asked for.
-    Asked(Arc<Spec>),
-    /// What a redirect has led to.
-    Elsewhere(Arc<Target>),
-}
-
-impl Place {
-    pub(crate) fn as_str(&self) -> &str {
-        match self {
-            Self::Nowhere => "",
-            Self::Asked(spec) => spec.target.as_ref().map_or("", Target::as_str),
-            Self::Elsewhere(target) => target.as_str(),
-        }
-    }
 }
 
 /// How long what took.
@@ -97,6 +75,10 @@ impl Response {
                 format!("Nobody knows whether the message was taken: {}", failure.message);
         }
         self.failure = Some(Box::new(failure));
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.target.as_ref().map_or("", Target::as_str)
     }
 
     /// The other end, as text.

@@ -30,7 +30,7 @@ use crate::peer::Peer;
 use crate::progress::Track;
 use crate::redirect::{self, Onward};
 use crate::request::{Extras, Payload};
-use crate::response::{Place, Response, Timings};
+use crate::response::{Response, Timings};
 use crate::settings::{AuthMode, Cookies, Settings};
 use crate::target::Target;
 use crate::{retry, upload};
@@ -135,7 +135,7 @@ struct Way<'a> {
     so_far: &'a Mutex<Response>,
     track: &'a Arc<Track>,
     /// Where a redirect has led to, and its key.
-    elsewhere: Option<(Arc<Target>, Key)>,
+    elsewhere: Option<(Target, Key)>,
     method: Method,
     headers: HeaderMap,
     with_body: bool,
@@ -282,7 +282,7 @@ impl<'a> Way<'a> {
         let limits = Limits { connect: self.settings.connect_timeout, queue: TURN };
         let (io, flight) = (self.io, self.flight);
         let interim = self.extras.and_then(|extras| extras.interim);
-        let watcher = Watcher::new(&io.life, flight);
+        let watcher = Watcher::new(&io.life, flight, self.track);
         let called = io.life.egress.call_tapped(
             Call { key, request, limits },
             watcher.as_ref().map(|watcher| watcher as &dyn Tap),
@@ -410,10 +410,7 @@ impl<'a> Way<'a> {
         if let Some(jar) = &self.jar {
             jar.take(self.target()?.as_str(), &head.headers);
         }
-        let place = match &self.elsewhere {
-            Some((target, _)) => Place::Elsewhere(Arc::clone(target)),
-            None => Place::Asked(Arc::clone(&self.flight.spec)),
-        };
+        let target = self.target()?.clone();
         let timing = answer.timing;
         let mut so_far = self.so_far();
         so_far.status = head.status.as_u16();
@@ -423,7 +420,7 @@ impl<'a> Way<'a> {
             _ => 11,
         };
         so_far.headers = head.headers;
-        so_far.url = place;
+        so_far.target = Some(target);
         so_far.address = timing.address;
         so_far.peer = answer.secured.map(|secured| Arc::new(Peer::new(secured)));
         so_far.timings = Timings {
@@ -603,7 +600,7 @@ impl<'a> Way<'a> {
         self.forget_head();
         self.so_far().timings.redirects += 1;
         self.io.life.numbers.redirects.fetch_add(1, Relaxed);
-        self.elsewhere = Some((Arc::new(next), key));
+        self.elsewhere = Some((next, key));
         Ok(true)
     }
 

@@ -3,14 +3,16 @@
 //! Invariants
 //! - A target's text is one line of printable ASCII: scheme, authority without user information, path and query; no fragment.
 
+use std::sync::Arc;
+
 use url::Url;
 
 use crate::error::Refused;
 
-/// Where a request goes.
+/// Where a request goes. A clone is the same text once more, not a copy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
-    text: Box<str>,
+    text: Arc<str>,
     /// So much of it is scheme and authority.
     origin: u32,
     scheme: u8,
@@ -87,7 +89,7 @@ impl Target {
         Ok(Self::of(String::from(url).into(), origin))
     }
 
-    fn of(text: Box<str>, origin: usize) -> Self {
+    fn of(text: Arc<str>, origin: usize) -> Self {
         let scheme = text.find(':').unwrap_or_default();
         Self {
             origin: u32::try_from(origin).expect("no URL is so long"),

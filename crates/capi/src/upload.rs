@@ -6,15 +6,17 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use egress::CallBody;
 use futures_util::stream;
 use http::HeaderMap;
-use http_body::Frame;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Empty, StreamBody};
 use tokio::io::AsyncReadExt;
 
 use crate::calls::{Flow, Seen, Source};
@@ -26,6 +28,8 @@ use crate::request::Payload;
 
 /// So much is read at once.
 const PIECE: usize = 32 << 10;
+/// So much of what is in memory is handed on at once.
+const SLICE: usize = 64 << 10;
 
 /// A body and its length, `None`: nobody knows.
 pub(crate) struct Upload {
@@ -69,18 +73,14 @@ pub(crate) async fn body(
     };
     let (from, length) = match payload {
         Payload::None => return Ok(empty()),
-        Payload::Bytes(bytes) if trailers.is_empty() => {
+        Payload::Bytes(bytes) => {
             let length = Some(bytes.len() as u64);
             track.to_send(length);
-            let body = Full::new(bytes.clone()).map_err(|never| match never {}).boxed_unsync();
-            return Ok(Upload { body: passing(body, flight, track, &reading), length });
-        }
-        Payload::Bytes(bytes) => {
             // Trailers follow a body in chunks alone.
-            let frames = [Ok(Frame::data(bytes.clone())), Ok(Frame::trailers(trailers.clone()))];
-            track.to_send(Some(bytes.len() as u64));
-            let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
-            return Ok(Upload { body: passing(body, flight, track, &reading), length: None });
+            let trailers = (!trailers.is_empty()).then(|| trailers.clone());
+            let length = length.filter(|_| trailers.is_none());
+            let body = Slices { rest: bytes.clone(), trailers }.boxed_unsync();
+            return Ok(Upload { body: passing(body, flight, track, &reading), length });
         }
         Payload::File(path) => {
             let (file, length) = open(path.clone()).await.map_err(|error| source(&error))?;
@@ -103,6 +103,33 @@ pub(crate) async fn body(
     let body = StreamBody::new(stream::unfold(sending, next)).boxed_unsync();
     let body = passing(body, flight, track, &reading);
     Ok(Upload { body, length: length.filter(|_| trailers.is_none()) })
+}
+
+/// A body in memory, slice by slice: what a connection has taken counts as sent, and it takes a slice as a whole.
+struct Slices {
+    rest: Bytes,
+    trailers: Option<HeaderMap>,
+}
+
+impl Body for Slices {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let size = self.rest.len().min(SLICE);
+        let frame = match size {
+            0 => self.trailers.take().map(Frame::trailers),
+            _ => Some(Frame::data(self.rest.split_to(size))),
+        };
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.trailers.is_none()
+    }
 }
 
 /// Through the gate, and counted behind it.

@@ -224,8 +224,9 @@ impl Engine {
         tap: Option<&dyn Tap>,
         mut interim: impl FnMut(Interim<'_>) + Send,
     ) -> Result<Answer, CallError> {
+        let heads = tap.filter(|tap| tap.heads());
         let mut interim = |seen: Interim<'_>| {
-            if let Some(tap) = tap {
+            if let Some(tap) = heads {
                 see_answer(tap, seen);
             }
             interim(seen);
@@ -324,6 +325,9 @@ async fn attempt(
     loop {
         // Once more only where the kernel knows of no end.
         let repeatable = !tries.sent() && idempotent(&head.method);
+        if let Some(tap) = tap {
+            tap.see(Sight::Waiting);
+        }
         let lease = origin.acquire(limits, repeatable).await;
         let lease = lease.map_err(|error| error.final_if(begun || tries.sent()))?;
         let (kept, birth, secured) = (lease.kept(), lease.birth(), lease.secured());
@@ -332,6 +336,7 @@ async fn attempt(
             let http2 = matches!(lease, Lease::Http2(..));
             tap.see(Sight::Connection { address, kept, http2, secured: secured.as_deref() });
         }
+        let heads = tap.filter(|tap| tap.heads());
         // A new connection of HTTP/1.1 that breaks is the origin's fault.
         let again = kept || matches!(lease, Lease::Http2(..));
         let (upload, watch) = match body.take() {
@@ -341,12 +346,12 @@ async fn attempt(
                 (upload, Some(watch))
             }
         };
-        let sent = send(origin, lease, &head, upload, watch.as_ref(), tap, interim).await;
+        let sent = send(origin, lease, &head, upload, watch.as_ref(), heads, interim).await;
         let Broken { error, progress } = match sent {
             Ok((response, written)) => {
                 let timing = timing(begin, kept, response.version(), birth);
                 let timing = Timing { repeated, ..timing };
-                if let Some(tap) = tap {
+                if let Some(tap) = heads {
                     see_answer(tap, (response.status(), response.headers(), written.as_deref()));
                 }
                 return Ok(Answer { response, timing, secured, written });

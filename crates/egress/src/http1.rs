@@ -381,6 +381,11 @@ impl Http1 {
 
     fn poll_head(&mut self, cx: &mut Context<'_>, seen: &mut usize) -> Poll<Result<Head, Lost>> {
         loop {
+            // Interim answers and empty lines: without an end to them the call would have none.
+            let before = self.received.saturating_sub(self.input.len() as u64);
+            if before > head::LARGEST as u64 {
+                return Poll::Ready(Err(Lost::Malformed(head::Malformed::NoAnswer)));
+            }
             if !self.input.is_empty() {
                 match head::take(&mut self.input, seen) {
                     Ok(Some(head)) => return Poll::Ready(Ok(head)),

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! - Whoever drops the answer resets its stream and nothing else.
-//! - What nobody has read is not acknowledged: an answer occupies its window and no more.
+//! - What nobody has read is not acknowledged: an answer occupies its window and no more, and stops no other.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,11 +33,11 @@ use crate::{CallError, Interim, Reason, Secured};
 
 /// What may come on one stream before it is read: 20 ms away, 50 MB/s.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// On all streams of a connection: a burst of a hundred small answers must not wait for itself.
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// On all streams of a connection: the most there is (RFC 9113, 6.9.1). With less, a few answers that nobody reads on would stop all others.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// What is written to one stream before the connection takes it.
 const SEND_BUFFER: usize = 256 << 10;
-/// Fields of one answer: libcurl's limit for all of them.
+/// Fields of one answer, and of all interim answers before it: libcurl's limit for all of them.
 const FIELDS: u32 = 300 << 10;
 
 /// An HTTP/2 connection. A clone is another handle of it; when the last one and the last stream are gone, it closes.
@@ -129,6 +129,7 @@ impl Http2 {
         };
         let id = answer.stream_id().as_u32();
         let mut pump = (!bodiless).then(|| Pump::new(stream, body));
+        let mut before = 0;
         let answered = std::future::poll_fn(|cx| {
             loop {
                 match answer.poll_informational(cx) {
@@ -138,9 +139,13 @@ impl Http2 {
                         {
                             watch.open();
                         }
+                        before += size(response.headers());
+                        if before > FIELDS as usize {
+                            return Poll::Ready(Err(None));
+                        }
                         interim((response.status(), response.headers(), None));
                     }
-                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(Some(error))),
                     Poll::Ready(None) | Poll::Pending => break,
                 }
             }
@@ -149,7 +154,7 @@ impl Http2 {
             {
                 pump = None;
             }
-            Pin::new(&mut answer).poll(cx)
+            Pin::new(&mut answer).poll(cx).map_err(Some)
         });
         match answered.await {
             Ok(response) => {
@@ -169,7 +174,12 @@ impl Http2 {
                     body
                 }))
             }
-            Err(error) => {
+            Err(None) => {
+                let error =
+                    CallError::weird("Weird server reply: too much comes before the answer");
+                Err(Broken { error, progress: Progress::Answered })
+            }
+            Err(Some(error)) => {
                 if watch.is_some_and(|watch| watch.broken()) {
                     let error = CallError::abandoned();
                     return Err(Broken { error, progress: Progress::Answered });
@@ -221,6 +231,13 @@ impl Driver {
             () = dead => tracing::debug!("HTTP/2 connection does not answer"),
         }
     }
+}
+
+/// What an interim answer counts for: RFC 9113, 6.5.2, for its status and its fields.
+fn size(headers: &HeaderMap) -> usize {
+    const EACH: usize = 32;
+    let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + EACH);
+    EACH + fields.sum::<usize>()
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {
@@ -297,7 +314,8 @@ impl Pump {
                 }
                 continue;
             }
-            self.stream.reserve_capacity(self.chunk.len());
+            // No more than can be had anyway: h2 counts in u32.
+            self.stream.reserve_capacity(self.chunk.len().min(SEND_BUFFER));
             let Some(Ok(room)) = ready!(self.stream.poll_capacity(cx)) else {
                 return Poll::Ready(());
             };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::connect::{Birth, Connected};
@@ -59,6 +59,8 @@ pub(crate) struct Origin {
     common: Arc<Common>,
     pub(crate) counters: Arc<Counters>,
     resolving: AtomicBool,
+    /// Nobody waits any more.
+    served: Notify,
     state: Mutex<State>,
 }
 
@@ -152,6 +154,7 @@ impl Drop for StreamGuard {
     fn drop(&mut self) {
         let id = self.id;
         self.home.after(|state| state.plan.release(id, Instant::now()));
+        self.home.make_room();
     }
 }
 
@@ -179,7 +182,14 @@ impl Origin {
             used: Instant::now(),
             closed: false,
         };
-        Self { key, common, counters, resolving: AtomicBool::new(false), state: Mutex::new(state) }
+        Self {
+            key,
+            common,
+            counters,
+            resolving: AtomicBool::new(false),
+            served: Notify::new(),
+            state: Mutex::new(state),
+        }
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -282,6 +292,9 @@ impl Origin {
             }
             let waiting = state.waiters.len();
             let connects = if state.closed { 0 } else { state.plan.wanted(now, waiting) };
+            if waiting == 0 && state.plan.connecting() > 0 {
+                self.served.notify_waiters();
+            }
             (changed, connects)
         };
         self.connect(connects);
@@ -301,8 +314,14 @@ impl Origin {
             }
             over
         });
-        // Others may want its place more than its origin wants to keep it.
-        if closed.is_none() && self.common.crowded() {
+        if closed.is_none() {
+            self.make_room();
+        }
+    }
+
+    /// A connection may carry no call any more: others may want its place more than its origin wants to keep it.
+    fn make_room(&self) {
+        if self.common.crowded() {
             self.evict();
         }
     }
@@ -376,14 +395,18 @@ impl Origin {
             return;
         };
         match made {
-            Ok(Made::Http1(connection)) => self.after(|state| {
-                state.plan.connected_http1();
-                state.plan.put_back(connection, Instant::now());
-                if state.closed {
-                    state.plan.clear();
-                }
-            }),
-            Ok(Made::Http2(connection, driver, permit)) => {
+            Ok(None) => {}
+            Ok(Some(Made::Http1(connection))) => {
+                self.after(|state| {
+                    state.plan.connected_http1();
+                    state.plan.put_back(connection, Instant::now());
+                    if state.closed {
+                        state.plan.clear();
+                    }
+                });
+                self.make_room();
+            }
+            Ok(Some(Made::Http2(connection, driver, permit))) => {
                 let id = self.after(|state| {
                     let id = state.plan.connected_http2(connection, Instant::now());
                     if state.closed {
@@ -391,6 +414,7 @@ impl Origin {
                     }
                     id
                 });
+                self.make_room();
                 let options = &self.common.options;
                 driver.run(options.ping, options.pong).await;
                 drop(permit);
@@ -411,12 +435,36 @@ impl Origin {
         }
     }
 
-    async fn made(&self) -> Result<Made, CallError> {
-        let permit = self.common.permit().await;
+    /// `None`: nobody wants it any more.
+    async fn made(self: &Arc<Self>) -> Result<Option<Made>, CallError> {
+        let permit = tokio::select! {
+            biased;
+            permit = self.common.permit() => permit,
+            () = self.needless() => return Ok(None),
+        };
         let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
         let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
         self.counters.connected(connected.birth.secured.is_some());
-        speak(connected, permit).await
+        speak(connected, permit).await.map(Some)
+    }
+
+    /// Returns when nobody waits here, and one connection less is being opened. Where others would have to make room for it, it is for those
+    /// who wait alone.
+    async fn needless(self: &Arc<Self>) {
+        loop {
+            let served = self.served.notified();
+            let nobody = self.after(|state| {
+                let nobody = state.waiters.iter().all(oneshot::Sender::is_closed);
+                if nobody {
+                    state.plan.given_up();
+                }
+                nobody
+            });
+            if nobody {
+                return;
+            }
+            served.await;
+        }
     }
 }
 

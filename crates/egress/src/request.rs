@@ -132,7 +132,7 @@ impl Head {
         })
     }
 
-    /// For HTTP/2: the whole target, without Host and what belongs to a connection (RFC 9113, 8.2.2).
+    /// For HTTP/2: the whole target, without what belongs to a connection (RFC 9113, 8.2.2). Host is its authority (8.3.1).
     pub(crate) fn http2(&self, scheme: Scheme, body: &Upload) -> Result<Request<()>, CallError> {
         const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
         const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -156,7 +156,7 @@ impl Head {
             Scheme::Http => http::uri::Scheme::HTTP,
             Scheme::Https => http::uri::Scheme::HTTPS,
         });
-        parts.authority = Some(self.authority.clone());
+        parts.authority = Some(self.named()?);
         parts.path_and_query = Some(self.path.clone());
         let mut request = Request::new(());
         *request.method_mut() = self.method.clone();
@@ -165,6 +165,20 @@ impl Head {
         *request.version_mut() = Version::HTTP_2;
         *request.headers_mut() = headers;
         Ok(request)
+    }
+
+    /// Who is asked: whom the caller names, as over HTTP/1.1, or the target's own.
+    fn named(&self) -> Result<Authority, CallError> {
+        let mut hosts = self.headers.get_all(HOST).iter();
+        match (hosts.next(), hosts.next()) {
+            (None, _) => Ok(self.authority.clone()),
+            (Some(host), None) if host == self.authority.as_str() => Ok(self.authority.clone()),
+            (Some(host), None) if !host.as_bytes().contains(&b'@') => {
+                let named = Authority::try_from(host.as_bytes());
+                named.map_err(|_none| CallError::unsupported("Host is none"))
+            }
+            _ => Err(CallError::unsupported("Host is none")),
+        }
     }
 }
 
@@ -252,5 +266,27 @@ mod tests {
         assert_eq!(request.uri(), "https://a.test/p");
         let fields: Vec<_> = request.headers().iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(fields, ["a", "te", "b"]);
+    }
+
+    #[test]
+    fn http2_asks_whom_host_names() {
+        let named = |hosts: &[&str]| {
+            let request = Request::get("https://a.test/p");
+            let request = hosts.iter().fold(request, |request, host| request.header("Host", *host));
+            head(request).expect("a head").http2(Scheme::Https, &Upload::Empty)
+        };
+        for (hosts, uri) in [
+            (vec![], "https://a.test/p"),
+            (vec!["a.test"], "https://a.test/p"),
+            (vec!["tenant.test:81"], "https://tenant.test:81/p"),
+        ] {
+            let request = named(&hosts).expect("a request");
+            assert_eq!(request.uri(), uri);
+            assert!(!request.headers().contains_key(HOST));
+        }
+        for hosts in [vec![""], vec!["a b"], vec!["a@b.test"], vec!["a.test", "a.test"]] {
+            let error = named(&hosts).expect_err("it names nobody");
+            assert_eq!(error.reason, crate::Reason::Unsupported, "{hosts:?}");
+        }
     }
 }

@@ -11,11 +11,18 @@ use crate::Secured;
 pub trait Tap: Send + Sync {
     /// This was seen.
     fn see(&self, sight: Sight<'_>);
+
+    /// It wants to see heads. Over HTTP/2 they are put together for it.
+    fn heads(&self) -> bool {
+        true
+    }
 }
 
 /// What there is to see. Bodies are not: whoever makes the call has them in hand.
 #[derive(Clone, Copy, Debug)]
 pub enum Sight<'a> {
+    /// A try waits for its connection.
+    Waiting,
     /// A try has its connection.
     Connection {
         /// The other end: a proxy's, where there is one.

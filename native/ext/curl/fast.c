@@ -281,8 +281,14 @@ static void note_line(struct handle *handle, const char *line, size_t len) {
         free(fast->content_type);
         fast->content_type = *value != '\0' ? value : NULL;
         value = *value != '\0' ? NULL : value;
-    } else if (coding) {
+    } else if (coding && fast->coding != NULL) {
+        char *all;
+        if (asprintf(&all, "%s, %s", fast->coding, value) < 0) {
+            abort();
+        }
         free(fast->coding);
+        fast->coding = all;
+    } else if (coding) {
         fast->coding = value;
         value = NULL;
     } else if (length) {

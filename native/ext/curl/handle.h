@@ -92,7 +92,7 @@ struct fast {
     char *url; /* owned */
     int status;
     char *content_type; /* owned; NULL: none */
-    char *coding;       /* owned; NULL: none, or left to the application */
+    char *coding; /* owned; all of them, in their order; NULL: none, or left to the application */
     struct inflater *inflater;
     long retry_after;
     unsigned long sign_in; /* CURLAUTH_* that the origin offers */

@@ -37,6 +37,7 @@ struct inflater {
     struct stream stream;
     bool zipped; /* gzip, else deflate */
     bool begun, ended;
+    struct inflater *next; /* owned; undoes what had been applied before; NULL: nothing had */
     char out[CURL_MAX_WRITE_SIZE];
 };
 
@@ -83,12 +84,14 @@ bool inflater_knows(const char *codings) {
     return true;
 }
 
-struct inflater *inflater_begin(const char *coding, bool *known) {
-    size_t len = strlen(coding);
+/* One more, in front of those that undo what was applied before. False: it is not known. */
+static bool put_in_front(struct inflater **all, const char *coding, size_t len) {
     bool zipped = is(coding, len, "gzip") || is(coding, len, "x-gzip");
-    *known = len == 0 || is(coding, len, "identity") || is(coding, len, "none");
-    if (*known || (!zipped && !is(coding, len, "deflate")) || !has_zlib()) {
-        return NULL;
+    if (is(coding, len, "identity") || is(coding, len, "none")) {
+        return true;
+    }
+    if ((!zipped && !is(coding, len, "deflate")) || !has_zlib()) {
+        return false;
     }
     struct inflater *inflater = calloc(1, sizeof *inflater);
     if (inflater == NULL) {
@@ -98,14 +101,41 @@ struct inflater *inflater_begin(const char *coding, bool *known) {
     if (zlib.init(&inflater->stream, zipped ? BY_HEAD : ZLIB, "1", (int)sizeof(struct stream)) !=
         OK) {
         free(inflater);
-        return NULL;
+        return false;
     }
-    *known = true;
-    return inflater;
+    inflater->next = *all;
+    *all = inflater;
+    return true;
 }
 
-bool inflater_run(struct inflater *x, const char *bytes, size_t len,
-    bool (*take)(void *arg, char *bytes, size_t len), void *arg, bool *taken) {
+struct inflater *inflater_begin(const char *codings, bool *known) {
+    enum { MOST = 5 }; /* MAX_ENCODE_STACK */
+    struct inflater *all = NULL;
+    int count = 0;
+    *known = true;
+    for (const char *at = codings; *known && *at != '\0';) {
+        at += strspn(at, ", \t");
+        size_t len = strcspn(at, ",");
+        size_t end = len;
+        while (end > 0 && strchr(" \t", at[end - 1]) != NULL) {
+            end--;
+        }
+        if (end > 0) {
+            *known = ++count <= MOST && put_in_front(&all, at, end);
+        }
+        at += len;
+    }
+    if (!*known) {
+        inflater_end(all);
+        return NULL;
+    }
+    return all;
+}
+
+typedef bool take_piece(void *arg, char *bytes, size_t len);
+
+static bool run(
+    struct inflater *x, const char *bytes, size_t len, take_piece *take, void *arg, bool *taken) {
     *taken = true;
     if (x->ended) {
         return true; /* what stands behind the end is nobody's */
@@ -142,9 +172,35 @@ bool inflater_run(struct inflater *x, const char *bytes, size_t len,
     }
 }
 
+/* Where what one has made goes. */
+struct onward {
+    struct inflater *next;
+    take_piece *take;
+    void *arg;
+    bool intact, taken;
+};
+
+static bool to_next(void *arg, char *bytes, size_t len) {
+    struct onward *onward = arg;
+    onward->intact =
+        inflater_run(onward->next, bytes, len, onward->take, onward->arg, &onward->taken);
+    return onward->intact && onward->taken;
+}
+
+bool inflater_run(
+    struct inflater *x, const char *bytes, size_t len, take_piece *take, void *arg, bool *taken) {
+    if (x->next == NULL) {
+        return run(x, bytes, len, take, arg, taken);
+    }
+    struct onward onward = {x->next, take, arg, true, true};
+    return run(x, bytes, len, to_next, &onward, taken) && onward.intact;
+}
+
 void inflater_end(struct inflater *inflater) {
-    if (inflater != NULL) {
+    while (inflater != NULL) {
+        struct inflater *next = inflater->next;
         zlib.end(&inflater->stream);
         free(inflater);
+        inflater = next;
     }
 }

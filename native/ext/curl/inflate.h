@@ -10,8 +10,9 @@ struct inflater;
 /* Whether each of a list (`gzip, deflate`) is known here. */
 bool inflater_knows(const char *codings);
 
-/* For the value of Content-Encoding. NULL with `*known`: there is nothing to undo. NULL without: it cannot be undone. */
-struct inflater *inflater_begin(const char *coding, bool *known);
+/* For the values of Content-Encoding, in the order in which they were applied. NULL with `*known`: there is nothing to undo. NULL without:
+ * they cannot be undone. */
+struct inflater *inflater_begin(const char *codings, bool *known);
 /* Hands what comes of `bytes` to `take` in pieces that callbacks are used to. `*taken`: it took all. False: the bytes are broken. */
 bool inflater_run(struct inflater *inflater, const char *bytes, size_t len,
     bool (*take)(void *arg, char *bytes, size_t len), void *arg, bool *taken);

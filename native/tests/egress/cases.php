@@ -239,6 +239,8 @@ return function (string $http, string $https): array {
             "$scheme: a 502 of the origin's" => fn () => run("$base/status/502"),
             "$scheme: compressed" => fn () => run("$base/gzip", [CURLOPT_ENCODING => '']),
             "$scheme: compressed with gzip" => fn () => run("$base/gzip", [CURLOPT_ENCODING => 'gzip, deflate']),
+            "$scheme: compressed twice" => fn () => run("$base/twice", [CURLOPT_ENCODING => 'gzip, deflate']),
+            "$scheme: compressed twice, said twice" => fn () => run("$base/twice/1", [CURLOPT_ENCODING => 'gzip, deflate']),
             "$scheme: compressed, not said" => fn () => run("$base/gzip", [CURLOPT_ENCODING => '', CURLOPT_HTTPHEADER => ['Accept-Encoding:']]),
             "$scheme: asked to be compressed" => fn () => run("$base/headers", [CURLOPT_ENCODING => 'gzip']),
             "$scheme: compressed, and the callback refuses" => fn () => run("$base/gzip", [

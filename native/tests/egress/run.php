@@ -15,7 +15,7 @@ final class Egress
 {
     /** Cases whose calls go over the frame door, all or some; those of the first two are there for http and for https. */
     private const FAST_OF_BOTH = [
-        'asked to be compressed', 'compressed with gzip', 'compressed, and the callback refuses',
+        'asked to be compressed', 'compressed with gzip', 'compressed twice', 'compressed twice, said twice', 'compressed, and the callback refuses',
         'compressed, not said',
         'URL set after a call', 'a 502 of the origin\'s', 'a field without a colon', 'a handle twice',
         'a large answer', 'a post is redirected', 'a post stays one', 'after a redirect the handle is as before',

@@ -133,8 +133,9 @@ inline void http::prepare(detail::extras &more) {
     }
     more.thrown = nullptr;
     more.sink_failed = false;
+    more.event_too_large = false;
     more.wanted = true;
-    more.events = event_parser();
+    more.events = event_parser(more.largest_event);
     if (more.sink && !more.sink->open()) {
         fail(error_kind::system, code::write_error, "the file to download to cannot be written");
         return;
@@ -170,6 +171,12 @@ inline response http::outcome(const hearth_response *lent) {
         auto &more = *extras_;
         if (more.thrown) {
             return response(detail::thrown_error(std::exchange(more.thrown, nullptr)), lent);
+        }
+        if (more.event_too_large) {
+            return response(
+                error{error_kind::too_large, code::write_error,
+                    "an event is longer than " + std::to_string(more.largest_event) + " bytes"},
+                lent);
         }
         const bool good = hearth_response_error(lent) == HEARTH_ERROR_NONE;
         if (more.sink && (more.sink_failed || (good && more.wanted && !more.sink->keep()))) {
@@ -259,8 +266,9 @@ inline hearth_flow http::body_came(
             more.sink_failed = true;
             return flow::stop;
         }
-        if (more.event && more.wanted) {
-            more.events.feed(piece, more.event);
+        if (more.event && more.wanted && !more.events.feed(piece, more.event)) {
+            more.event_too_large = true;
+            return flow::stop;
         }
         return more.body ? more.body(piece) : flow::go_on;
     });

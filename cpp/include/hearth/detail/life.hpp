@@ -5,6 +5,7 @@
 // - self_ is set from a start to its completion, and nowhere else.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -389,20 +390,26 @@ protected:
         return true;
     }
 
-    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication.
+    // Hands a URL to `target`, without the `user:password@` in it, which become Basic authentication. What others would read in another
+    // way is handed on as it is, and refused: the host would not be the one that they see.
     template <typename Target>
     void aim(std::string_view url, Target target) {
-        const auto slashes = url.find("://");
-        const auto begin = slashes == std::string_view::npos ? url.size() : slashes + 3;
+        const auto slash = url.find_first_of("/?#");
+        const bool absolute =
+            slash != std::string_view::npos && slash > 0 && url.compare(slash - 1, 3, "://") == 0;
+        const auto begin = absolute ? slash + 2 : url.size();
         const auto authority = url.substr(begin, url.find_first_of("/?#", begin) - begin);
         const auto at = authority.rfind('@');
-        if (at == std::string_view::npos) {
+        const auto user = authority.substr(0, at);
+        const auto ambiguous = [](char c) {
+            return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '\\';
+        };
+        if (at == std::string_view::npos || std::any_of(user.begin(), user.end(), ambiguous)) {
             target(url);
             return;
         }
         target(
             std::string_view(std::string(url.substr(0, begin)).append(url.substr(begin + at + 1))));
-        const auto user = authority.substr(0, at);
         const auto colon = user.find(':');
         set_secret(percent_decoded(user.substr(0, colon)),
             colon == std::string_view::npos ? std::string()

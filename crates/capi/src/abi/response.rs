@@ -105,7 +105,7 @@ pub unsafe extern "C" fn hearth_response_body(response: *const Response) -> Byte
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_response_url(response: *const Response) -> Bytes {
     // SAFETY: the caller's promise.
-    unsafe { of(response, Bytes::NONE, |response| Bytes::of(response.url.as_str().as_bytes())) }
+    unsafe { of(response, Bytes::NONE, |response| Bytes::of(response.url().as_bytes())) }
 }
 
 /// # Safety

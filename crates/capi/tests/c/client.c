@@ -187,6 +187,39 @@ static void compression_is_undone(void) {
     }
 }
 
+static void what_is_compressed_ends_with_its_body(void) {
+    const char *encodings[] = {"gzip", "deflate", "br", "zstd"};
+    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/late-end/%s", encodings[i]);
+        hearth_timings timings = {.size = sizeof timings};
+        hearth_response_free(get(path, NULL));
+        hearth_response *response = get(path, NULL);
+        CHECK_TEXT(hearth_response_body(response), "the text that was compressed\n");
+        CHECK_EQ(hearth_response_trailer_count(response), 1);
+        CHECK_EQ(hearth_response_timings(response, &timings), HEARTH_OK);
+        CHECK_EQ(timings.reused, 1);
+        hearth_response_free(response);
+    }
+}
+
+static void an_empty_body_is_no_encoding_of_anything(void) {
+    const char *encodings[] = {"gzip", "deflate", "br", "zstd"};
+    for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/nothing/%s", encodings[i]);
+        hearth_response *response = get(path, NULL);
+        CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_NONE);
+        CHECK_EQ(hearth_response_body(response).size, 0);
+        CHECK_EQ(hearth_response_trailer_count(response), 1);
+        hearth_response_free(response);
+        snprintf(path, sizeof path, "/nothing-until-close/%s", encodings[i]);
+        response = get(path, NULL);
+        CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_NONE);
+        hearth_response_free(response);
+    }
+}
+
 static void what_is_too_large_is_refused(void) {
     const char *paths[] = {"/size/2001", "/chunks/3", "/bomb"};
     for (size_t i = 0; i < 3; i++) {
@@ -653,6 +686,38 @@ static void bodies_come_from_memory_files_and_sources(void) {
     CHECK_EQ(early.given, given);
 }
 
+static hearth_flow saw_sent(void *user, hearth_request *made, uint64_t sent, uint64_t to_send,
+    uint64_t received, uint64_t to_receive) {
+    struct stream *stream = user;
+    (void)made;
+    (void)received;
+    (void)to_receive;
+    stream->given = (size_t)sent;
+    stream->total = (size_t)to_send;
+    return HEARTH_CONTINUE;
+}
+
+static void what_nobody_takes_is_not_sent(void) {
+    size_t size = (size_t)64 << 20;
+    char *body = calloc(1, size);
+    for (int trailers = 0; trailers < 2; trailers++) {
+        struct stream stream = {0};
+        hearth_request *made = request("POST", at("mute", "/"), "timeout=300");
+        CHECK_EQ(hearth_request_set_body(made, body, size), HEARTH_OK);
+        if (trailers) {
+            CHECK_EQ(hearth_request_add_trailer(made, "X-Sum", HEARTH_TEXT, "17", HEARTH_TEXT),
+                HEARTH_OK);
+        }
+        hearth_request_on_progress(made, saw_sent, &stream);
+        hearth_response *response = perform(made);
+        CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_TIMEOUT);
+        CHECK(stream.given > 0 && stream.given < size);
+        CHECK_EQ(stream.total, size);
+        hearth_response_free(response);
+    }
+    free(body);
+}
+
 static atomic_int released;
 static void release(void *user, const char *data, size_t size) {
     (void)user;
@@ -668,11 +733,13 @@ static void what_is_given_is_released_once(void) {
     CHECK_EQ(hearth_request_give_body(made, data, 5, release, NULL), HEARTH_OK);
     hearth_response *response = perform(made);
     CHECK(contains(hearth_response_body(response), "given"));
-    hearth_response_free(response);
+    /* The answer keeps nothing of the request but its URL. */
     for (int i = 0; i < 200 && !released; i++) {
         rest(10);
     }
     CHECK_EQ(released, 1);
+    CHECK_TEXT(hearth_response_url(response), at("http", "/echo"));
+    hearth_response_free(response);
 }
 
 /* ---- faults ---- */
@@ -1017,6 +1084,33 @@ static void what_waits_for_its_turn_ends_in_time_too(void) {
     }
     hearth_request_free(waiting);
     hearth_request_free(other);
+    engine = before;
+    hearth_engine_free(own);
+}
+
+static void what_waits_for_a_connection_is_not_idle(void) {
+    hearth_engine *own = NULL, *before = engine;
+    CHECK_EQ(hearth_engine_new(&own), HEARTH_OK);
+    CHECK_EQ(hearth_engine_set_options(own, "connections_per_host=1,insecure=1", HEARTH_TEXT),
+        HEARTH_OK);
+    engine = own;
+    struct stream first = {0}, second = {0};
+    /* Over TLS it is not known how many an origin takes at a time: they wait for its connections. */
+    hearth_request *holding = request("GET", at("https", "/drip/60/20"), NULL),
+                   *waiting = request("GET", at("https", "/ok"), "idle_timeout=400");
+    hearth_request_on_head(holding, saw_head, &first);
+    CHECK_EQ(hearth_request_start(holding, finished, &first), HEARTH_OK);
+    for (int i = 0; i < 1000 && !first.heads; i++) {
+        rest(10);
+    }
+    CHECK_EQ(hearth_request_start(waiting, finished, &second), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(waiting, 20000), HEARTH_OK);
+    CHECK_EQ(second.status, 200);
+    CHECK_EQ(second.error, 0);
+    CHECK_EQ(hearth_request_wait(holding, 20000), HEARTH_OK);
+    CHECK_EQ(first.status, 200);
+    hearth_request_free(holding);
+    hearth_request_free(waiting);
     engine = before;
     hearth_engine_free(own);
 }
@@ -1403,6 +1497,8 @@ int main(int count, char **values) {
     RUN(redirects_end);
     RUN(secrets_stay_at_their_origin);
     RUN(compression_is_undone);
+    RUN(what_is_compressed_ends_with_its_body);
+    RUN(an_empty_body_is_no_encoding_of_anything);
     RUN(what_is_too_large_is_refused);
     RUN(authentication_is_shown);
     RUN(cookies_are_kept_by_object_and_by_jar);
@@ -1414,6 +1510,7 @@ int main(int count, char **values) {
     RUN(ranges_and_trailers);
     RUN(bodies_are_handed_on_piece_by_piece);
     RUN(bodies_come_from_memory_files_and_sources);
+    RUN(what_nobody_takes_is_not_sent);
     RUN(what_is_given_is_released_once);
     RUN(what_breaks_is_told);
     RUN(a_silent_server_is_left_in_time);
@@ -1423,6 +1520,7 @@ int main(int count, char **values) {
     RUN(abort_ends_every_stage_once);
     RUN(stop_ends_thousands_at_once);
     RUN(what_waits_for_its_turn_ends_in_time_too);
+    RUN(what_waits_for_a_connection_is_not_idle);
     RUN(callbacks_may_call_back_and_free);
     RUN(callbacks_may_block_and_keep);
     RUN(an_engine_may_be_freed_in_a_callback);

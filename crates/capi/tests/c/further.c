@@ -632,6 +632,7 @@ static void an_engine_keeps_to_its_limits(void) {
                  own, "connections=100,connections_per_host=10,requests_per_host=2", HEARTH_TEXT),
         HEARTH_OK);
     CHECK_EQ(hearth_engine_start(own), HEARTH_OK);
+    CHECK_EQ(hearth_engine_statistics(own, &numbers), HEARTH_OK);
     uint64_t connects = numbers.connects, queued = 0;
     for (int i = 0; i < 12; i++) {
         CHECK_EQ(hearth_engine_get(own, at("http", "/slow/30"), HEARTH_TEXT, ended, &endings[i]),

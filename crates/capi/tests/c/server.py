@@ -245,6 +245,17 @@ def serve_one(connection, ports):
         connection.answer(gzip.compress(zlib.compress(TEXT)), fields=[("Content-Encoding", "deflate, gzip")])
     elif word == "bomb":
         connection.answer(gzip.compress(b"\0" * 50_000_000, 1), fields=[("Content-Encoding", "gzip")])
+    elif word == "late-end":  # what is encoded knows its end before the body has come to its own
+        body = {"gzip": gzip.compress(TEXT), "deflate": zlib.compress(TEXT), "br": BROTLI, "zstd": ZSTD}[rest[0]]
+        head = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: {rest[0]}\r\n\r\n"
+        connection.send(head.encode() + b"%x\r\n%s\r\n" % (len(body), body))
+        time.sleep(0.02)
+        connection.send(b"0\r\nX-Sum: 42\r\n\r\n")
+    elif word == "nothing":  # encoded
+        connection.chunks([], [("Content-Encoding", rest[0])], [("X-Sum", "42")])
+    elif word == "nothing-until-close":
+        connection.send(f"HTTP/1.1 200 OK\r\nContent-Encoding: {rest[0]}\r\n\r\n".encode())
+        raise Gone
     elif word == "bad-gzip":
         connection.answer(b"this is no gzip", fields=[("Content-Encoding", "gzip")])
     elif word == "half-gzip":

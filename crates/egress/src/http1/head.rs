@@ -15,7 +15,7 @@ use hyper::ext::ReasonPhrase;
 const FIELDS: usize = 256;
 /// As many cost no large array.
 const FEW: usize = 32;
-/// The largest head.
+/// The largest head, and the most that may come before the answer's.
 pub(super) const LARGEST: usize = 400 << 10;
 /// While no more has come, each piece is looked at at once: what is no HTTP is known by its beginning.
 const EARLY: usize = 1 << 10;
@@ -45,6 +45,8 @@ pub(super) enum Malformed {
     Field,
     #[error("the head is too large")]
     TooLarge,
+    #[error("too much comes before the answer")]
+    NoAnswer,
     #[error("Content-Length is no number, or several")]
     Length,
     #[error("Transfer-Encoding in an answer of HTTP/1.0")]

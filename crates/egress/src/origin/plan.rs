@@ -122,7 +122,6 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     }
 
     /// Connections that are being opened.
-    #[cfg(test)]
     pub(super) fn connecting(&self) -> usize {
         self.connecting
     }
@@ -276,6 +275,11 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         self.connecting -= 1;
         self.paused_until = Some(now + PAUSE);
         self.empty()
+    }
+
+    /// A connection that was to be opened is not, for want of a need.
+    pub(super) fn given_up(&mut self) {
+        self.connecting -= 1;
     }
 
     /// An HTTP/1.1 connection carries no call any more and can carry another. Given back: it is to be closed.

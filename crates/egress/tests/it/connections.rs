@@ -294,12 +294,34 @@ async fn where_there_is_no_place_an_idle_connection_makes_room() {
     eventually("one is left", || one.open() + two.open() == 1).await;
 
     // One that is busy makes room as soon as it is free.
-    let slow = Origin::plain(|_| Reply::text("").delayed(Duration::from_millis(50)).into());
-    let busy = get(&key(&slow), "/");
-    let other = get(&key(&one), "/");
-    let (first, second) = tokio::join!(made(&engine, busy), made(&engine, other));
-    first.expect("an answer");
-    second.expect("an answer");
+    let delayed = |_: &Seen| Reply::text("").delayed(Duration::from_millis(50)).into();
+    for slow in [Origin::plain(delayed), Origin::tls(delayed)] {
+        made(&engine, get(&key(&slow), "/")).await.expect("an answer");
+        let busy = get(&key(&slow), "/");
+        let other = get(&key(&one), "/");
+        let (first, second) = tokio::join!(made(&engine, busy), made(&engine, other));
+        first.expect("an answer");
+        second.expect("an answer");
+    }
+}
+
+#[tokio::test]
+async fn what_waited_for_a_place_is_opened_only_for_who_still_waits() {
+    let origin = Origin::plain(routes);
+    let engine = Engine::new(Options { connections: 1, ..Options::default() });
+    let key = key(&origin);
+    let mut calls = JoinSet::new();
+    for _ in 0..12 {
+        let (engine, call) = (engine.clone(), get(&key, "/"));
+        calls.spawn(async move { made(&engine, call).await });
+    }
+    while let Some(answer) = calls.join_next().await {
+        answer.expect("no panic").expect("an answer");
+    }
+    for _ in 0..12 {
+        made(&engine, get(&key, "/")).await.expect("an answer");
+    }
+    assert_eq!(origin.connections().len(), 1);
 }
 
 #[tokio::test]

@@ -239,3 +239,30 @@ async fn an_answer_may_come_byte_by_byte() {
     let answer = whole(answer.expect("a head")).await.expect("a body");
     assert_eq!((hints, answer.text(), answer.trailers.len()), (1, "fourfive!", 1));
 }
+
+#[tokio::test]
+async fn what_comes_before_an_answer_has_an_end() {
+    for (nothing, errno, message) in [
+        (
+            "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",
+            8,
+            "Weird server reply: too much comes before the answer",
+        ),
+        ("\r\n", 1, "Received HTTP/0.9 when not allowed"),
+    ] {
+        let bytes = nothing.repeat((450 << 10) / nothing.len());
+        let answered = format!("{bytes}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let error = fails(&says(answered), "/").await;
+        assert_eq!(facts(&error), (Fate::Failed, Reason::Rubbish, errno, message));
+    }
+    let hint = "a".repeat(10_000);
+    let origin = Origin::tls(move |seen| {
+        let count = if seen.path() == "/few" { 20 } else { 40 };
+        let hinted = |reply: Reply, _| reply.interim(103, "Link", &hint);
+        (0..count).fold(Reply::text("done"), hinted).into()
+    });
+    let answer = made(&engine(), get(&key(&origin), "/few")).await.expect("an answer");
+    assert_eq!(answer.text(), "done");
+    let error = fails(&origin, "/many").await;
+    assert_eq!((error.fate, error.reason), (Fate::Failed, Reason::Rubbish), "{error:?}");
+}

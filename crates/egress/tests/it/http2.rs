@@ -27,6 +27,24 @@ async fn a_stream_that_is_given_up_leaves_its_connection_to_the_others() {
 }
 
 #[tokio::test]
+async fn answers_that_nobody_reads_on_stop_no_other() {
+    let origin = Origin::tls(routes);
+    let engine = engine();
+    let key = key(&origin);
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        let answer = within(engine.call(get(&key, "/bytes/3000000"), |_| {})).await;
+        unread.push(answer.expect("a head"));
+    }
+    let answer = made(&engine, get(&key, "/bytes/1500000")).await.expect("an answer");
+    assert_eq!(answer.body.len(), 1_500_000);
+    for answer in unread {
+        assert_eq!(whole(answer).await.expect("an answer").body.len(), 3_000_000);
+    }
+    assert_eq!(origin.connections().len(), 1);
+}
+
+#[tokio::test]
 async fn a_refused_stream_is_sent_again_whatever_the_method() {
     for body in ["", "a body"] {
         let origin = Origin::tls(|seen| match seen.number {

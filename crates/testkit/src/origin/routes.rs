@@ -20,6 +20,7 @@
 //! | `/stale` | 200; the connection dies under the next request |
 //! | `/early` | 413 before the body is read |
 //! | `/gzip` | a compressed body |
+//! | `/twice` | one that was compressed again, as one field says; `/twice/1`: as two do |
 //! | `/cookies` | two fields `Set-Cookie`; `/headers` shows what comes back |
 //! | `/secure-cookie` | a cookie for `https` only |
 //! | `/basic-auth` | 401 unless `user` and `password` come |
@@ -34,6 +35,13 @@ const GZIP: &[u8] = &[
     0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0x4b, 0xce, 0xcf, 0x2d, 0x28, 0x4a,
     0x2d, 0x2e, 0x4e, 0x4d, 0x51, 0x48, 0xaa, 0x54, 0x48, 0xaf, 0xca, 0x2c, 0x00, 0x00, 0x60, 0x02,
     0xf0, 0xe0, 0x12, 0x00, 0x00, 0x00,
+];
+
+/// `compressed twice`, by zlib and then by gzip.
+const TWICE: &[u8] = &[
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0xb8, 0xe5, 0x7d, 0xee, 0xbc,
+    0xae, 0x86, 0x97, 0xae, 0x9e, 0x9f, 0x6f, 0xa0, 0x86, 0xe6, 0x79, 0x1f, 0x3f, 0x56, 0x06, 0xf3,
+    0x93, 0x6c, 0x45, 0x00, 0x16, 0x5c, 0xed, 0x18, 0x18, 0x00, 0x00, 0x00,
 ];
 
 /// What to do with a request, by its path.
@@ -86,6 +94,13 @@ pub fn routes(seen: &Seen) -> Turn {
         "gzip" => {
             let body = Body::Bytes(GZIP.to_vec());
             Reply::text("").body(body).field("Content-Encoding", "gzip")
+        }
+        "twice" => {
+            let reply = Reply::text("").body(Body::Bytes(TWICE.to_vec()));
+            match number {
+                0 => reply.field("Content-Encoding", "deflate, gzip"),
+                _ => reply.field("Content-Encoding", "deflate").field("Content-Encoding", "gzip"),
+            }
         }
         "cookies" => Reply::text("cookies")
             .field("Set-Cookie", "one=1; Path=/")
