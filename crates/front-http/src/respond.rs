@@ -422,6 +422,8 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
+        let size = body.size_hint().exact();
+        settle_length(&mut head, size.filter(|_size| kept.method != Method::HEAD));
         if let Some(conditions) = &kept.conditions
             && let Some(path) = part.sendfile.take(&mut head.headers)
         {
@@ -432,20 +434,6 @@ impl<A: Application> Exchange<'_, A> {
             // Taken to its end, so that PHP does not see a client that went away.
             drain(body).await;
             return Answer { head, source: Source::Empty };
-        }
-        let size = body.size_hint().exact();
-        if let Some(size) = size {
-            // The pool has the whole answer: what it holds is its length, whatever PHP said.
-            match head.headers.get(header::CONTENT_LENGTH) {
-                Some(said) if said.as_bytes() != size.to_string().as_bytes() => {
-                    head.headers.remove(header::CONTENT_LENGTH);
-                }
-                _ => {}
-            }
-        } else if let Some(said) = head.headers.get(header::CONTENT_LENGTH)
-            && !is_length(said)
-        {
-            head.headers.remove(header::CONTENT_LENGTH);
         }
         if self.front.compression
             && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
@@ -620,6 +608,29 @@ fn is_length(value: &HeaderValue) -> bool {
 }
 
 async fn drain<B: Body + Unpin>(mut body: B) {
+/// Leaves one `Content-Length` of PHP's, where it can be right: `size` is that of the body, if it is known. Without one the body's framing
+/// says where it ends.
+fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
+    let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = said.next() else { return };
+    let several = said.next().is_some();
+    let one = !several || head.headers.get_all(header::CONTENT_LENGTH).iter().all(|v| v == first);
+    let fits = match size {
+        // A 204 has none at all (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
+        _ if head.status == StatusCode::NO_CONTENT => false,
+        Some(size) if head.status != StatusCode::NOT_MODIFIED => {
+            first.as_bytes() == size.to_string().as_bytes()
+        }
+        _ => is_length(first),
+    };
+    if !(one && fits) {
+        head.headers.remove(header::CONTENT_LENGTH);
+    } else if several {
+        let first = first.clone();
+        head.headers.insert(header::CONTENT_LENGTH, first);
+    }
+}
+
     while let Some(Ok(_)) =
         std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
     {}
