@@ -95,6 +95,7 @@ pub enum BindError {
 pub(crate) struct Limits {
     pub(crate) max_body: u64,
     pub(crate) max_uri: usize,
+    pub(crate) max_headers: usize,
     pub(crate) body_timeout: Duration,
 }
 
@@ -192,6 +193,7 @@ impl<A: Application> Front<A> {
             limits: Limits {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
+                max_headers: options.max_headers,
                 body_timeout: options.body_timeout,
             },
             patience: Patience {

@@ -101,7 +101,7 @@ pub(crate) async fn respond<A: Application>(
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    let stop = request_head::normalise(&mut parts, front.limits.max_uri).err();
+    let stop = request_head::normalise(&mut parts, &front.limits).err();
 
     let believed = connection.trusted;
     let told = if believed && has_forwarded(&parts.headers) {
@@ -426,6 +426,7 @@ impl<A: Application> Exchange<'_, A> {
         settle_length(&mut head, size.filter(|_size| kept.method != Method::HEAD));
         if let Some(conditions) = &kept.conditions
             && let Some(path) = part.sendfile.take(&mut head.headers)
+            && !is_bodyless(head.status)
         {
             drain(body).await;
             return self.send_file(path, head, conditions, (kept, &part.files));
@@ -607,7 +608,6 @@ fn is_length(value: &HeaderValue) -> bool {
     !bytes.is_empty() && bytes.len() < 20 && bytes.iter().all(u8::is_ascii_digit)
 }
 
-async fn drain<B: Body + Unpin>(mut body: B) {
 /// Leaves one `Content-Length` of PHP's, where it can be right: `size` is that of the body, if it is known. Without one the body's framing
 /// says where it ends.
 fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
@@ -631,6 +631,7 @@ fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
     }
 }
 
+async fn drain<B: Body + Unpin>(mut body: B) {
     while let Some(Ok(_)) =
         std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
     {}
