@@ -78,7 +78,8 @@ impl Control {
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((socket, _)) if is_ours(&socket) => {
                         let (state, who) = (Arc::clone(&self.state), Arc::clone(&who));
-                        connections.spawn(admin::speak(socket, CancellationToken::new(), move |request| {
+                        let ends = (CancellationToken::new(), end.clone());
+                        connections.spawn(admin::speak(socket, ends, move |request| {
                             let (state, who) = (Arc::clone(&state), Arc::clone(&who));
                             async move { answer(&request, &state, &who).await }
                         }));
