@@ -183,7 +183,7 @@ impl<A: Application> Front<A> {
             None => (None, None),
             Some(access_log) => {
                 let (log, writer) = Log::open(access_log).map_err(|cause| {
-                    BindError::AccessLog { path: format!("{:?}", access_log.target), cause }
+                    BindError::AccessLog { path: access_log.target.to_string(), cause }
                 })?;
                 (Some(log), Some(writer))
             }
