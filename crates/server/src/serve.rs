@@ -68,6 +68,7 @@ fn served(
     let users = PhpUser::all_of(&settings, environment)?;
     let plans = Plans::read(target, &settings, environment)?;
     plans.release()?;
+    user::warn_of_root(&plans);
     if sockets.activated {
         let sockets = sockets.http.len();
         tracing::info!(sockets, "sockets were passed: `http.listen` is not looked at");
