@@ -81,14 +81,14 @@ impl Eyes {
             paths.iter().find_map(|(path, how)| Some((path, how, self.may(path, *how).err()?)));
         match refused {
             None => report.fine(
-                Topic::Settings,
+                Topic::Application,
                 format!("the server becomes user {user}, who reaches the application"),
             ),
             Some((path, how, error)) => {
                 let verb = if *how == read { "read" } else { "enter" };
                 let path = path.display();
                 report.problem(
-                    Topic::Settings,
+                    Topic::Application,
                     format!(
                         "the server as user {user} (`server.user`) cannot {verb} {path}: {error}"
                     ),

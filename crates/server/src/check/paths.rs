@@ -15,7 +15,7 @@ pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
         && let Err(error) = eyes.can_make(folder)
     {
         report.problem(
-            Topic::Settings,
+            Topic::System,
             format!("cannot write into the run folder {}: {error}", folder.display()),
             "set `server.run_dir` to a folder that may be written",
         );
@@ -24,7 +24,7 @@ pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
         && let Err(error) = can_append(eyes, file)
     {
         report.problem(
-            Topic::Settings,
+            Topic::System,
             format!("cannot open the access log {}: {error}", file.display()),
             "correct `http.access_log_path`; its folder has to be there",
         );
@@ -72,7 +72,7 @@ pub(super) fn of_application(report: &mut Report, settings: &Settings, folder: &
         let directory = folder.join(directory);
         if !directory.is_dir() {
             report.warning(
-                Topic::Settings,
+                Topic::Application,
                 format!(
                     "`{prefix}` of `[http.sendfile]` names {}, which is no folder",
                     directory.display()

@@ -299,11 +299,11 @@ fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
                 [log]\nlevel = \"info,phpp=debug\"\n";
     let report = report(&[("public/index.php", ""), ("hearth.toml", toml)], "true", &[]);
     assert!(!report.is_fine());
-    let text = text(&report);
+    let text = report.text(false);
     for part in [
-        "✗ settings: cannot write into the run folder APP/public/index.php/x: ",
-        "✗ settings: cannot open the access log /nonexistent/a.log: ",
-        "! settings: `/p/` of `[http.sendfile]` names /nonexistent, which is no folder",
+        "✗ system: cannot write into the run folder APP/public/index.php/x: ",
+        "✗ system: cannot open the access log /nonexistent/a.log: ",
+        "! application: `/p/` of `[http.sendfile]` names /nonexistent, which is no folder",
         "! php: PHP knows no `memry_limit` (`[php.ini]`): it does nothing\n    did you mean `memory_limit`?",
         "! settings: nothing logs as `phpp` (`log.level`)\n    did you mean `php`?",
     ] {
@@ -335,7 +335,7 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
     let other = look(&[("server.user", "nobody")]);
     assert!(!other.contains("PHP runs as root"), "{other}");
     let told = if rustix::process::geteuid().is_root() {
-        "✗ settings: the server as user 65534 (`server.user`) cannot "
+        "✗ application: the server as user 65534 (`server.user`) cannot "
     } else {
         "! settings: the server is to be user 65534 (`server.user`), which cannot be tried"
     };
