@@ -30,6 +30,9 @@ use crate::traffic::Traffic;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
+/// How long the access log may take for what is left in its queue, once there are no more requests and no patience.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// Why the front did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -92,6 +95,7 @@ pub enum BindError {
 pub(crate) struct Limits {
     pub(crate) max_body: u64,
     pub(crate) max_uri: usize,
+    pub(crate) max_headers: usize,
     pub(crate) body_timeout: Duration,
 }
 
@@ -179,7 +183,7 @@ impl<A: Application> Front<A> {
             None => (None, None),
             Some(access_log) => {
                 let (log, writer) = Log::open(access_log).map_err(|cause| {
-                    BindError::AccessLog { path: format!("{:?}", access_log.target), cause }
+                    BindError::AccessLog { path: access_log.target.to_string(), cause }
                 })?;
                 (Some(log), Some(writer))
             }
@@ -189,6 +193,7 @@ impl<A: Application> Front<A> {
             limits: Limits {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
+                max_headers: options.max_headers,
                 body_timeout: options.body_timeout,
             },
             patience: Patience {
@@ -264,7 +269,7 @@ impl<A: Application> Front<A> {
     }
 
     /// Serves until `shutdown` completes: then it stops accepting, closes idle connections, finishes the requests in flight,
-    /// and after the patience of the options cuts what is left. Dropping the future cuts everything at once.
+    /// and after the patience of the options cuts what is left, the access log's lines included. Dropping the future cuts everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self { shared, listeners, visitors, log_writer, patience } = self;
         let (end, drain) = (CancellationToken::new(), CancellationToken::new());
@@ -292,10 +297,14 @@ impl<A: Application> Front<A> {
             accepting.shutdown().await;
         }
         drop(shared);
-        if let Some(writer) = log_writer
-            && writer.await.is_err()
-        {
-            tracing::error!("access log writer failed");
+        if let Some(writer) = log_writer {
+            match timeout_at(deadline + LAST_LINES, writer).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_panicked)) => tracing::error!("access log writer failed"),
+                Err(_late) => {
+                    tracing::warn!("the access log lacks its last lines: nobody takes them");
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Everything the front can be told, as types. `server::config` fills it; no default hides elsewhere.
 
+use std::fmt;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -181,6 +182,16 @@ pub enum AccessLogTarget {
     Stderr,
     /// Appended to this file.
     File(PathBuf),
+}
+
+impl fmt::Display for AccessLogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdout => f.write_str("on standard output"),
+            Self::Stderr => f.write_str("on standard error"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl Options {

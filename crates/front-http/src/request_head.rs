@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version}
 
 use crate::answers::Page;
 use crate::forwarded::Told;
+use crate::front::Limits;
 
 /// The methods that any resource may have, for `Allow`.
 const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
@@ -29,12 +30,12 @@ fn bad_request(says: &'static str) -> Stop {
 }
 
 /// Checks and normalises. Afterwards `uri` is in origin form and `Host` is there, except in HTTP/1.0.
-pub(crate) fn normalise(parts: &mut Parts, max_uri: usize) -> Result<(), Stop> {
+pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> {
     if parts.method == Method::CONNECT || parts.method == Method::TRACE {
         return Err(Stop::Refused(Page::method_not_allowed(ALLOW).closing()));
     }
     let target = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
-    if target.len() > max_uri {
+    if target.len() > limits.max_uri {
         let page = Page::new(StatusCode::URI_TOO_LONG, "The request's address is too long.");
         return Err(Stop::Refused(page));
     }
@@ -56,10 +57,18 @@ pub(crate) fn normalise(parts: &mut Parts, max_uri: usize) -> Result<(), Stop> {
             bad_request("The request's target is not valid.")
         });
     }
-    drop_impostors(parts);
     if parts.version == Version::HTTP_2 {
         join_cookies(parts);
+        // hyper has counted those of HTTP/1.1.
+        if parts.headers.len() > limits.max_headers {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Err(Stop::Refused(Page::new(
+                status,
+                "The request has too many header fields.",
+            )));
+        }
     }
+    drop_impostors(parts);
     Ok(())
 }
 
@@ -144,7 +153,12 @@ pub(crate) fn name_of(address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const LIMITS: Limits =
+        Limits { max_body: 0, max_uri: 100, max_headers: 100, body_timeout: Duration::ZERO };
 
     fn parts(request: http::request::Builder) -> Parts {
         request.body(()).unwrap().into_parts().0
@@ -168,7 +182,7 @@ mod tests {
     fn an_absolute_target_replaces_the_host() {
         let mut parts =
             parts(http::Request::get("http://right.example/a?b").header("host", "wrong.example"));
-        normalise(&mut parts, 100).unwrap();
+        normalise(&mut parts, &LIMITS).unwrap();
         assert_eq!(
             (parts.uri.to_string().as_str(), &parts.headers[HOST]),
             ("/a?b", &HeaderValue::from_static("right.example"))
@@ -184,7 +198,7 @@ mod tests {
                 .header("x_forwarded_for", "1.1.1.1")
                 .header("x-kept", "1"),
         );
-        normalise(&mut parts, 100).unwrap();
+        normalise(&mut parts, &LIMITS).unwrap();
         let names: Vec<&str> = parts.headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(names, ["host", "x-kept"]);
     }
@@ -197,7 +211,7 @@ mod tests {
                 .header("cookie", "a=1")
                 .header("cookie", "b=2"),
         );
-        normalise(&mut parts, 100).unwrap();
+        normalise(&mut parts, &LIMITS).unwrap();
         assert_eq!(parts.headers[COOKIE], "a=1; b=2");
     }
 
@@ -205,7 +219,7 @@ mod tests {
     fn hosts_with_anything_but_a_name_are_refused() {
         for host in ["a b", "a/b", "a<script>", "user@a", "a\\b", "a?b"] {
             let mut parts = parts(http::Request::get("/").header("host", host));
-            assert!(normalise(&mut parts, 100).is_err(), "{host}");
+            assert!(normalise(&mut parts, &LIMITS).is_err(), "{host}");
         }
     }
 }

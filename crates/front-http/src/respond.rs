@@ -101,7 +101,7 @@ pub(crate) async fn respond<A: Application>(
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    let stop = request_head::normalise(&mut parts, front.limits.max_uri).err();
+    let stop = request_head::normalise(&mut parts, &front.limits).err();
 
     let believed = connection.trusted;
     let told = if believed && has_forwarded(&parts.headers) {
@@ -422,8 +422,11 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Answer<A::Body> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
+        let size = body.size_hint().exact();
+        settle_length(&mut head, size.filter(|_size| kept.method != Method::HEAD));
         if let Some(conditions) = &kept.conditions
             && let Some(path) = part.sendfile.take(&mut head.headers)
+            && !is_bodyless(head.status)
         {
             drain(body).await;
             return self.send_file(path, head, conditions, (kept, &part.files));
@@ -432,20 +435,6 @@ impl<A: Application> Exchange<'_, A> {
             // Taken to its end, so that PHP does not see a client that went away.
             drain(body).await;
             return Answer { head, source: Source::Empty };
-        }
-        let size = body.size_hint().exact();
-        if let Some(size) = size {
-            // The pool has the whole answer: what it holds is its length, whatever PHP said.
-            match head.headers.get(header::CONTENT_LENGTH) {
-                Some(said) if said.as_bytes() != size.to_string().as_bytes() => {
-                    head.headers.remove(header::CONTENT_LENGTH);
-                }
-                _ => {}
-            }
-        } else if let Some(said) = head.headers.get(header::CONTENT_LENGTH)
-            && !is_length(said)
-        {
-            head.headers.remove(header::CONTENT_LENGTH);
         }
         if self.front.compression
             && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
@@ -617,6 +606,29 @@ fn is_bodyless(status: StatusCode) -> bool {
 fn is_length(value: &HeaderValue) -> bool {
     let bytes = value.as_bytes();
     !bytes.is_empty() && bytes.len() < 20 && bytes.iter().all(u8::is_ascii_digit)
+}
+
+/// Leaves one `Content-Length` of PHP's, where it can be right: `size` is that of the body, if it is known. Without one the body's framing
+/// says where it ends.
+fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
+    let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = said.next() else { return };
+    let several = said.next().is_some();
+    let one = !several || head.headers.get_all(header::CONTENT_LENGTH).iter().all(|v| v == first);
+    let fits = match size {
+        // A 204 has none at all (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
+        _ if head.status == StatusCode::NO_CONTENT => false,
+        Some(size) if head.status != StatusCode::NOT_MODIFIED => {
+            first.as_bytes() == size.to_string().as_bytes()
+        }
+        _ => is_length(first),
+    };
+    if !(one && fits) {
+        head.headers.remove(header::CONTENT_LENGTH);
+    } else if several {
+        let first = first.clone();
+        head.headers.insert(header::CONTENT_LENGTH, first);
+    }
 }
 
 async fn drain<B: Body + Unpin>(mut body: B) {

@@ -12,6 +12,7 @@ mod guard;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::feed::{Events, Reader};
@@ -50,6 +51,8 @@ use crate::{collector, connectors, egress, log, realtime, tls};
 const CONNECTIONS: usize = 64;
 /// How long a client may take to send a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long those who are connected may take once the address is no longer ours.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// How often histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Seconds; from a plain PHP page to a report that somebody waits for.
@@ -171,9 +174,10 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Answers until `end` is cancelled.
-    pub(crate) async fn serve(self, end: CancellationToken) {
+    /// Answers until `end` completes, and then those who are connected, within [`GOODBYE`].
+    pub(crate) async fn serve(self, end: impl Future<Output = ()>) {
         let Self { listener, desk, mut joining } = self;
+        let (mut end, ending) = (pin!(end), CancellationToken::new());
         let mut connections = JoinSet::new();
         let mut upkeep = tokio::time::interval(UPKEEP);
         let mut beat = tokio::time::interval(feed::BEAT);
@@ -181,7 +185,7 @@ impl Admin {
         let mut readers: Vec<Reader> = Vec::new();
         loop {
             tokio::select! {
-                () = end.cancelled() => break,
+                () = &mut end => break,
                 _ = upkeep.tick() => desk.metrics.run_upkeep(),
                 _ = beat.tick(), if !readers.is_empty() => {
                     let event = feed::event(&dashboard::parts_as_json(&desk.view()));
@@ -195,7 +199,8 @@ impl Admin {
                 accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((socket, _peer)) => {
                         let (desk, cut) = (desk.clone(), CancellationToken::new());
-                        let attended = speak(socket, cut.clone(), move |request| {
+                        let ends = (cut.clone(), ending.clone());
+                        let attended = speak(socket, ends, move |request| {
                             let (desk, cut) = (desk.clone(), cut.clone());
                             async move { desk.answer(request, cut).await }
                         });
@@ -209,6 +214,15 @@ impl Admin {
                 },
             }
         }
+        // Whoever comes from now on is answered by a successor, or by nobody.
+        drop(listener);
+        ending.cancel();
+        // Those who look at the dashboard have no end of their own.
+        drop((readers, joining));
+        let rest = async { while connections.join_next().await.is_some() {} };
+        if timeout(GOODBYE, rest).await.is_err() {
+            tracing::debug!("admin connections cut: their clients ask nothing, or take no answer");
+        }
     }
 }
 
@@ -221,10 +235,11 @@ pub(crate) fn not_bound(address: SocketAddr, error: &std::io::Error) -> Failure 
     )
 }
 
-/// Answers the requests of one connection.
+/// Answers the requests of one connection until `cut` is cancelled. Once `ending` is, the request that it has is the last one; one that has
+/// not brought any may bring its first.
 pub(crate) async fn speak<S, B, F>(
     socket: S,
-    cut: CancellationToken,
+    (cut, ending): (CancellationToken, CancellationToken),
     answer: impl Fn(Request<hyper::body::Incoming>) -> F,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -232,7 +247,9 @@ pub(crate) async fn speak<S, B, F>(
         + 'static,
     F: Future<Output = Response<B>>,
 {
+    let asked = CancellationToken::new();
     let service = service_fn(|request| {
+        asked.cancel();
         let answer = answer(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
@@ -240,11 +257,25 @@ pub(crate) async fn speak<S, B, F>(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(socket), service);
-    tokio::select! {
-        () = cut.cancelled() => {}
-        ended = connection => if let Err(error) = ended {
-            tracing::debug!(%error, "admin connection ended early");
-        },
+    let mut connection = pin!(connection);
+    // hyper closes one that has not brought a request at once, also when its first is on the way.
+    let last = async {
+        ending.cancelled().await;
+        asked.cancelled().await;
+    };
+    let ended = tokio::select! {
+        () = cut.cancelled() => return,
+        ended = connection.as_mut() => ended,
+        () = last => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                () = cut.cancelled() => return,
+                ended = connection.as_mut() => ended,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "admin connection ended early");
     }
 }
 

@@ -95,7 +95,7 @@ async fn durations_have_buckets_and_old_connections_end_with_the_server() {
     let address = admin.address().unwrap();
     let end = CancellationToken::new();
     let mut server = JoinSet::new();
-    server.spawn(admin.serve(end.clone()));
+    server.spawn(admin.serve(end.clone().cancelled_owned()));
 
     metrics::histogram!("hearth_request_duration_seconds").record(0.02);
     let mut socket = TcpStream::connect(address).await.unwrap();
@@ -108,6 +108,31 @@ async fn durations_have_buckets_and_old_connections_end_with_the_server() {
     server.join_next().await.unwrap().unwrap();
     let mut rest = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut rest).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_connected_when_it_ends_is_answered_and_the_dashboard_ends() {
+    let state = State::starting();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (readers, joining) = mpsc::channel(feed::READERS);
+    let admin = Admin { listener, desk: Desk { readers, ..desk(&state) }, joining };
+    let end = CancellationToken::new();
+    let mut server = JoinSet::new();
+    server.spawn(admin.serve(end.clone().cancelled_owned()));
+
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let mut looking = TcpStream::connect(address).await.unwrap();
+    // Both are accepted when the later one hears something.
+    let request = "GET /events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    exchange(&mut looking, request, "event: state").await;
+    end.cancel();
+    let mut rest = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut looking, &mut rest).await.unwrap();
+    let request = "GET /up HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    exchange(&mut silent, request, "starting").await;
+    tokio::io::AsyncReadExt::read_to_end(&mut silent, &mut rest).await.unwrap();
+    server.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test]

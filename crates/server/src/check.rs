@@ -8,23 +8,29 @@ mod application;
 mod connectors;
 mod databases;
 mod egress;
+mod eyes;
 mod lambda;
 mod machine;
 mod model;
+mod paths;
 mod php;
 mod realtime;
 mod report;
 mod traces;
+
+use std::path::Path;
 
 use pool::Model;
 
 use crate::applications;
 use crate::cli::Target;
 use crate::config::{self, ConfigError, Environment, NamedApplication, Origin};
+use crate::control::Running;
 use crate::detect::{self, Application};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::user::PhpUser;
+use eyes::Eyes;
 pub(crate) use report::Report;
 use report::Topic;
 
@@ -52,6 +58,8 @@ pub(crate) fn check(
             }
         };
     report.fine(Topic::Settings, "all settings can be used");
+    let eyes = Eyes::of(&mut report, &settings);
+    paths::look(&mut report, &settings, &eyes);
 
     let users = PhpUser::all_of(&settings, environment);
     let others_have_users = users.as_ref().is_ok_and(|users| !users.is_empty());
@@ -79,7 +87,7 @@ pub(crate) fn check(
     };
     let (application, plan) = match plan {
         Ok(mut plan) => {
-            php::user(&mut report, &mut plan, others_have_users);
+            php::user(&mut report, &mut plan, &settings, others_have_users, environment);
             model::look(&mut report, &mut plan, &settings);
             (Some(plan.application.clone()), Some(plan))
         }
@@ -93,6 +101,10 @@ pub(crate) fn check(
         None
     };
     if let Some(plan) = &plan {
+        let named = target.config.as_deref().or(environment.config_file());
+        let file = named.map_or_else(|| folder.join("hearth.toml"), Path::to_owned);
+        eyes.look(&mut report, &settings, &environment.current_dir.join(file), plan);
+        paths::of_application(&mut report, &settings, &plan.application.folder);
         report.explain(plan.explain(info.as_ref().map(|info| info.php_version.as_str())));
     }
     if let Some(application) = &application {
@@ -110,9 +122,10 @@ pub(crate) fn check(
     realtime::look(&mut report, &folder, &settings, environment);
     databases::look(&mut report, &settings, plan.as_ref(), environment);
     connectors::look(&mut report, &settings, plan.as_ref());
-    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref());
+    let running = Running::of(target, environment);
+    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref(), (&eyes, &running));
     traces::look(&mut report, &settings, environment);
-    machine::look(&mut report, &settings, environment);
+    machine::look(&mut report, &settings, environment, &eyes, &running);
     Ok(report)
 }
 
@@ -140,7 +153,7 @@ fn another(
         Ok(plan) => plan,
         Err(failure) => return report.failure(Topic::Application, &failure),
     };
-    php::user(report, &mut plan, others_have_users);
+    php::user(report, &mut plan, settings, others_have_users, environment);
     model::look(report, &mut plan, settings);
     let info = match plan.php {
         Some(_) => php::look(report, Some(&plan), settings, environment),
@@ -151,6 +164,7 @@ fn another(
     let what = format!("answers {}: {}", claims.join(", "), plan.explain(version));
     report.fine(Topic::Application, what);
     application::look(report, &plan.application, info.as_ref(), environment);
+    paths::of_application(report, settings, &plan.application.folder);
     databases::look(report, settings, Some(&plan), environment);
 }
 

@@ -10,6 +10,7 @@
 mod call;
 mod commands;
 mod find;
+mod running;
 
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -28,6 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::commands::{reload, status, stop, upgrade};
+pub(crate) use self::running::Running;
 use crate::admin::{self, State};
 use crate::failure::Failure;
 use crate::run_dir::{Made, RunDir};
@@ -78,7 +80,8 @@ impl Control {
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((socket, _)) if is_ours(&socket) => {
                         let (state, who) = (Arc::clone(&self.state), Arc::clone(&who));
-                        connections.spawn(admin::speak(socket, CancellationToken::new(), move |request| {
+                        let ends = (CancellationToken::new(), end.clone());
+                        connections.spawn(admin::speak(socket, ends, move |request| {
                             let (state, who) = (Arc::clone(&state), Arc::clone(&who));
                             async move { answer(&request, &state, &who).await }
                         }));
@@ -120,6 +123,9 @@ struct Introduction {
     /// It finishes what it has and ends.
     #[serde(default)]
     draining: bool,
+    /// Where it listens, as URLs.
+    #[serde(default)]
+    listens: Vec<String>,
 }
 
 /// `POST /stop`: it will end.
@@ -134,7 +140,8 @@ async fn answer<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Respo
         (&Method::GET, "/who") => {
             let draining = state.ending().drain.is_cancelled();
             let (pid, target) = (std::process::id(), who.target.clone());
-            json(StatusCode::OK, &Introduction { pid, target, draining })
+            let listens = state.listens_on();
+            json(StatusCode::OK, &Introduction { pid, target, draining, listens })
         }
         (&Method::POST, "/stop") => {
             let now = request.uri().query() == Some("now");

@@ -95,6 +95,12 @@ impl DetectError {
     /// What to do about it.
     pub(crate) fn hint(&self) -> String {
         match self {
+            Self::Unreadable { path, cause }
+                if cause.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                let path = path.display();
+                format!("let Hearth's user look at it: `namei -l {path}` shows where its way ends")
+            }
             Self::Unreadable { .. } => "name the application's folder: `hearth serve PATH`".into(),
             Self::NotAScript { .. } => {
                 "name the application's folder, or a script that ends in .php".into()
@@ -199,10 +205,22 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
             ..found(Kind::WorkerScript, format!("{name} found"))
         });
     }
-    match static_file(&document_root) {
-        Some(name) => Ok(found(Kind::StaticFiles, format!("{name} and no PHP script found"))),
-        None => Err(DetectError::Nothing { folder: folder.to_owned() }),
+    if let Some(name) = static_file(&document_root) {
+        return Ok(found(Kind::StaticFiles, format!("{name} and no PHP script found")));
     }
+    // A file that may not be looked at is, to all of the above, none.
+    for path in [folder.to_owned(), document_root] {
+        if let Some(cause) = barred(&path) {
+            return Err(DetectError::Unreadable { path, cause });
+        }
+    }
+    Err(DetectError::Nothing { folder: folder.to_owned() })
+}
+
+/// Why a folder does not show what is in it.
+fn barred(folder: &Path) -> Option<std::io::Error> {
+    let entered = folder.join(".").metadata().err();
+    entered.or_else(|| folder.read_dir().err())
 }
 
 /// Whether a script is a worker script by what it says: it calls the function that takes the next request.

@@ -351,11 +351,11 @@ async fn serve_and_drain(
         tls: None,
     });
     log::say(&format!("ready on {listener}"));
-    notify::notify(environment.notify_socket(), "READY=1");
+    notify::notify(environment.notify_socket(), "READY=1").await;
     let draining = async {
         drain.cancelled().await;
         state.draining();
-        notify::notify(environment.notify_socket(), "STOPPING=1");
+        notify::notify(environment.notify_socket(), "STOPPING=1").await;
         tracing::info!("draining");
         tokio::time::sleep(settings.server.shutdown_patience).await;
     };

@@ -55,7 +55,7 @@ pub(crate) fn run(
                     }
                     log::say(&format!("HTTP requests come as events of {integration}"));
                     log::say(&format!("ready on http://{api}"));
-                    notify::notify(socket.as_deref(), "READY=1");
+                    notify::notify(socket.as_deref(), "READY=1").await;
                 });
             }
             let outcome =

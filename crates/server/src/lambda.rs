@@ -439,12 +439,12 @@ mod tests {
         };
         let here = [("AWS_LAMBDA_LOG_LEVEL", "WARN"), ("AWS_LAMBDA_MAX_CONCURRENCY", "4")];
         let settings = read(&here, Vec::new());
-        assert_eq!(settings.log.level, "warn");
+        assert_eq!(settings.log.level.0, "warn");
         assert_eq!(settings.php.request_timeout, None);
         assert_eq!(settings.php.workers.0, NonZeroUsize::new(4));
         let said = [here.as_slice(), &[("HEARTH_PHP_WORKERS", "2")]].concat();
         let settings = read(&said, vec![("log.level", Raw::Text("debug".into()))]);
-        assert_eq!(settings.log.level, "debug");
+        assert_eq!(settings.log.level.0, "debug");
         assert_eq!(settings.php.workers.0, NonZeroUsize::new(2));
     }
 }

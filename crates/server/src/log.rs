@@ -41,12 +41,7 @@ pub(crate) fn keep_tail(tail: LogTail) {
 
 /// Starts logging; to be called once.
 pub(crate) fn start(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&settings.log.level).map_err(|error| {
-        Failure::misused(
-            format!("wrong value for `log.level`: `{}`: {error}", settings.log.level),
-            "write a level such as `info`, or a filter such as `info,pool=debug,php=warn`",
-        )
-    })?;
+    let filter = EnvFilter::new(&settings.log.level.0);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Output)

@@ -45,6 +45,9 @@ pub(crate) struct Info {
     /// Further ini files.
     #[serde(default)]
     pub scanned: serde_json::Value,
+    /// The names of all its settings.
+    #[serde(default, skip_serializing)]
+    pub ini: Vec<String>,
     /// OPcache's settings.
     #[serde(default)]
     pub opcache: serde_json::Value,
@@ -260,6 +263,7 @@ pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<In
             .is_some_and(|line| line.contains("(ZTS)") || line.contains(" ZTS ")),
         extensions,
         ini_file: None,
+        ini: Vec::new(),
         scanned: serde_json::Value::Null,
         opcache: serde_json::Value::Null,
     })

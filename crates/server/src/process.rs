@@ -4,6 +4,7 @@
 //! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload, USR2 for an upgrade.
 
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -59,12 +60,18 @@ pub(crate) async fn attend(
         }
         let (end, succeeded) = (end_admin.clone(), state.succeeded().clone());
         admin.spawn(async move {
+            let mut over = pin!(async {
+                tokio::select! {
+                    () = end.cancelled() => {}
+                    // It answers there from now on.
+                    () = succeeded.cancelled() => {}
+                }
+            });
             tokio::select! {
-                () = async { alone.cancelled().await; bound.serve(end.clone()).await } => {}
-                () = end.cancelled() => {}
-                // It answers there from now on.
-                () = succeeded.cancelled() => {}
+                () = alone.cancelled() => {}
+                () = &mut over => return,
             }
+            bound.serve(over).await;
         });
     }
 
@@ -72,6 +79,7 @@ pub(crate) async fn attend(
         outcome = serve(&state, &end.drain) => outcome,
         () = end.at_once.cancelled() => {
             tracing::warn!("ended at once: a second signal, or `hearth stop --now`");
+            admin.abort_all();
             Ok(())
         }
     };

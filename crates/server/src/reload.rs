@@ -203,7 +203,7 @@ impl Generations<'_> {
         let why = &asks.first().expect("somebody has asked").why;
         tracing::info!(%why, asked = asks.len(), "reload");
         let manager = self.environment.notify_socket();
-        notify::reloading(manager);
+        notify::reloading(manager).await;
         self.state.note(|reloads| reloads.under_way = true);
         let outcome = self.reload().await;
         match &outcome {
@@ -233,7 +233,7 @@ impl Generations<'_> {
             }
         });
         if !self.drain.is_cancelled() {
-            notify::notify(manager, "READY=1");
+            notify::notify(manager, "READY=1").await;
         }
         outcome
     }

@@ -68,6 +68,7 @@ fn served(
     let users = PhpUser::all_of(&settings, environment)?;
     let plans = Plans::read(target, &settings, environment)?;
     plans.release()?;
+    user::warn_of_root(&plans);
     if sockets.activated {
         let sockets = sockets.http.len();
         tracing::info!(sockets, "sockets were passed: `http.listen` is not looked at");
@@ -181,7 +182,7 @@ impl Server<'_> {
         for url in &generations.listeners {
             log::say(&format!("ready on {url}"));
         }
-        notify::notify(environment.notify_socket(), "READY=1");
+        notify::notify(environment.notify_socket(), "READY=1").await;
         commands.live(environment, state);
         if let Some(tls) = &mut generations.tls {
             tls.obtain(drain);
@@ -193,7 +194,7 @@ impl Server<'_> {
             state.draining();
             // The service manager has another process to look at, when there is a successor.
             if !state.succeeded().is_cancelled() {
-                notify::notify(environment.notify_socket(), "STOPPING=1");
+                notify::notify(environment.notify_socket(), "STOPPING=1").await;
             }
             tracing::info!("draining");
             // The front takes nobody new any more: those who are there may go, while it finishes what it has.

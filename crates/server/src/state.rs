@@ -5,7 +5,7 @@
 //! - Requests for a reload are bounded by [`ASKS`]; one more is refused.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub(crate) struct State {
     succeeded: CancellationToken,
     /// The socket of the admin address, for that process.
     admin: Mutex<Option<AdminSocket>>,
+    /// Where that listens.
+    admin_address: OnceLock<SocketAddr>,
     /// Where spans begin, if anybody wants some.
     tracer: OnceLock<Tracer>,
 }
@@ -244,6 +246,7 @@ impl State {
             upgrading: AtomicBool::new(false),
             succeeded: CancellationToken::new(),
             admin: Mutex::default(),
+            admin_address: OnceLock::new(),
             tracer: OnceLock::new(),
         })
     }
@@ -419,7 +422,21 @@ impl State {
 
     /// Keeps the admin address's socket for a process that takes the place of this one.
     pub(crate) fn share_admin(&self, socket: AdminSocket) {
+        if let Ok(address) = socket.listener.local_addr() {
+            self.admin_address.get_or_init(|| address);
+        }
         *self.admin.lock().expect("no holder panics") = Some(socket);
+    }
+
+    /// Everywhere it listens for others, as URLs.
+    pub(crate) fn listens_on(&self) -> Vec<String> {
+        let serving = self.serving();
+        let serving = serving.as_deref();
+        let mut all = serving.map(|serving| serving.listeners.clone()).unwrap_or_default();
+        all.extend(self.admin_address.get().map(|address| format!("http://{address}")));
+        let broker = serving.and_then(|serving| serving.egress.as_ref());
+        all.extend(broker.map(|watch| format!("unix:{}", watch.socket().display())));
+        all
     }
 
     /// That socket.

@@ -289,13 +289,18 @@ fn local(
 pub(crate) fn trust(config: Option<&Path>, environment: &Environment) -> Result<String, Failure> {
     let settings = config::load(&environment.current_dir, config, Vec::new(), environment)?;
     let folder = local_folder(&settings, environment)?;
+    let made = if LocalAuthority::certificate_in(&folder).exists() {
+        ""
+    } else {
+        "It has been made just now: there was none where this user's servers look for it.\n"
+    };
     let authority = LocalAuthority::open(&folder).map_err(|error| no_local(&error))?;
     let path = authority.certificate().display().to_string();
     let quoted = format!("'{}'", path.replace('\'', "'\\''"));
     Ok(format!(
-        "Hearth's local authority is {path}\n\
+        "Hearth's local authority is {path}\n{made}\
          It vouches for names below localhost, test, internal, local and home.arpa, and for loopback and private addresses, and for\n\
-         nothing else. Its key is in the same folder, for you alone. Nothing has been changed. To have it believed:\n\n\
+         nothing else. Its key is in the same folder, for you alone. Nothing believes it by that. To have it believed:\n\n\
          Debian, Ubuntu    sudo cp {quoted} /usr/local/share/ca-certificates/hearth-local-ca.crt && sudo update-ca-certificates\n\
          Fedora, RHEL      sudo trust anchor {quoted}\n\
          Chrome, Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n hearth-local-ca -i {quoted}\n\

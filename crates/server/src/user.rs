@@ -20,7 +20,8 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
-pub(crate) use self::php::{PhpUser, check as check_php, lacking};
+pub(crate) use self::php::{PhpUser, check as check_php, first_refused, lacking};
+use crate::applications::{Planned, Plans};
 use crate::config::{Address, Environment, Settings};
 use crate::failure::Failure;
 use crate::sockets::Sockets;
@@ -36,21 +37,44 @@ pub(crate) fn become_user(
 ) -> Result<(), Failure> {
     let php = PhpUser::all_of(settings, environment)?;
     // A successor is who its predecessor had become.
-    if let Some(account) = settings.server.user.filter(|user| user.0 != geteuid().as_raw()) {
+    if let Some(identity) = of_server(settings)? {
         let own = geteuid();
         if !own.is_root() {
             return Err(Failure::failed(
-                format!("user {} cannot become user {} (`server.user`)", own.as_raw(), account.0),
+                format!(
+                    "user {} cannot become user {} (`server.user`)",
+                    own.as_raw(),
+                    identity.user
+                ),
                 "start Hearth as root, or as that user and without `server.user`",
             ));
         }
-        let group = settings.server.group.0.map(|group| group.0);
-        let accounts = Accounts::read();
-        let identity = accounts.identity(account.0, group, "server.user", "server.group")?;
         bind(settings, sockets)?;
         change(&identity, !php.is_empty())?;
     }
     php::prepare(&php)
+}
+
+/// Who the server is to be, where that is somebody else than we are.
+pub(crate) fn of_server(settings: &Settings) -> Result<Option<Identity>, Failure> {
+    let wanted = settings.server.user.filter(|user| user.0 != geteuid().as_raw());
+    let Some(account) = wanted else { return Ok(None) };
+    let group = settings.server.group.0.map(|group| group.0);
+    Accounts::read().identity(account.0, group, "server.user", "server.group").map(Some)
+}
+
+/// What there is to know where PHP is root: who finds a hole in the application has the machine.
+pub(crate) const PHP_IS_ROOT: &str = "PHP runs as root";
+/// And what to do.
+pub(crate) const NOT_AS_ROOT: &str = "`--user NAME` (`server.user`) has the server be another user once it listens, PHP included; \
+                                      `--php-user NAME` (`php.user`) has PHP be one";
+
+/// Says so in the log.
+pub(crate) fn warn_of_root(plans: &Plans) {
+    let own = |planned: &Planned| planned.plan.php.as_ref().is_some_and(|php| php.user.is_none());
+    if geteuid().is_root() && plans.iter().any(own) {
+        tracing::warn!(hint = NOT_AS_ROOT, "{PHP_IS_ROOT}");
+    }
 }
 
 /// The same where nothing listens: only `php.user` matters.

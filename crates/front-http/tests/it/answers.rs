@@ -46,6 +46,33 @@ async fn a_wrong_content_length_of_a_whole_answer_is_corrected() {
 }
 
 #[tokio::test]
+async fn lengths_that_cannot_all_be_right_cost_no_answer() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    for (said, length) in [
+        ("200,stream,5,6", None),
+        ("200,stream,5,5", Some("5")),
+        ("200,stream,five", None),
+        ("200,whole,5,6", Some("5")),
+        ("200,whole,5,5", Some("5")),
+        ("204,whole,5", None),
+        ("204,stream,5,6", None),
+        ("304,stream,5,6", None),
+    ] {
+        client.send(format!("GET /lengths?{said} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        let reply = client.reply().await;
+        assert_eq!(reply.field("content-length").as_deref(), length, "{said}: {}", reply.head);
+        let body = if reply.status == 200 { "abcde" } else { "" };
+        assert_eq!(reply.text(), body, "{said}");
+    }
+    for (said, length) in [("200,stream,5,6", None), ("200,whole,7,7", Some("7"))] {
+        client.send(format!("HEAD /lengths?{said} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        let head = client.head().await;
+        assert_eq!((head.status, head.field("content-length").as_deref()), (200, length), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_shorter_than_promised_ends_the_connection() {
     let server = Server::start().await;
     let mut client = server.connect().await;

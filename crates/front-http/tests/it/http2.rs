@@ -277,3 +277,37 @@ async fn methods_and_paths_are_held_to_the_same_rules() {
     let (response, _) = client.requests.send_request(request, true).unwrap();
     assert_eq!(read(response.await.unwrap().into_body()).await.unwrap(), b"");
 }
+
+#[tokio::test]
+async fn lengths_that_cannot_all_be_right_reset_no_stream() {
+    let server = Server::start().await;
+    let mut client = Http2::to(&server).await;
+    for (said, length) in [
+        ("200,stream,5,6", None),
+        ("200,stream,5,5", Some("5")),
+        ("200,whole,5,6", Some("5")),
+        ("204,whole,5", None),
+        ("304,whole,5", Some("5")),
+    ] {
+        let (head, body) = client.get(&format!("/lengths?{said}")).await;
+        let found = head.headers.get_all("content-length").iter().collect::<Vec<_>>();
+        assert_eq!(found, length.into_iter().collect::<Vec<_>>(), "{said}");
+        assert_eq!(body, if head.status == 200 { &b"abcde"[..] } else { b"" }, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn fields_over_the_limit_are_refused_and_cookies_count_as_one() {
+    let server = Server::with(|options, _| options.max_headers = 20).await;
+    let mut client = Http2::to(&server).await;
+    for (name, status) in [("x", 431), ("cookie", 200)] {
+        let mut request = Request::get("http://a.example/a");
+        for _ in 0..25 {
+            request = request.header(name, "a=1");
+        }
+        let (response, _) = client.requests.send_request(request.body(()).unwrap(), true).unwrap();
+        let response = tokio::time::timeout(LONG, response).await.unwrap().unwrap();
+        assert_eq!(response.status(), status, "{name}");
+    }
+    assert_eq!(server.app.called.load(Ordering::SeqCst), 1);
+}

@@ -55,3 +55,30 @@ async fn patience_ends() {
     assert_eq!(client.rest().await, b"");
     until(&server.app.abandoned, 1).await;
 }
+
+#[tokio::test]
+async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // Both ends, so that opening it waits for nobody.
+    let pipe = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut server = Server::with(|options, _| {
+        options.patience = Duration::from_millis(100);
+        options.access_log = Some(front_http::AccessLog {
+            format: front_http::AccessLogFormat::Common,
+            target: front_http::AccessLogTarget::File(path),
+        });
+    })
+    .await;
+    // More than a pipe holds.
+    let mut client = server.connect().await;
+    for _ in 0..12 {
+        client.send(format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(10_000))).await;
+        assert_eq!(client.reply().await.status, 200);
+    }
+    server.begin_stop();
+    server.ended().await;
+    // The writer's thread gets an error now, and the test can end.
+    drop(pipe);
+}

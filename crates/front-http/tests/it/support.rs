@@ -201,6 +201,20 @@ impl Application for App {
                 response.headers_mut().insert("content-length", "10".parse().unwrap());
                 Ok(response)
             }
+            "/lengths" => {
+                // STATUS,whole|stream,LENGTH[,LENGTH]: what is said of a body of 5 bytes.
+                let mut words = query.split(',');
+                let status = words.next().expect("a status").as_bytes();
+                let mut response = match words.next() {
+                    Some("stream") => Response::new(chunks(vec![Ok("abcde")], Duration::ZERO)),
+                    _ => whole("abcde"),
+                };
+                *response.status_mut() = StatusCode::from_bytes(status).unwrap();
+                for said in words {
+                    response.headers_mut().append("content-length", said.parse().unwrap());
+                }
+                Ok(response)
+            }
             "/fields" => {
                 let mut response = whole("fields");
                 for (name, value) in [

@@ -3,11 +3,13 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::fs::{Access, access};
+use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 
+use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::config::Settings;
+use crate::control::Running;
 use crate::egress::{CA, check_authorities};
 use crate::php::{self, Info};
 use crate::plan::Plan;
@@ -23,13 +25,14 @@ pub(crate) fn look(
     settings: &Settings,
     plan: Option<&Plan>,
     php: Option<&Info>,
+    (eyes, running): (&Eyes, &Running<'_>),
 ) {
     let egress = &settings.egress;
     if !egress.enabled {
         return report.fine(Topic::Egress, "off: PHP's outgoing calls go out directly");
     }
     match &egress.socket.0 {
-        Some(path) => socket(report, path),
+        Some(path) => socket(report, path, eyes, running),
         None => report.fine(Topic::Egress, "the broker's socket goes into the server's folder"),
     }
     authorities(report, egress.ca.0.as_deref());
@@ -49,7 +52,7 @@ pub(crate) fn look(
     descriptors(report, settings);
 }
 
-fn socket(report: &mut Report, path: &Path) {
+fn socket(report: &mut Report, path: &Path, eyes: &Eyes, running: &Running<'_>) {
     let shown = path.display();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));
@@ -59,13 +62,17 @@ fn socket(report: &mut Report, path: &Path) {
             format!("cannot listen on unix:{shown}: a socket's path has {LONGEST} bytes at most"),
             "choose a shorter path with `egress.socket`",
         );
-    } else if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+    } else if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
         report.problem(
             Topic::Egress,
             format!("cannot listen on unix:{shown}: its folder is missing or cannot be written"),
             "make the folder and let Hearth's user write to it, or choose another with `egress.socket`",
         );
     } else if UnixStream::connect(path).is_ok() {
+        if let Some(pid) = running.listens_at(path) {
+            let what = format!("the running server (process {pid}) listens on unix:{shown}");
+            return report.fine(Topic::Egress, what);
+        }
         report.problem(
             Topic::Egress,
             format!("cannot listen on unix:{shown}: somebody does already"),

@@ -4,12 +4,14 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use front_http::Certificate;
-use rustix::fs::{Access, access};
+use rustix::fs::Access;
 use rustix::process::{Resource, getrlimit};
 
+use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::admin;
 use crate::config::{Address, Environment, Settings};
+use crate::control::Running;
 use crate::failure::Failure;
 use crate::fallback::kernel_release;
 use crate::tls::{acme_cache, days_until};
@@ -18,15 +20,21 @@ use crate::tls::{acme_cache, days_until};
 const OWN_DESCRIPTORS: u64 = 256;
 
 /// Looks at the machine.
-pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Environment) {
+pub(crate) fn look(
+    report: &mut Report,
+    settings: &Settings,
+    environment: &Environment,
+    eyes: &Eyes,
+    running: &Running<'_>,
+) {
     for listen in &settings.http.listen {
         match &listen.address {
-            Address::Tcp(socket) => bindable(report, *socket, "--listen"),
-            Address::Unix(path) => unix(report, path),
+            Address::Tcp(socket) => bindable(report, *socket, "--listen", running),
+            Address::Unix(path) => unix(report, path, eyes),
         }
     }
     if let Some(socket) = settings.admin.listen {
-        bindable(report, socket, "--admin");
+        bindable(report, socket, "--admin", running);
         if let Err(failure) = admin::may_listen(socket, settings.admin.token.as_ref()) {
             report.failure(Topic::Listeners, &failure);
         } else if !socket.ip().is_loopback() {
@@ -38,7 +46,7 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, environment: &Envir
         }
     }
     certificates(report, settings);
-    acme(report, settings, environment);
+    acme(report, settings, environment, eyes);
     descriptors(report, settings);
     kernel(report);
     sandbox(report, settings);
@@ -106,7 +114,7 @@ fn certificates(report: &mut Report, settings: &Settings) {
 }
 
 /// Whether an authority can be asked, and will find us. It is not asked.
-fn acme(report: &mut Report, settings: &Settings, environment: &Environment) {
+fn acme(report: &mut Report, settings: &Settings, environment: &Environment, eyes: &Eyes) {
     if settings.acme.domains.is_empty() {
         return;
     }
@@ -119,9 +127,7 @@ fn acme(report: &mut Report, settings: &Settings, environment: &Environment) {
         );
         return;
     };
-    // The nearest folder that is there: the others are made.
-    let there = cache.ancestors().find(|folder| folder.exists());
-    if there.is_some_and(|folder| access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()) {
+    if eyes.can_make(&cache).is_ok() {
         let (names, cache) = (names.join(", "), cache.display());
         report.fine(Topic::Listeners, format!("certificate for {names} by ACME, kept in {cache}"));
     } else {
@@ -146,10 +152,15 @@ fn acme(report: &mut Report, settings: &Settings, environment: &Environment) {
     }
 }
 
-fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str) {
+fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str, running: &Running<'_>) {
     match TcpListener::bind(address) {
         Ok(_closed_at_once) => report.fine(Topic::Listeners, format!("can listen on {address}")),
         Err(error) => {
+            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+            if let Some(pid) = in_use.then(|| running.listens_on(address)).flatten() {
+                let what = format!("the running server (process {pid}) listens on {address}");
+                return report.fine(Topic::Listeners, what);
+            }
             let hint = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     format!(
@@ -168,9 +179,9 @@ fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str) {
     }
 }
 
-fn unix(report: &mut Report, path: &Path) {
+fn unix(report: &mut Report, path: &Path, eyes: &Eyes) {
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
-    if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
+    if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
         report.fine(Topic::Listeners, format!("can listen on unix:{}", path.display()));
     } else {
         report.problem(

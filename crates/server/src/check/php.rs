@@ -5,10 +5,10 @@ use rustix::process::geteuid;
 use serde_json::Value;
 
 use super::{Report, Topic};
-use crate::config::{Environment, Settings};
+use crate::config::{Environment, Settings, nearest};
 use crate::php::{self, Info};
 use crate::plan::{PhpPlan, Plan};
-use crate::user::{check_php, lacking};
+use crate::user::{NOT_AS_ROOT, PHP_IS_ROOT, check_php, lacking};
 
 /// Looks at PHP; what it says about itself is for the other checks.
 pub(crate) fn look(
@@ -51,15 +51,44 @@ pub(crate) fn look(
         );
     }
     opcache(report, &info);
+    unknown_ini(report, settings, &info);
     report.php(info.clone());
     Some(info)
 }
 
+/// PHP takes no notice of names that it does not know.
+fn unknown_ini(report: &mut Report, settings: &Settings, info: &Info) {
+    // A worker program that does not say which it knows is of another version.
+    let known = |name: &str| info.ini.is_empty() || info.ini.iter().any(|known| known == name);
+    // These are read before there are any.
+    let loads = |name: &str| ["extension", "zend_extension"].contains(&name);
+    for (name, _) in settings.php.ini.0.iter().filter(|(name, _)| !known(name) && !loads(name)) {
+        let hint = match nearest(name, info.ini.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "install the extension that it is of, or take it out".to_owned(),
+        };
+        report.warning(
+            Topic::Php,
+            format!("PHP knows no `{name}` (`[php.ini]`): it does nothing"),
+            hint,
+        );
+    }
+}
+
 /// Whether PHP can be who it is to be, and use its files then. Where that cannot be tried from here, the rest is asked as who we are.
 /// `others_have_users`: some application has PHP be another user than the server.
-pub(super) fn user(report: &mut Report, plan: &mut Plan, others_have_users: bool) {
+pub(super) fn user(
+    report: &mut Report,
+    plan: &mut Plan,
+    settings: &Settings,
+    others_have_users: bool,
+    environment: &Environment,
+) {
     let Some(php) = &plan.php else { return };
     let Some(user) = php.user.clone() else {
+        if environment.is_root && settings.server.user.is_none_or(|user| user.0 == 0) {
+            report.warning(Topic::Php, PHP_IS_ROOT, NOT_AS_ROOT);
+        }
         if others_have_users {
             report.warning(
                 Topic::Php,

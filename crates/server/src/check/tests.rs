@@ -8,7 +8,7 @@ use crate::config::Raw;
 const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
                       echo '{\"tracker\": \"'${TRACKER:-userfaultfd}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
                       \"extensions\": {\"Core\": \"8.2.35\", \"curl\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
-                      \"ini_file\": \"/etc/php/8.2/php.ini\", \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
+                      \"ini_file\": \"/etc/php/8.2/php.ini\", \"ini\": [\"memory_limit\", \"opcache.enable\"], \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
 
 const FPM: &str = "#!/bin/sh\ncase $1 in\n-v) echo 'PHP 8.2.35 (fpm-fcgi) (built: Oct 21 2026 06:29:51) (NTS)' ;;\n\
                    -m) printf '[PHP Modules]\\nCore\\ncurl\\nmbstring\\n\\n[Zend Modules]\\nZend OPcache\\n' ;;\nesac\n";
@@ -260,6 +260,86 @@ fn what_env_asks_of_realtime_is_told_with_what_clashes() {
         of(&format!("BROADCAST_CONNECTION=hearth\n{app}"), &[("realtime.apps", "1:k:other")]),
     ];
     insta::assert_snapshot!(told.join("\n--\n"));
+}
+
+#[test]
+fn what_a_running_server_of_this_application_listens_on_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("index.html"), "").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let socket =
+        std::os::unix::net::UnixListener::bind(folder.path().join("control.sock")).unwrap();
+    let says = serde_json::json!({
+        "pid": 4711, "target": folder.path(), "listens": [format!("http://{address}")],
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::io::{Read as _, Write as _};
+            let (mut stream, _) = socket.accept().unwrap();
+            let _asked = stream.read(&mut [0; 1024]).unwrap();
+            write!(stream, "HTTP/1.0 200 OK\r\n\r\n{says}").unwrap();
+        });
+        let run_dir = folder.path().to_str().unwrap();
+        let listen = address.to_string();
+        let flags = [("server.run_dir", run_dir), ("http.listen", &listen)];
+        let flags = flags.map(|(name, value)| (name, Raw::Text(value.to_owned()))).into();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        let environment = Environment::for_test(folder.path(), &[]);
+        let text = check(&target, false, &environment).unwrap().text(false);
+        let told = format!("✓ listeners: the running server (process 4711) listens on {address}");
+        assert!(text.contains(&told), "{text}");
+    });
+}
+
+#[test]
+fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
+    let toml = "[server]\nrun_dir = \"public/index.php/x\"\n[http]\naccess_log = \"json\"\naccess_log_path = \"/nonexistent/a.log\"\n\
+                [http.sendfile]\n\"/p/\" = \"/nonexistent\"\n[php.ini]\nmemry_limit = \"1G\"\nextension = \"a.so\"\n\
+                [log]\nlevel = \"info,phpp=debug\"\n";
+    let report = report(&[("public/index.php", ""), ("hearth.toml", toml)], "true", &[]);
+    assert!(!report.is_fine());
+    let text = report.text(false);
+    for part in [
+        "✗ system: cannot write into the run folder APP/public/index.php/x: ",
+        "✗ system: cannot open the access log /nonexistent/a.log: ",
+        "! application: `/p/` of `[http.sendfile]` names /nonexistent, which is no folder",
+        "! php: PHP knows no `memry_limit` (`[php.ini]`): it does nothing\n    did you mean `memory_limit`?",
+        "! settings: nothing logs as `phpp` (`log.level`)\n    did you mean `php`?",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("`extension`"), "{text}");
+}
+
+#[test]
+fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    fs::write(&worker, WORKER.replace("OPCACHE", "true")).unwrap();
+    fs::set_permissions(&worker, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(folder.path().join("index.php"), "").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let variables = [("HEARTH_LIB_DIR", lib.path().to_str().unwrap())];
+    let look = |flags: &[(&'static str, &str)]| {
+        let mut environment = Environment::for_test(folder.path(), &variables);
+        environment.is_root = true;
+        let defaults = [("http.listen", "127.0.0.1:0"), ("php.model", "request")];
+        let flags = defaults.iter().chain(flags);
+        let flags = flags.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        check(&target, false, &environment).unwrap().text(false)
+    };
+    assert!(look(&[]).contains("! php: PHP runs as root\n    `--user NAME`"));
+    let other = look(&[("server.user", "nobody")]);
+    assert!(!other.contains("PHP runs as root"), "{other}");
+    let told = if rustix::process::geteuid().is_root() {
+        "✗ application: the server as user 65534 (`server.user`) cannot "
+    } else {
+        "! settings: the server is to be user 65534 (`server.user`), which cannot be tried"
+    };
+    assert!(other.contains(told), "{other}");
 }
 
 /// The lines about outgoing calls.

@@ -73,6 +73,8 @@ pub(crate) struct Environment {
     pub stderr_is_terminal: bool,
     /// stdout is a terminal.
     pub stdout_is_terminal: bool,
+    /// The process is root's.
+    pub is_root: bool,
 }
 
 impl Environment {
@@ -90,6 +92,7 @@ impl Environment {
             started_as,
             stderr_is_terminal: std::io::stderr().is_terminal(),
             stdout_is_terminal: std::io::stdout().is_terminal(),
+            is_root: rustix::process::geteuid().is_root(),
         })
     }
 
@@ -104,6 +107,7 @@ impl Environment {
             started_as: current_dir.join("hearth"),
             stderr_is_terminal: false,
             stdout_is_terminal: false,
+            is_root: false,
         }
     }
 

@@ -18,6 +18,7 @@ use super::acme::{ChallengeName, Directory, Domain, KeyBytes, LocalName, Mailbox
 use super::applications::NamedApplication;
 use super::apps::{AdapterUrl, Apps, LookupTarget, SubjectPrefix, WebhookTarget};
 use super::connectors::Connectors;
+use super::log_filter::LogFilter;
 use super::reload::Written;
 use super::traces::{CollectorFields, CollectorUrl, Share};
 use super::value::{
@@ -508,8 +509,8 @@ settings! {
 
     /// Logging, on stderr.
     log: Log {
-        /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,pool=debug,php=warn`.
-        level: String = "info", flag "log-level";
+        /// What is logged: that and what is worse; a filter says it of single parts of the program.
+        level: LogFilter = "info", flag "log-level";
         /// How log lines look: `text` or `json`. `auto`: text on a terminal, else JSON.
         format: Auto<LogFormat> = "auto", flag "log-format";
         /// A request that PHP works on for longer than this is logged (`slow request`), with the functions and lines where PHP is. It goes on.

@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(unapplied, ["http.listen", "log.level"]);
         assert_eq!(first.php.workers.0.unwrap().get(), 3);
         assert!(!first.http.static_files);
-        assert_eq!(first.log.level, "info");
+        assert_eq!(first.log.level.0, "info");
         let (_, still) = settings(toml).in_place_of(&first);
         assert_eq!(still, unapplied);
         let back = settings("[http]\nlisten = \"127.0.0.1:1\"");

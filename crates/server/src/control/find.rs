@@ -129,6 +129,13 @@ pub(super) fn find(target: &Target, environment: &Environment) -> Result<Server,
         let place = Place { socket, owner: None };
         return match introduce(&place, Instant::now() + INTRODUCTION) {
             Ok(who) => Ok(Server { place, who, is_believed: true }),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(Failure::caused_by(
+                    format!("cannot ask the server at {}", place.socket.display()),
+                    &error,
+                    "it hears its own user and root only: `sudo hearth …`, or `sudo -u NAME hearth …`",
+                ))
+            }
             Err(error) => Err(Failure::caused_by(
                 format!("no server answers at {}", place.socket.display()),
                 &error,

@@ -91,7 +91,7 @@ async fn serve_and_drain(
     for url in &listeners {
         log::say(&format!("ready on {url}"));
     }
-    notify::notify(environment.notify_socket(), "READY=1");
+    notify::notify(environment.notify_socket(), "READY=1").await;
     if let Some(keeper) = &mut keeper {
         keeper.obtain(drain);
     }
@@ -100,7 +100,7 @@ async fn serve_and_drain(
         drain.cancelled().await;
         let deadline = Instant::now() + settings.server.shutdown_patience;
         state.draining();
-        notify::notify(environment.notify_socket(), "STOPPING=1");
+        notify::notify(environment.notify_socket(), "STOPPING=1").await;
         tracing::info!("draining");
         let left = || deadline.saturating_duration_since(Instant::now());
         realtime.drain(settings, left()).await;

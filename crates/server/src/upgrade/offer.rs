@@ -253,7 +253,7 @@ impl Offer {
         // First of all: were this cut, it would be killed.
         orphan(child);
         // Said by the process that the manager knows: afterwards it listens to the other one.
-        notify::notify(self.manager.as_deref(), &format!("MAINPID={pid}"));
+        notify::notify(self.manager.as_deref(), &format!("MAINPID={pid}")).await;
         self.state.succeeded().cancel();
         self.succeeded.cancel();
         if let Err(error) = stream.write_all(GO).await {

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use pool::Identity;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid, getgid, getgroups, getuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups,
@@ -180,20 +181,7 @@ impl PhpUser {
 
     /// Errs on the first path that this user cannot use so.
     pub(crate) fn must_reach(&self, paths: &[(&Path, Access)]) -> Result<(), Failure> {
-        // Users are a thread's own to the kernel, and this one ends with the question. Only the kernel knows all that decides it.
-        let asked = std::thread::scope(|scope| {
-            let asking = std::thread::Builder::new().spawn_scoped(scope, || {
-                become_in_this_thread(&self.identity)?;
-                Ok(paths.iter().find_map(|(path, how)| {
-                    accessat(CWD, *path, *how, AtFlags::EACCESS)
-                        .err()
-                        .map(|error| (*path, *how, error))
-                }))
-            });
-            asking.and_then(|thread| {
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("it did not say")))
-            })
-        });
+        let asked = first_refused(&self.identity, paths);
         let name = self.name();
         match asked {
             Ok(None) => Ok(()),
@@ -215,6 +203,25 @@ impl PhpUser {
             )),
         }
     }
+}
+
+/// The first of these paths that somebody cannot use so. To be asked by who may become anybody.
+pub(crate) fn first_refused<'p>(
+    identity: &Identity,
+    paths: &[(&'p Path, Access)],
+) -> io::Result<Option<(&'p Path, Access, Errno)>> {
+    // Users are a thread's own to the kernel, and this one ends with the question. Only the kernel knows all that decides it.
+    std::thread::scope(|scope| {
+        let asking = std::thread::Builder::new().spawn_scoped(scope, || {
+            become_in_this_thread(identity)?;
+            Ok(paths.iter().find_map(|(path, how)| {
+                accessat(CWD, *path, *how, AtFlags::EACCESS).err().map(|error| (*path, *how, error))
+            }))
+        });
+        asking.and_then(|thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("it did not say")))
+        })
+    })
 }
 
 /// The groups that the broker's own socket and token can belong to: no other user's PHP may be in them.

@@ -102,6 +102,7 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
         &["bench"],
         &["serve", "--config", "missing.toml"],
         &["serve", "--log-level", "=="],
+        &["serve", "--log-level", "warning"],
     ];
     for arguments in misuses {
         let (status, stdout, stderr) = run(arguments);

@@ -204,9 +204,14 @@ fn in_development_local_names_have_certificates_of_this_machines_own_authority()
             .workers(1)
     };
     let hearth = serve().start();
-    let mut trust = command();
-    trust.args(["tls", "trust"]).env("HEARTH_HTTP_TLS_LOCAL_CA", &folder);
-    let said = String::from_utf8(trust.output().unwrap().stdout).unwrap();
+    let trust = |folder: &std::path::Path| {
+        let mut trust = command();
+        trust.args(["tls", "trust"]).env("HEARTH_HTTP_TLS_LOCAL_CA", folder);
+        String::from_utf8(trust.output().unwrap().stdout).unwrap()
+    };
+    assert!(trust(&site.path().join("other")).contains("It has been made just now"));
+    let said = trust(&folder);
+    assert!(!said.contains("made just now"), "{said}");
     let ca = folder.join("hearth-local-ca.pem");
     assert!(
         said.contains(ca.to_str().unwrap()) && said.contains("update-ca-certificates"),

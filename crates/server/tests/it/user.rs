@@ -99,3 +99,38 @@ fn who_is_not_root_becomes_nobody_else() {
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(said.contains("user 65534 cannot become user 0 (`server.user`)"), "{said}");
 }
+
+#[test]
+fn what_a_user_may_not_look_at_is_not_said_to_be_missing() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let site = Site::of_scripts();
+    fs::set_permissions(site.path(), Permissions::from_mode(0o700)).unwrap();
+    let mut serve = command();
+    serve.args(["serve", "--user", NOBODY, "--listen", "127.0.0.1:0"]).arg(site.path());
+    let said = serve.output().unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("cannot look at ") && said.contains("Permission denied"), "{said}");
+    assert!(said.contains("hint: let Hearth's user look at it: `namei -l "), "{said}");
+
+    // A server's folder is closed to others like this one.
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path());
+    let copy = folder.path().join("hearth");
+    // No descriptor of ours is open for writing when it is run, in no child of another test either.
+    let copied = std::process::Command::new("cp").arg(command().get_program()).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let said = std::process::Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--clear-groups", "--regid", NOBODY])
+        .arg(&copy)
+        .args(["status", "--run-dir"])
+        .args([site.path(), folder.path()])
+        .env_clear()
+        .envs(crate::hearth::ENVIRONMENT.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("error: cannot ask the server at "), "{said}");
+    assert!(said.contains("hint: it hears its own user and root only"), "{said}");
+}
