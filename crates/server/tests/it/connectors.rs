@@ -3,6 +3,7 @@
 //!
 //! Real MariaDB, PostgreSQL and Redis with certificates of the tests' own authority.
 
+mod frameworks;
 mod leaving;
 mod limits;
 mod upgrades;
