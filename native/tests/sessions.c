@@ -1032,6 +1032,24 @@ static void an_initialisation_that_names_its_database_again_is_not_said(void) {
     }
 }
 
+/* The answer to the question: a digest, and whether the server says something of its own. NULL: it has no such setting. */
+static void my_print(struct bytes *to, const char *digest, const char *begins) {
+    uint8_t row[64] = {(uint8_t)strlen(digest)};
+    size_t len = 1 + strlen(digest);
+    memcpy(row + 1, digest, len - 1);
+    row[len++] = begins != NULL ? (uint8_t)strlen(begins) : 0xfb;
+    if (begins != NULL) {
+        memcpy(row + len, begins, strlen(begins));
+        len += strlen(begins);
+    }
+    my(to, 1, "\2", 1);
+    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    my(to, 3, "\3def\0\0\0\1b\0\x0c\x3f\0\1\0\0\0\3\1\0\0\0\0", 23);
+    my_eof(to, 4, 2);
+    my(to, 5, row, len);
+    my_eof(to, 6, 2);
+}
+
 static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
     static const char before[] = "0123456789abcdef0123456789abcdef";
     static const char other[] = "0123456789abcdef0123456789abcdee";
@@ -1039,7 +1057,7 @@ static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
         learned(&servers[0]);
         check(session_write_question(&session, reset) > 0, "there is a question");
         answered.len = 0;
-        my_rows(&answered, before, 1, 2);
+        my_print(&answered, before, "0");
         check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "the first");
         check(!session_is_used(&session), "asking is no use");
         write_reset();
@@ -1048,27 +1066,37 @@ static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
         check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "the reset");
         session_write_question(&session, reset);
         answered.len = 0;
-        my_rows(&answered, right ? before : other, 1, 2);
+        my_print(&answered, right ? before : other, "0");
         enum session_verdict verdict = session_judge(&session, answered.at, answered.len);
         check(verdict == (right ? SESSION_CLEAN : SESSION_WRONG), "the second");
     }
     learned(&servers[0]);
     session_write_question(&session, reset);
     answered.len = 0;
-    my_rows(&answered, before, 1, 2);
+    my_print(&answered, before, "0");
     session_judge(&session, answered.at, answered.len);
     my_initialise(&session);
     check_text(session_learn(&session), NULL);
     session_write_question(&session, reset);
     answered.len = 0;
-    my_rows(&answered, other, 1, 2);
+    my_print(&answered, other, NULL);
     check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "learned anew");
     check(session_write_question(&session, reset) > 0, "and again");
     answered.len = 0;
-    my_rows(&answered, "short", 1, 2);
+    my_print(&answered, "short", "0");
     check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "no digest");
     learned(&servers[1]);
     check(session_write_question(&session, reset) == 0, "PostgreSQL says all of it again");
+}
+
+static void a_server_that_says_something_to_each_client_is_not_put_back(void) {
+    learned(&servers[0]);
+    session_write_question(&session, reset);
+    answered.len = 0;
+    my_print(&answered, somebody, "1");
+    check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "init_connect");
+    check_text(session_doubt(&session),
+        "its reset does not say again what the server says to each client (init_connect)");
 }
 
 /* The answer to the reset of a session of PostgreSQL that was learned. */
@@ -1147,6 +1175,7 @@ int main(void) {
     RUN(a_request_that_enters_a_database_from_none_is_found_out);
     RUN(an_initialisation_that_names_its_database_again_is_not_said);
     RUN(a_reset_that_loses_settings_is_found_before_it_matters);
+    RUN(a_server_that_says_something_to_each_client_is_not_put_back);
     RUN(poolers_that_lose_settings_are_found);
     RUN(a_login_is_no_answer_to_a_command);
     printf("sessions: %d tests, %d failed\n", checked, failures);
