@@ -287,7 +287,7 @@ impl Shared {
         let is_new = ended == Ended::Client
             && !session.begins
             && packets.is_whole()
-            && relogin.is_none_or(|relogin| relogin.up.is_whole())
+            && relogin.is_none_or(|relogin| relogin.is_whole())
             && self.speaker.reset(&mut session, &wish, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
         if let Some(session) = over {

@@ -1,6 +1,6 @@
 //! Clients that go in the midst of something: what they leave behind is nobody's, and what the connector says next is no part of it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use serde_json::json;
@@ -43,6 +43,37 @@ fn a_client_of_redis_that_goes_within_a_value_stores_nothing() {
     let status = connector(&shop);
     assert_eq!(status["dropped"], 2, "{status}");
     no_secrets(&shop);
+}
+
+/// Whoever waits for its end would have it take a job for nobody meanwhile.
+#[test]
+fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
+    let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {
+        serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_DATABASES_RESET_TIMEOUT", "1h")
+    });
+    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    let socket = shop.site.path().join("connector.sock");
+    let mut other = UnixStream::connect(&socket).unwrap();
+    other.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut other = BufReader::new(other);
+    let mut say = |command: &str| {
+        writeln!(other.get_mut(), "{command}\r").unwrap();
+        let mut said = String::new();
+        other.read_line(&mut said).unwrap();
+        if let Some(length) = said.strip_prefix('$') {
+            let mut text = vec![0; length.trim().parse::<usize>().unwrap() + 2];
+            other.read_exact(&mut text).unwrap();
+            said = String::from_utf8(text).unwrap();
+        }
+        said
+    };
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.write_all(b"BLPOP q 0\r\n").unwrap();
+    eventually("it waits", LIMIT, || say("INFO clients").contains("blocked_clients:1"));
+    drop(client);
+    eventually("its session has ended", LIMIT, || connector(&shop)["used"] == 1);
+    assert_eq!(say("RPUSH q job"), ":1\r\n");
+    assert_eq!(say("LLEN q"), ":1\r\n", "it was taken for nobody");
 }
 
 /// Behind a reset such a session can use no table of `InnoDB`, and keeps its locks for ever.
