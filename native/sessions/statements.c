@@ -53,36 +53,48 @@ static const char *const at_home[] = {"SELECT", "INSERT", "UPDATE", "DELETE", "R
     "SHOW", "START", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+static bool is_space(uint8_t c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Whether the parenthesis at `at` calls nothing but `functions`. The last word before it: text[word] to text[word_end]. */
+static bool only_calls_functions(const uint8_t *text, size_t at, size_t word, size_t word_end) {
+    static const char operators[] = "=,(<>!+-*/%|&^~'";
+    while (at > 0 && is_space(text[at - 1])) {
+        at--;
+    }
+    if (at == 0) {
+        return false; /* what begins with one is no statement of ours */
+    }
+    uint8_t before = text[at - 1];
+    if (memchr(operators, before, sizeof operators - 1) != NULL) {
+        return true;
+    }
+    at -= before == '"' || before == '`'; /* a name between quotes calls, too */
+    return at == word_end && is_one_of(text + word, word_end - word, functions, COUNT(functions));
+}
+
 static bool one_may_be_repeated(const uint8_t *text, size_t len) {
     bool first = true;
+    size_t word = 0, end = 0;
     for (size_t at = 0; at < len;) {
         if (!is_word(text[at])) {
             bool comment = (text[at] == '-' && at + 1 < len && text[at + 1] == '-') ||
                            (text[at] == '/' && at + 1 < len && text[at + 1] == '*') ||
                            text[at] == '#';
-            /* a `(` behind a word is judged with the word; what begins with one is no statement of ours */
-            if (comment || (first && text[at] == '(')) {
+            if (comment || (text[at] == '(' && !only_calls_functions(text, at, word, end))) {
                 return false;
             }
             at++;
             continue;
         }
-        size_t end = at;
+        word = end = at;
         while (end < len && is_word(text[end])) {
             end++;
         }
-        const uint8_t *word = text + at;
-        size_t word_len = end - at;
         at = end;
-        while (at < len && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n')) {
-            at++;
-        }
-        bool calls = at < len && text[at] == '(';
-        if (first && (calls || !is_one_of(word, word_len, first_words, COUNT(first_words)))) {
-            return false;
-        }
-        if (is_one_of(word, word_len, forbidden, COUNT(forbidden)) ||
-            (calls && !is_one_of(word, word_len, functions, COUNT(functions)))) {
+        if ((first && !is_one_of(text + word, end - word, first_words, COUNT(first_words))) ||
+            is_one_of(text + word, end - word, forbidden, COUNT(forbidden))) {
             return false;
         }
         first = false;
@@ -101,10 +113,6 @@ bool statement_may_be_repeated(const uint8_t *text, size_t len) {
         }
     }
     return true;
-}
-
-static bool is_space(uint8_t c) {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 /* The first word of text; *at comes to stand behind it. */

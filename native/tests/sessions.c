@@ -584,6 +584,14 @@ static void what_cannot_be_kept_says_why(void) {
         {"select 1 into outfile 'x'", "its initialisation does more than settings"},
         {"/*! set global x = 1 */", "its initialisation does more than settings"},
         {"(select 1)", "its initialisation does more than settings"},
+        {"select pg_catalog . \"current_setting\" ('a'), `version`\r\n()", NULL},
+        {"set sql_mode = (select concat(@@sql_mode, ',ANSI'))", NULL},
+        {"select \"audit_login\"()", "its initialisation does more than settings"},
+        {"select `shop`.`log_login` ()", "its initialisation does more than settings"},
+        {"select \"my version \"()", "its initialisation does more than settings"},
+        {"select pg_catalog.\"nextval\"\f('s')", "its initialisation does more than settings"},
+        {"select audit_login\r\n()", "its initialisation does more than settings"},
+        {"select version$()", "its initialisation does more than settings"},
     };
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         session_begin(&session, true);
