@@ -137,12 +137,15 @@ static void command(struct session *session, const struct session_messages *pack
     struct session_mysql *my = &session->mysql;
     uint8_t what = packet->prefix_len > 0 ? packet->prefix[0] : 0;
     my->moved |= !session->judging && packet->prefix_len > 0 && may_move(packet);
-    if ((what == COM_QUERY || what == COM_STMT_PREPARE) &&
-        statement_prepares_xa(packet->prefix + 1, packet->prefix_len - 1u)) {
-        /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared one can use no table of InnoDB any more ("doesn't have this
-         * option"), and its locks stay for ever; when it ends, all is as documented */
-        session_spoil(session, "the request prepared a transaction (XA PREPARE)");
-        return;
+    if (what == COM_QUERY || what == COM_STMT_PREPARE) {
+        /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared a transaction can use no table of InnoDB any more ("doesn't
+         * have this option"), and its locks stay for ever; when it ends, all is as documented. One that was profiled shows whoever comes next
+         * the last statements, with their literals, and goes on noting them */
+        const char *stays = statement_stays(packet->prefix + 1, packet->prefix_len - 1u);
+        if (stays != NULL) {
+            session_spoil(session, stays);
+            return;
+        }
     }
     switch (what) {
     case COM_QUIT:

@@ -161,18 +161,49 @@ bool statement_begins_at_home(const uint8_t *text, size_t len) {
     return is_one_of(text + word, end - word, at_home, COUNT(at_home));
 }
 
-bool statement_prepares_xa(const uint8_t *text, size_t len) {
-    for (size_t at = 0; at + 1 < len; at++) {
-        bool begins = capital(text[at]) == 'X' && capital(text[at + 1]) == 'A' &&
-                      (at == 0 || !is_word(text[at - 1]));
-        if (!begins) {
-            continue;
+static bool prepares_xa(const uint8_t *text, size_t len, size_t at) {
+    size_t end = at + 2;
+    if (at + 1 >= len || capital(text[at + 1]) != 'A') {
+        return false;
+    }
+    size_t word = first_word(text, len, &end);
+    return word > at + 2 && word_is(text + word, end - word, "PREPARE");
+}
+
+/* Whether one of these statements, or one in a literal of them, is a SET: an UPDATE may have a column of any name. */
+static bool one_sets(const uint8_t *text, size_t len) {
+    bool begins = true;
+    for (size_t at = 0; at < len; at++) {
+        size_t end = at;
+        if (begins && is_word(text[at])) {
+            first_word(text, len, &end);
+            if (word_is(text + at, end - at, "SET")) {
+                return true;
+            }
         }
-        size_t end = at + 2;
-        size_t word = first_word(text, len, &end);
-        if (word > at + 2 && word_is(text + word, end - word, "PREPARE")) {
-            return true;
-        }
+        begins = text[at] == ';' || text[at] == '\'' || (begins && is_space(text[at]));
     }
     return false;
+}
+
+static bool profiles(const uint8_t *text, size_t len, size_t at) {
+    size_t end = at;
+    first_word(text, len, &end);
+    return word_is(text + at, end - at, "PROFILING") && one_sets(text, at);
+}
+
+const char *statement_stays(const uint8_t *text, size_t len) {
+    for (size_t at = 0; at < len; at++) {
+        uint8_t c = capital(text[at]);
+        if ((c != 'X' && c != 'P') || (at > 0 && is_word(text[at - 1]))) {
+            continue;
+        }
+        if (c == 'X' && prepares_xa(text, len, at)) {
+            return "the request prepared a transaction (XA PREPARE)";
+        }
+        if (c == 'P' && profiles(text, len, at)) {
+            return "the request had its statements profiled (SET profiling)";
+        }
+    }
+    return NULL;
 }

@@ -953,26 +953,36 @@ static void a_session_that_acts_as_somebody_else_is_found_out(void) {
     check_text(my_judged(other), "the answer to its reset is not the right one");
 }
 
-static void a_prepared_transaction_ends_its_session(void) {
+static void what_no_reset_takes_back_ends_its_session(void) {
+    static const char xa[] = "the request prepared a transaction (XA PREPARE)";
+    static const char profiled[] = "the request had its statements profiled (SET profiling)";
     static const struct {
-        const char *text;
-        bool ends;
+        const char *text, *why;
     } requests[] = {
-        {"xa prepare 'a'", true},
-        {"XA\n\tPrepare 'a'", true},
-        {"select 1;xa  prepare 'a'", true},
-        {"execute immediate 'xa prepare 1'", true},
-        {"xa start 'prepare'", false},
-        {"xaprepare 'a'", false},
-        {"select ixa prepare", false},
-        {"xa", false},
+        {"xa prepare 'a'", xa},
+        {"XA\n\tPrepare 'a'", xa},
+        {"select 1;xa  prepare 'a'", xa},
+        {"execute immediate 'xa prepare 1'", xa},
+        {"xa start 'prepare'", NULL},
+        {"xaprepare 'a'", NULL},
+        {"select ixa prepare", NULL},
+        {"xa", NULL},
+        {"SET profiling = 1", profiled},
+        {"set sql_mode='ANSI', @@session.Profiling:=1", profiled},
+        {"select 1; set `profiling`=1", profiled},
+        {"execute immediate 'set profiling=1'", profiled},
+        {"select profiling from settings", NULL},
+        {"update settings set profiling = 1", NULL},
+        {"update `offset` set profiling = 1", NULL},
+        {"set profiling_history_size = 0", NULL},
+        {"show profiles", NULL},
+        {"p", NULL},
     };
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         learned(&servers[0]);
         check_text(my_judged(home), NULL);
         my_asked(3, requests[i].text, 2);
-        check_text(session_doubt(&session),
-            requests[i].ends ? "the request prepared a transaction (XA PREPARE)" : NULL);
+        check_text(session_doubt(&session), requests[i].why);
     }
 }
 
@@ -1178,7 +1188,7 @@ int main(void) {
     RUN(options_that_a_reset_leaves_are_put_back);
     RUN(the_current_database_is_said_where_a_request_may_have_left_it);
     RUN(a_session_that_acts_as_somebody_else_is_found_out);
-    RUN(a_prepared_transaction_ends_its_session);
+    RUN(what_no_reset_takes_back_ends_its_session);
     RUN(a_database_with_a_collation_of_its_own_is_said_each_time);
     RUN(a_request_that_enters_a_database_from_none_is_found_out);
     RUN(an_initialisation_that_names_its_database_again_is_not_said);
