@@ -45,6 +45,26 @@ fn a_client_of_redis_that_goes_within_a_value_stores_nothing() {
     no_secrets(&shop);
 }
 
+/// Programs that PHP starts have its sockets: there is no end of the connection while they live.
+#[test]
+fn a_session_is_free_when_its_client_has_said_goodbye() {
+    let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
+    let mut client = UnixStream::connect(shop.site.path().join(".s.PGSQL.5432")).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let startup = b"\0\0\0\x24\0\x03\0\0user\0visitor\0database\0shop\0\0";
+    client.write_all(startup).unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"Z\0\0\0\x05I") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    assert_eq!(connector(&shop)["used"], 1);
+    client.write_all(b"X\0\0\0\x04").unwrap();
+    eventually("another may have it", LIMIT, || connector(&shop)["idle"] == 1);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers hang up");
+}
+
 /// Whoever waits for its end would have it take a job for nobody meanwhile.
 #[test]
 fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
