@@ -46,8 +46,8 @@ enum statement_moves statement_moves(
     const uint8_t *text, size_t len, const uint8_t *name, size_t name_len);
 /* Whether SQL, of which this is the beginning, is one that leaves the current database alone; whatever follows behind a `;` is not looked at. */
 bool statement_begins_at_home(const uint8_t *text, size_t len);
-/* Whether SQL has `XA PREPARE` anywhere, in a literal, too. */
-bool statement_prepares_xa(const uint8_t *text, size_t len);
+/* What SQL, or SQL in a literal of it, does that no reset of MySQL takes back: why. Static; NULL: nothing. */
+const char *statement_stays(const uint8_t *text, size_t len);
 /* Is it `word`, whatever its case? `word` in capitals. */
 bool word_is(const uint8_t *text, size_t len, const char *word);
 

@@ -137,12 +137,15 @@ static void command(struct session *session, const struct session_messages *pack
     struct session_mysql *my = &session->mysql;
     uint8_t what = packet->prefix_len > 0 ? packet->prefix[0] : 0;
     my->moved |= !session->judging && packet->prefix_len > 0 && may_move(packet);
-    if ((what == COM_QUERY || what == COM_STMT_PREPARE) &&
-        statement_prepares_xa(packet->prefix + 1, packet->prefix_len - 1u)) {
-        /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared one can use no table of InnoDB any more ("doesn't have this
-         * option"), and its locks stay for ever; when it ends, all is as documented */
-        session_spoil(session, "the request prepared a transaction (XA PREPARE)");
-        return;
+    if (what == COM_QUERY || what == COM_STMT_PREPARE) {
+        /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared a transaction can use no table of InnoDB any more ("doesn't
+         * have this option"), and its locks stay for ever; when it ends, all is as documented. One that was profiled shows whoever comes next
+         * the last statements, with their literals, and goes on noting them */
+        const char *stays = statement_stays(packet->prefix + 1, packet->prefix_len - 1u);
+        if (stays != NULL) {
+            session_spoil(session, stays);
+            return;
+        }
     }
     switch (what) {
     case COM_QUIT:
@@ -347,11 +350,13 @@ static bool is_nonce(struct session *session, const struct session_messages *pac
     return true;
 }
 
-/* A digest that was asked for. */
+/* A digest that was asked for, and behind it whether the server says something of its own to clients. */
 static void take_print(struct session_mysql *my, const struct session_messages *packet) {
-    my->printed = packet->len == 1 + SESSION_PRINT && packet->prefix[0] == SESSION_PRINT;
+    enum { PRINTED = 1 + SESSION_PRINT };
+    my->printed = packet->len > PRINTED && packet->prefix[0] == SESSION_PRINT;
     if (my->printed) {
         memcpy(my->print, packet->prefix + 1, SESSION_PRINT);
+        my->begins = packet->prefix[PRINTED] == 1 && packet->prefix[PRINTED + 1] == '1';
     }
 }
 
@@ -653,13 +658,19 @@ static void reset(struct session *session, struct growing *to) {
     my->statements = 0;
 }
 
+/* What an administrator has servers say to each client that logs in, without SUPER, and COM_RESET_CONNECTION does not say again. Whether it
+ * brings character sets back is compared with all else. */
+#define BEGINS                                                                                     \
+    "@@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?"                         \
+    "( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'"
+
 /* MariaDB goes back to the character set of the login, other servers may go to their own default: the client would not know. */
 static void question(struct session *session, struct growing *to) {
     static const char query[] =
         "SELECT LEFT(SHA2(CONCAT_WS(' ', @@character_set_client, @@character_set_connection, "
         "@@character_set_results, @@collation_connection, @@sql_mode, @@time_zone, @@autocommit, "
         "@@foreign_key_checks, @@lc_time_names, @@collation_database, DATABASE(), " WHO
-        "), 256), 32)";
+        "), 256), 32), " BEGINS;
     struct session_mysql *my = &session->mysql;
     my->compares = my->printed;
     memcpy(my->first_print, my->print, SESSION_PRINT);
@@ -669,6 +680,9 @@ static void question(struct session *session, struct growing *to) {
 
 static const char *unproven(struct session *session) {
     struct session_mysql *my = &session->mysql;
+    if (session->asking && my->begins) {
+        return "its reset does not say again what the server says to each client (init_connect)";
+    }
     if (session->asking) {
         bool same = my->printed && my->rows == 1 &&
                     (!my->compares || memcmp(my->print, my->first_print, SESSION_PRINT) == 0);

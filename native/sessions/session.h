@@ -72,6 +72,7 @@ struct session_mysql {
     uint32_t pending_first, pending_count;
     uint8_t print[SESSION_PRINT], first_print[SESSION_PRINT];
     bool printed, compares;
+    bool begins; /* the server says something of its own to each client (init_connect) */
     uint32_t database_len;
     uint8_t database[SESSION_DATABASE];
     /* What the proof of a reset must show behind the nonce; none before the first reset, which finds it out. */

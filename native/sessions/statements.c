@@ -53,36 +53,48 @@ static const char *const at_home[] = {"SELECT", "INSERT", "UPDATE", "DELETE", "R
     "SHOW", "START", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+static bool is_space(uint8_t c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Whether the parenthesis at `at` calls nothing but `functions`. The last word before it: text[word] to text[word_end]. */
+static bool only_calls_functions(const uint8_t *text, size_t at, size_t word, size_t word_end) {
+    static const char operators[] = "=,(<>!+-*/%|&^~'";
+    while (at > 0 && is_space(text[at - 1])) {
+        at--;
+    }
+    if (at == 0) {
+        return false; /* what begins with one is no statement of ours */
+    }
+    uint8_t before = text[at - 1];
+    if (memchr(operators, before, sizeof operators - 1) != NULL) {
+        return true;
+    }
+    at -= before == '"' || before == '`'; /* a name between quotes calls, too */
+    return at == word_end && is_one_of(text + word, word_end - word, functions, COUNT(functions));
+}
+
 static bool one_may_be_repeated(const uint8_t *text, size_t len) {
     bool first = true;
+    size_t word = 0, end = 0;
     for (size_t at = 0; at < len;) {
         if (!is_word(text[at])) {
             bool comment = (text[at] == '-' && at + 1 < len && text[at + 1] == '-') ||
                            (text[at] == '/' && at + 1 < len && text[at + 1] == '*') ||
                            text[at] == '#';
-            /* a `(` behind a word is judged with the word; what begins with one is no statement of ours */
-            if (comment || (first && text[at] == '(')) {
+            if (comment || (text[at] == '(' && !only_calls_functions(text, at, word, end))) {
                 return false;
             }
             at++;
             continue;
         }
-        size_t end = at;
+        word = end = at;
         while (end < len && is_word(text[end])) {
             end++;
         }
-        const uint8_t *word = text + at;
-        size_t word_len = end - at;
         at = end;
-        while (at < len && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n')) {
-            at++;
-        }
-        bool calls = at < len && text[at] == '(';
-        if (first && (calls || !is_one_of(word, word_len, first_words, COUNT(first_words)))) {
-            return false;
-        }
-        if (is_one_of(word, word_len, forbidden, COUNT(forbidden)) ||
-            (calls && !is_one_of(word, word_len, functions, COUNT(functions)))) {
+        if ((first && !is_one_of(text + word, end - word, first_words, COUNT(first_words))) ||
+            is_one_of(text + word, end - word, forbidden, COUNT(forbidden))) {
             return false;
         }
         first = false;
@@ -101,10 +113,6 @@ bool statement_may_be_repeated(const uint8_t *text, size_t len) {
         }
     }
     return true;
-}
-
-static bool is_space(uint8_t c) {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 /* The first word of text; *at comes to stand behind it. */
@@ -153,18 +161,49 @@ bool statement_begins_at_home(const uint8_t *text, size_t len) {
     return is_one_of(text + word, end - word, at_home, COUNT(at_home));
 }
 
-bool statement_prepares_xa(const uint8_t *text, size_t len) {
-    for (size_t at = 0; at + 1 < len; at++) {
-        bool begins = capital(text[at]) == 'X' && capital(text[at + 1]) == 'A' &&
-                      (at == 0 || !is_word(text[at - 1]));
-        if (!begins) {
-            continue;
+static bool prepares_xa(const uint8_t *text, size_t len, size_t at) {
+    size_t end = at + 2;
+    if (at + 1 >= len || capital(text[at + 1]) != 'A') {
+        return false;
+    }
+    size_t word = first_word(text, len, &end);
+    return word > at + 2 && word_is(text + word, end - word, "PREPARE");
+}
+
+/* Whether one of these statements, or one in a literal of them, is a SET: an UPDATE may have a column of any name. */
+static bool one_sets(const uint8_t *text, size_t len) {
+    bool begins = true;
+    for (size_t at = 0; at < len; at++) {
+        size_t end = at;
+        if (begins && is_word(text[at])) {
+            first_word(text, len, &end);
+            if (word_is(text + at, end - at, "SET")) {
+                return true;
+            }
         }
-        size_t end = at + 2;
-        size_t word = first_word(text, len, &end);
-        if (word > at + 2 && word_is(text + word, end - word, "PREPARE")) {
-            return true;
-        }
+        begins = text[at] == ';' || text[at] == '\'' || (begins && is_space(text[at]));
     }
     return false;
+}
+
+static bool profiles(const uint8_t *text, size_t len, size_t at) {
+    size_t end = at;
+    first_word(text, len, &end);
+    return word_is(text + at, end - at, "PROFILING") && one_sets(text, at);
+}
+
+const char *statement_stays(const uint8_t *text, size_t len) {
+    for (size_t at = 0; at < len; at++) {
+        uint8_t c = capital(text[at]);
+        if ((c != 'X' && c != 'P') || (at > 0 && is_word(text[at - 1]))) {
+            continue;
+        }
+        if (c == 'X' && prepares_xa(text, len, at)) {
+            return "the request prepared a transaction (XA PREPARE)";
+        }
+        if (c == 'P' && profiles(text, len, at)) {
+            return "the request had its statements profiled (SET profiling)";
+        }
+    }
+    return NULL;
 }

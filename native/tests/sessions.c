@@ -584,6 +584,14 @@ static void what_cannot_be_kept_says_why(void) {
         {"select 1 into outfile 'x'", "its initialisation does more than settings"},
         {"/*! set global x = 1 */", "its initialisation does more than settings"},
         {"(select 1)", "its initialisation does more than settings"},
+        {"select pg_catalog . \"current_setting\" ('a'), `version`\r\n()", NULL},
+        {"set sql_mode = (select concat(@@sql_mode, ',ANSI'))", NULL},
+        {"select \"audit_login\"()", "its initialisation does more than settings"},
+        {"select `shop`.`log_login` ()", "its initialisation does more than settings"},
+        {"select \"my version \"()", "its initialisation does more than settings"},
+        {"select pg_catalog.\"nextval\"\f('s')", "its initialisation does more than settings"},
+        {"select audit_login\r\n()", "its initialisation does more than settings"},
+        {"select version$()", "its initialisation does more than settings"},
     };
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         session_begin(&session, true);
@@ -945,26 +953,36 @@ static void a_session_that_acts_as_somebody_else_is_found_out(void) {
     check_text(my_judged(other), "the answer to its reset is not the right one");
 }
 
-static void a_prepared_transaction_ends_its_session(void) {
+static void what_no_reset_takes_back_ends_its_session(void) {
+    static const char xa[] = "the request prepared a transaction (XA PREPARE)";
+    static const char profiled[] = "the request had its statements profiled (SET profiling)";
     static const struct {
-        const char *text;
-        bool ends;
+        const char *text, *why;
     } requests[] = {
-        {"xa prepare 'a'", true},
-        {"XA\n\tPrepare 'a'", true},
-        {"select 1;xa  prepare 'a'", true},
-        {"execute immediate 'xa prepare 1'", true},
-        {"xa start 'prepare'", false},
-        {"xaprepare 'a'", false},
-        {"select ixa prepare", false},
-        {"xa", false},
+        {"xa prepare 'a'", xa},
+        {"XA\n\tPrepare 'a'", xa},
+        {"select 1;xa  prepare 'a'", xa},
+        {"execute immediate 'xa prepare 1'", xa},
+        {"xa start 'prepare'", NULL},
+        {"xaprepare 'a'", NULL},
+        {"select ixa prepare", NULL},
+        {"xa", NULL},
+        {"SET profiling = 1", profiled},
+        {"set sql_mode='ANSI', @@session.Profiling:=1", profiled},
+        {"select 1; set `profiling`=1", profiled},
+        {"execute immediate 'set profiling=1'", profiled},
+        {"select profiling from settings", NULL},
+        {"update settings set profiling = 1", NULL},
+        {"update `offset` set profiling = 1", NULL},
+        {"set profiling_history_size = 0", NULL},
+        {"show profiles", NULL},
+        {"p", NULL},
     };
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         learned(&servers[0]);
         check_text(my_judged(home), NULL);
         my_asked(3, requests[i].text, 2);
-        check_text(session_doubt(&session),
-            requests[i].ends ? "the request prepared a transaction (XA PREPARE)" : NULL);
+        check_text(session_doubt(&session), requests[i].why);
     }
 }
 
@@ -1032,6 +1050,24 @@ static void an_initialisation_that_names_its_database_again_is_not_said(void) {
     }
 }
 
+/* The answer to the question: a digest, and whether the server says something of its own. NULL: it has no such setting. */
+static void my_print(struct bytes *to, const char *digest, const char *begins) {
+    uint8_t row[64] = {(uint8_t)strlen(digest)};
+    size_t len = 1 + strlen(digest);
+    memcpy(row + 1, digest, len - 1);
+    row[len++] = begins != NULL ? (uint8_t)strlen(begins) : 0xfb;
+    if (begins != NULL) {
+        memcpy(row + len, begins, strlen(begins));
+        len += strlen(begins);
+    }
+    my(to, 1, "\2", 1);
+    my(to, 2, "\3def\0\0\0\1a\0\x0c\x3f\0\x10\0\0\0\xfd\1\0\0\0\0", 23);
+    my(to, 3, "\3def\0\0\0\1b\0\x0c\x3f\0\1\0\0\0\3\1\0\0\0\0", 23);
+    my_eof(to, 4, 2);
+    my(to, 5, row, len);
+    my_eof(to, 6, 2);
+}
+
 static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
     static const char before[] = "0123456789abcdef0123456789abcdef";
     static const char other[] = "0123456789abcdef0123456789abcdee";
@@ -1039,7 +1075,7 @@ static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
         learned(&servers[0]);
         check(session_write_question(&session, reset) > 0, "there is a question");
         answered.len = 0;
-        my_rows(&answered, before, 1, 2);
+        my_print(&answered, before, "0");
         check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "the first");
         check(!session_is_used(&session), "asking is no use");
         write_reset();
@@ -1048,27 +1084,37 @@ static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
         check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "the reset");
         session_write_question(&session, reset);
         answered.len = 0;
-        my_rows(&answered, right ? before : other, 1, 2);
+        my_print(&answered, right ? before : other, "0");
         enum session_verdict verdict = session_judge(&session, answered.at, answered.len);
         check(verdict == (right ? SESSION_CLEAN : SESSION_WRONG), "the second");
     }
     learned(&servers[0]);
     session_write_question(&session, reset);
     answered.len = 0;
-    my_rows(&answered, before, 1, 2);
+    my_print(&answered, before, "0");
     session_judge(&session, answered.at, answered.len);
     my_initialise(&session);
     check_text(session_learn(&session), NULL);
     session_write_question(&session, reset);
     answered.len = 0;
-    my_rows(&answered, other, 1, 2);
+    my_print(&answered, other, NULL);
     check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "learned anew");
     check(session_write_question(&session, reset) > 0, "and again");
     answered.len = 0;
-    my_rows(&answered, "short", 1, 2);
+    my_print(&answered, "short", "0");
     check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "no digest");
     learned(&servers[1]);
     check(session_write_question(&session, reset) == 0, "PostgreSQL says all of it again");
+}
+
+static void a_server_that_says_something_to_each_client_is_not_put_back(void) {
+    learned(&servers[0]);
+    session_write_question(&session, reset);
+    answered.len = 0;
+    my_print(&answered, somebody, "1");
+    check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "init_connect");
+    check_text(session_doubt(&session),
+        "its reset does not say again what the server says to each client (init_connect)");
 }
 
 /* The answer to the reset of a session of PostgreSQL that was learned. */
@@ -1142,11 +1188,12 @@ int main(void) {
     RUN(options_that_a_reset_leaves_are_put_back);
     RUN(the_current_database_is_said_where_a_request_may_have_left_it);
     RUN(a_session_that_acts_as_somebody_else_is_found_out);
-    RUN(a_prepared_transaction_ends_its_session);
+    RUN(what_no_reset_takes_back_ends_its_session);
     RUN(a_database_with_a_collation_of_its_own_is_said_each_time);
     RUN(a_request_that_enters_a_database_from_none_is_found_out);
     RUN(an_initialisation_that_names_its_database_again_is_not_said);
     RUN(a_reset_that_loses_settings_is_found_before_it_matters);
+    RUN(a_server_that_says_something_to_each_client_is_not_put_back);
     RUN(poolers_that_lose_settings_are_found);
     RUN(a_login_is_no_answer_to_a_command);
     printf("sessions: %d tests, %d failed\n", checked, failures);

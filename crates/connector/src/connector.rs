@@ -7,7 +7,7 @@
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,6 +73,8 @@ struct Shared {
     counters: Counters,
     /// When a refusal was logged last.
     logged: Mutex<Option<Instant>>,
+    /// It was said that sessions are not lent on.
+    told: AtomicBool,
 }
 
 /// Tells what a connector does.
@@ -243,6 +245,7 @@ impl Shared {
             sessions,
             counters: Counters::default(),
             logged: Mutex::default(),
+            told: AtomicBool::new(false),
         })
     }
 
@@ -282,8 +285,9 @@ impl Shared {
         };
         drop(client);
         let is_new = ended == Ended::Client
+            && !session.begins
             && packets.is_whole()
-            && relogin.is_none_or(|relogin| relogin.up.is_whole())
+            && relogin.is_none_or(|relogin| relogin.is_whole())
             && self.speaker.reset(&mut session, &wish, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
         if let Some(session) = over {
@@ -304,6 +308,12 @@ impl Shared {
         self.sessions.make_room().await;
         let session = self.within(self.speaker.open(wish)).await?;
         add(&self.counters.opened);
+        if session.begins && !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                connector = self.name,
+                "each client gets a session and a login of its own: no reset says again what the server says to clients (`init_connect`)"
+            );
+        }
         Ok(session)
     }
 

@@ -60,31 +60,55 @@ pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
 /// Of the answer to [`identify`].
 const COLUMNS: u8 = 6;
 
-/// What is asked of a new session and of one that should be as new. `COM_RESET_CONNECTION` leaves what `SET ROLE` made of who it acts as (seen on
-/// `MariaDB` 10.11). Each server knows by the versions in these comments whether it has roles; for all others they are comments.
-fn identify(nonce: &str) -> Vec<u8> {
+/// What an administrator has servers say to each client that logs in, without SUPER, and `COM_RESET_CONNECTION` does not say again. Whether it
+/// brings character sets back is compared with all else.
+const BEGINS: &str = ", @@init_connect NOT REGEXP _utf8mb4'^ *(set +names +.?[[:alnum:]_]+.?( +collate +.?[[:alnum:]_]+.?)?)? *;? *$'";
+
+/// What is asked of a new session and of one that should be as new, of the first with `more` columns. `COM_RESET_CONNECTION` leaves what `SET ROLE`
+/// made of who it acts as (seen on `MariaDB` 10.11). Each server knows by the versions in these comments whether it has roles; for all others they
+/// are comments.
+fn identify(nonce: &str, more: &str) -> Vec<u8> {
     let sql = format!(
         "\x03SELECT '{nonce}', @@character_set_client, @@character_set_results, @@collation_connection, database(), \
-         HEX(CONCAT_WS(' ', CURRENT_USER()/*!80000 , CURRENT_ROLE()*//*M!100005 , CURRENT_ROLE()*/))"
+         HEX(CONCAT_WS(' ', CURRENT_USER()/*!80000 , CURRENT_ROLE()*//*M!100005 , CURRENT_ROLE()*/)){more}"
     );
     wire::packet(0, sql.as_bytes())
 }
 
-/// What a session says of itself, without the nonce; `None` where it did not.
+/// What a new session says of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// What it says after each reset, too; without the nonce.
+    pub row: Vec<u8>,
+    /// The server has said something of its own (`init_connect`), which no reset says again.
+    pub begins: bool,
+}
+
+impl Identity {
+    /// Of the answer to [`BEGINS`], too.
+    fn of(mut row: Vec<u8>) -> Self {
+        let begins = row.ends_with(b"\x011");
+        let last = if row.last() == Some(&0xfb) { 1 } else { 2 };
+        row.truncate(row.len().saturating_sub(last));
+        Self { row, begins }
+    }
+}
+
+/// What a session says of itself; `None` where it did not.
 pub(crate) async fn identity(
     stream: &mut Stream,
     hello: &Hello,
     limit: Duration,
-) -> Option<Vec<u8>> {
+) -> Option<Identity> {
     let nonce = proof::nonce();
     let mut identity = None;
-    let said = identify(&nonce);
+    let said = identify(&nonce, BEGINS);
     let proved = proof::proves(stream, &said, limit, |answer| {
-        let (verdict, row) = judge(answer, 0, hello, &nonce);
+        let (verdict, row) = judge(answer, 0, COLUMNS + 1, hello, &nonce);
         identity = row;
         verdict
     });
-    proved.await.then_some(identity).flatten()
+    proved.await.then_some(identity).flatten().map(Identity::of)
 }
 
 /// Whether the session is as new again.
@@ -99,8 +123,8 @@ pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit:
         said.extend(wire::packet(0, &[&[0x02][..], database].concat()));
         commands += 1;
     }
-    said.extend(identify(&nonce));
-    let judge = |answer: &[u8]| match judge(answer, commands, hello, &nonce) {
+    said.extend(identify(&nonce, ""));
+    let judge = |answer: &[u8]| match judge(answer, commands, COLUMNS, hello, &nonce) {
         (Verdict::Clean, row) if row.as_deref() != Some(new) => Verdict::Doubt,
         (verdict, _) => verdict,
     };
@@ -108,9 +132,15 @@ pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit:
 }
 
 /// `commands` answers without an error, and a row that begins with the nonce; with the rest of the row.
-fn judge(answer: &[u8], commands: usize, hello: &Hello, nonce: &str) -> (Verdict, Option<Vec<u8>>) {
+fn judge(
+    answer: &[u8],
+    commands: usize,
+    columns: u8,
+    hello: &Hello,
+    nonce: &str,
+) -> (Verdict, Option<Vec<u8>>) {
     let has_eof = hello.capabilities & capability::DEPRECATE_EOF == 0;
-    let row_at = commands + 1 + usize::from(COLUMNS) + usize::from(has_eof);
+    let row_at = commands + 1 + usize::from(columns) + usize::from(has_eof);
     let mut row = None;
     let mut packets = Packets::new(answer);
     let mut count = 0;
@@ -119,7 +149,7 @@ fn judge(answer: &[u8], commands: usize, hello: &Hello, nonce: &str) -> (Verdict
         let is_good = match count {
             // OK, or what COM_SET_OPTION ends with
             at if at < commands => matches!(first, Some(0x00 | 0xfe)),
-            at if at == commands => content == [COLUMNS],
+            at if at == commands => content == [columns],
             at if at == row_at => {
                 let rest =
                     content.strip_prefix(&[32]).and_then(|row| row.strip_prefix(nonce.as_bytes()));
@@ -187,20 +217,40 @@ mod tests {
         let all: Vec<&[u8]> = [&[ok, eof, ok][..], &set].concat();
         let clean = say(&all);
         for at in 0..clean.len() {
-            assert_eq!(judge(&clean[..at], 3, &hello(0), nonce).0, Verdict::More, "{at}");
+            assert_eq!(judge(&clean[..at], 3, COLUMNS, &hello(0), nonce).0, Verdict::More, "{at}");
         }
-        assert_eq!(judge(&clean, 3, &hello(0), nonce), (Verdict::Clean, Some(b"rest".to_vec())));
+        assert_eq!(
+            judge(&clean, 3, COLUMNS, &hello(0), nonce),
+            (Verdict::Clean, Some(b"rest".to_vec()))
+        );
         let short: Vec<&[u8]> =
             all.iter().copied().filter(|part| !std::ptr::eq(*part, eof)).collect();
         let short = [&[ok, eof, ok][..], &short[2..], &[eof]].concat();
         let deprecated = hello(capability::DEPRECATE_EOF);
-        assert_eq!(judge(&say(&short), 3, &deprecated, nonce).0, Verdict::Clean);
+        assert_eq!(judge(&say(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
         assert_eq!(
-            judge(&[&say(&[ok])[..], &clean].concat(), 3, &hello(0), nonce).0,
+            judge(&[&say(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
             Verdict::Doubt
         );
-        assert_eq!(judge(&[&clean[..], &[1]].concat(), 3, &hello(0), nonce).0, Verdict::Doubt);
-        assert_eq!(judge(&clean, 3, &hello(0), &nonce.replace('0', "1")).0, Verdict::Doubt);
-        assert_eq!(judge(&say(&[&[0xff, 1, 0]]), 3, &hello(0), nonce).0, Verdict::Doubt);
+        assert_eq!(
+            judge(&[&clean[..], &[1]].concat(), 3, COLUMNS, &hello(0), nonce).0,
+            Verdict::Doubt
+        );
+        assert_eq!(
+            judge(&clean, 3, COLUMNS, &hello(0), &nonce.replace('0', "1")).0,
+            Verdict::Doubt
+        );
+        assert_eq!(judge(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
+    }
+
+    #[test]
+    fn what_the_server_says_to_each_client_is_no_part_of_who_it_is() {
+        let identity = |row: &[u8]| {
+            let Identity { row, begins } = Identity::of(row.to_vec());
+            (row, begins)
+        };
+        assert_eq!(identity(b"\x04rest\x010"), (b"\x04rest".to_vec(), false));
+        assert_eq!(identity(b"\x04rest\x011"), (b"\x04rest".to_vec(), true));
+        assert_eq!(identity(b"\x04rest\xfb"), (b"\x04rest".to_vec(), false));
     }
 }

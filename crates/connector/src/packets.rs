@@ -20,27 +20,38 @@ pub(crate) struct Packets {
     known: usize,
     /// Bytes of the packet that have not come.
     missing: u64,
-    /// A command was sent after which nobody else can have the session: it is another user's, or has prepared a transaction.
+    /// A command was sent after which nobody else can have the session: it is another user's, has prepared a transaction, or was profiled.
     spoilt: bool,
     /// What is sent is a statement: where its words are looked at.
     statement: Option<Statement>,
 }
 
-/// Looks for `XA PREPARE` in SQL, however it is written: for both words, one behind the other, with anything in between. Behind `COM_RESET_CONNECTION`
-/// a session of `MariaDB` that has said it can use no table of `InnoDB` any more, and its locks stay for ever.
-#[derive(Debug, Default)]
+/// Looks in SQL for what no reset takes back, however it is written: for words, one behind the other, with anything in between. Behind
+/// `COM_RESET_CONNECTION` a session of `MariaDB` that has said `XA PREPARE` can use no table of `InnoDB` any more, and its locks stay for ever; one
+/// in which a `SET` said `profiling` shows its last statements to whoever asks.
+#[derive(Debug)]
 struct Statement {
     /// The word that is being read, in capitals and without digits in front: those of `/*!50000XA` are the comment's.
-    word: [u8; 8],
+    word: [u8; 10],
     length: usize,
+    /// The next word is the first of a statement, maybe in a literal.
+    begins: bool,
     /// `XA` was there.
     xa: bool,
+    /// `SET` was there, as the first word: an `UPDATE` may have a column of any name.
+    sets: bool,
+}
+
+impl Default for Statement {
+    fn default() -> Self {
+        Self { word: [0; 10], length: 0, begins: true, xa: false, sets: false }
+    }
 }
 
 impl Statement {
     /// Whether `bytes` make it one.
-    fn prepares_xa(&mut self, bytes: &[u8]) -> bool {
-        let mut prepares = false;
+    fn stays(&mut self, bytes: &[u8]) -> bool {
+        let mut stays = false;
         for byte in bytes {
             match byte {
                 b'0'..=b'9' if self.length == 0 => {}
@@ -51,14 +62,25 @@ impl Statement {
                     }
                 }
                 _ => {
-                    let word = &self.word[..self.length];
-                    prepares |= self.xa && word == b"PREPARE";
-                    self.xa |= word == b"XA";
-                    self.length = 0;
+                    stays |= self.word_ends();
+                    self.begins |= matches!(byte, b';' | b'\'');
                 }
             }
         }
-        prepares
+        stays
+    }
+
+    fn word_ends(&mut self) -> bool {
+        let word = &self.word[..self.length];
+        if word.is_empty() {
+            return false;
+        }
+        self.sets |= self.begins && word == b"SET";
+        let stays = (self.xa && word == b"PREPARE") || (self.sets && word == b"PROFILING");
+        self.xa |= word == b"XA";
+        self.begins = false;
+        self.length = 0;
+        stays
     }
 }
 
@@ -134,7 +156,7 @@ impl Packets {
 
     fn look_at(&mut self, bytes: &[u8]) {
         if let Some(statement) = &mut self.statement {
-            self.spoilt |= statement.prepares_xa(bytes);
+            self.spoilt |= statement.stays(bytes);
         }
     }
 
@@ -242,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_has_prepared_a_transaction_is_nobodys() {
+    fn a_session_that_keeps_what_no_reset_takes_back_is_nobodys() {
         for (text, spoils) in [
             ("xa prepare 'a'", true),
             ("select 1; XA\n\tPrepare 'a'", true),
@@ -253,6 +275,14 @@ mod tests {
             ("select prepare from xa", false),
             ("select exxa, prepared, xa_, prepare_", false),
             ("select xa, xxprepare, preparer from t", false),
+            ("set profiling=1", true),
+            ("SET sql_mode='ANSI', @@session.Profiling := 1", true),
+            ("select 1; set `profiling`=1", true),
+            ("/*!50000SET profiling=1*/", true),
+            ("execute immediate 'set profiling=1'", true),
+            ("select profiling from settings", false),
+            ("update settings set profiling = 1", false),
+            ("set profiling_history_size = 0, profilings = 0, profil = 0", false),
         ] {
             for kind in [COM_QUERY, COM_STMT_PREPARE, 0x17] {
                 for cut in [3, 200] {

@@ -163,6 +163,7 @@ impl Speaker {
             key: wish.key(),
             welcome: Vec::new(),
             identity: Vec::new(),
+            begins: false,
             goodbye: b"",
             opened: Instant::now(),
         };
@@ -184,10 +185,11 @@ impl Speaker {
                     ));
                 }
                 let identity = mysql::identity(&mut stream, hello, self.reset).await;
-                let identity =
+                let mysql::Identity { row: identity, begins } =
                     identity.ok_or_else(|| self.server.strange("it does not say who it is"))?;
                 let welcome = mysql::welcome(&ok);
-                Ok(Session { welcome, identity, goodbye: mysql::GOODBYE, ..session(stream) })
+                let goodbye = mysql::GOODBYE;
+                Ok(Session { welcome, identity, begins, goodbye, ..session(stream) })
             }
         }
     }

@@ -41,7 +41,6 @@ pub(crate) async fn relay(
     };
     let upwards = async {
         let mut buffer = vec![0; BUFFER];
-        let mut goodbye = Vec::new();
         loop {
             let Ok(count @ 1..) = from_client.read(&mut buffer).await else { return Ended::Client };
             let bytes = match &mut relogin_up {
@@ -50,10 +49,6 @@ pub(crate) async fn relay(
             };
             let onwards = packets.follow(&bytes);
             let written = async {
-                if !goodbye.is_empty() {
-                    // It was none: there is more.
-                    to_server.write_all(&goodbye).await?;
-                }
                 to_server.write_all(&bytes[..onwards]).await?;
                 to_server.flush().await
             };
@@ -61,8 +56,10 @@ pub(crate) async fn relay(
                 // What the server has said before it hung up is still on its way to the client.
                 return pending().await;
             }
-            goodbye.clear();
-            goodbye.extend_from_slice(&bytes[onwards..]);
+            if onwards < bytes.len() {
+                // Servers hang up at a goodbye. The client's end may come much later: programs that PHP starts have its sockets, too.
+                return Ended::Client;
+            }
         }
     };
     let downwards = async {

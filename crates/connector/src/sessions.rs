@@ -41,6 +41,8 @@ pub(crate) struct Session {
     pub welcome: Vec<u8>,
     /// What the session says of itself when it is new.
     pub identity: Vec<u8>,
+    /// With something that the server says to each client, and no reset says again: nobody else can have it.
+    pub begins: bool,
     /// What the protocol says before it hangs up.
     pub goodbye: &'static [u8],
     pub opened: Instant,
@@ -233,7 +235,8 @@ mod tests {
         let opened = Instant::now();
         let (key, welcome, identity) = (Vec::new(), Vec::new(), Vec::new());
         let stream = Either::Left(stream);
-        let session = Session { stream, key, welcome, identity, goodbye: b"bye", opened };
+        let begins = false;
+        let session = Session { stream, key, welcome, identity, begins, goodbye: b"bye", opened };
         assert!(sessions.leave(session).is_none());
         // It is used at once, or ended by whoever has the place.
         let place = sessions.place().await.unwrap();

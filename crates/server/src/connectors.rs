@@ -138,6 +138,7 @@ impl Connectors {
                 "protocol": named.scheme(),
                 "host": options.host,
                 "port": options.port,
+                "user": options.login.as_ref().map(|login| &login.user),
                 "place": place(&options),
             }));
             all.env.push((named.variable(), place(&options).display().to_string()));

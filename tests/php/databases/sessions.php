@@ -84,6 +84,7 @@ abstract class MariaDb extends Session
         // MariaDB's alone; on MySQL what it has written would be seen in `rows`.
         $own['transaction'] = str_contains($this->rows('select version() v')[0]['v'], 'MariaDB') ? $this->rows('select @@in_transaction t')[0]['t'] : '0';
         $own['rows'] = $this->rows('select count(*) n from shop.things')[0]['n'];
+        $own['profiles'] = $this->rows('show profiles');
         try {
             $this->run('select * from shop.temporary');
             $own['temporary'] = true;
@@ -188,6 +189,12 @@ abstract class MariaDb extends Session
     public function do_handler(): void
     {
         $this->run('handler shop.things open as h');
+    }
+
+    public function do_profiling(): void
+    {
+        $this->run('set profiling=1');
+        $this->run("select 'a secret'");
     }
 
     public function do_xa(): void

@@ -1,6 +1,6 @@
 //! `RESET` forgets the login, and clients of a connector that logs in know no password: behind each `RESET` of theirs the connector says its
 //! own login again, and keeps the answer to itself. Of a client that has gone it is known here whether it stopped in the midst of a command, whose
-//! rest would be whatever is said next.
+//! rest would be whatever is said next, and whether it was owed an answer: a pop that waits would take for nobody what is pushed meanwhile.
 //!
 //! Invariants
 //! - Every other byte goes through as it is, in its order.
@@ -29,8 +29,16 @@ pub(crate) struct LoginLost;
 pub(crate) struct Relogin {
     pub up: Upwards,
     pub down: Downwards,
-    /// `RESET`s that were sent and not answered.
-    pub due: AtomicUsize,
+    pub due: Due,
+}
+
+/// What the server has not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// `RESET`s that were sent.
+    resets: AtomicUsize,
+    /// Commands that were sent. Subscriptions answer more than they are asked, which counts for none: pushes are no answers.
+    answers: AtomicUsize,
 }
 
 /// The command that logs in, made when the first `RESET` comes: most clients never send one, and the password may lie in a file. `None`: it
@@ -56,6 +64,8 @@ impl fmt::Debug for Upwards {
 #[derive(Debug)]
 pub(crate) struct Downwards {
     values: Values,
+    /// The value that is being read is no answer.
+    pushed: bool,
     /// The answer to the connector's own login is next; as much of it as has come.
     own: Option<Vec<u8>>,
 }
@@ -66,20 +76,24 @@ impl Relogin {
         let login: LateLogin = LazyLock::new(Box::new(login));
         Self {
             up: Upwards { login, values: Values::of_commands(), alone: false },
-            down: Downwards { values: Values::default(), own: None },
-            due: AtomicUsize::new(0),
+            down: Downwards { values: Values::default(), pushed: false, own: None },
+            due: Due::default(),
         }
+    }
+
+    /// Nothing is half sent or under way, as far as anybody can know.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.up.is_whole() && self.due.answers.load(Ordering::Relaxed) == 0
     }
 }
 
 impl Upwards {
-    /// Nothing is half sent, as far as anybody can know.
-    pub(crate) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.values.is_at_rest()
     }
 
     /// What of the client's bytes becomes of the server's.
-    pub(crate) fn follow<'a>(&mut self, bytes: &'a [u8], due: &AtomicUsize) -> Cow<'a, [u8]> {
+    pub(crate) fn follow<'a>(&mut self, bytes: &'a [u8], due: &Due) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(&bytes[..0]);
         let mut from = 0;
         let mut at = 0;
@@ -102,7 +116,7 @@ impl Upwards {
                 }
             };
             if is_reset && let Some(login) = &*self.login {
-                due.fetch_add(1, Ordering::Relaxed);
+                due.resets.fetch_add(1, Ordering::Relaxed);
                 let out = out.to_mut();
                 out.extend_from_slice(&bytes[from..at]);
                 out.extend_from_slice(login);
@@ -110,6 +124,7 @@ impl Upwards {
             }
             if step == Step::Value {
                 self.alone = false;
+                due.answers.fetch_add(1, Ordering::Relaxed);
             }
         }
         if from == 0 {
@@ -125,7 +140,7 @@ impl Downwards {
     pub(crate) fn follow<'a>(
         &mut self,
         bytes: &'a [u8],
-        due: &AtomicUsize,
+        due: &Due,
     ) -> Result<Cow<'a, [u8]>, LoginLost> {
         const OK: &[u8] = b"+OK\r\n";
         let mut out = Cow::Borrowed(&bytes[..0]);
@@ -149,9 +164,14 @@ impl Downwards {
             }
             let (took, step) = self.values.take(&bytes[at..]);
             at += took;
+            if step == Step::Opened {
+                self.pushed = self.values.line.starts_with(b">");
+            }
+            if step == Step::Value && !std::mem::take(&mut self.pushed) {
+                one_less(&due.answers);
+            }
             let is_reset = step == Step::Value && self.values.is_line(b"+RESET");
-            if is_reset && due.load(Ordering::Relaxed) > 0 {
-                due.fetch_sub(1, Ordering::Relaxed);
+            if is_reset && one_less(&due.resets) {
                 self.own = Some(Vec::new());
             }
         }
@@ -161,6 +181,12 @@ impl Downwards {
         out.to_mut().extend_from_slice(&bytes[from..]);
         Ok(out)
     }
+}
+
+/// Whether there was one.
+fn one_less(count: &AtomicUsize) -> bool {
+    let less = |count: usize| count.checked_sub(1);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
 /// What has been read to its end.

@@ -1,10 +1,11 @@
 <?php
 
 /*
- * Sends an application's connections through Hearth's connectors: those whose host and port are the ones that a connector stands for.
+ * Sends an application's connections through Hearth's connectors: those whose host, port and user are the ones that a connector stands for.
  *
  * Promises
- * - What no connector stands for is not touched, and neither is a connection to a socket.
+ * - What no connector stands for is not touched, and neither is a connection to a socket, or to several hosts.
+ * - Nobody becomes another user of the database: a connector logs in as its own, whoever its client says to be.
  * - Options that ask for encryption go: the connector encrypts, its socket does not.
  */
 
@@ -28,6 +29,9 @@ final class Connectors
 
     /** libpq's words about encryption. */
     private const SSL = ['sslmode', 'sslcert', 'sslkey', 'sslrootcert', 'ssl_ca', 'ssl_cert', 'ssl_key', 'ssl_capath', 'ssl_cipher', 'context', 'ssl'];
+
+    /** Where several hosts are named: of Laravel, of Doctrine, and of Doctrine before DBAL 3. */
+    private const SEVERAL = ['read', 'write', 'primary', 'replica', 'master', 'slaves'];
 
     /** Laravel: `database.connections` and `database.redis`, before anybody has made a connection of them. */
     public static function ofLaravel(object $config): void
@@ -92,9 +96,21 @@ final class Connectors
         if ($protocol === null || !is_string($host) || ($settings['unix_socket'] ?? '') !== '') {
             return null;
         }
+        // What these say is put over the rest later on, so that the rest tells nothing of where the connection goes.
+        foreach (self::SEVERAL as $several) {
+            if (!empty($settings[$several])) {
+                return null;
+            }
+        }
         $port = (int) ($settings['port'] ?? $port);
+        $user = (string) ($settings['username'] ?? $settings['user'] ?? '');
         foreach (json_decode((string) getenv('HEARTH_CONNECTORS'), true) as $connector) {
             if ($connector['protocol'] !== $protocol || strcasecmp($connector['host'], $host) !== 0 || $connector['port'] !== $port) {
+                continue;
+            }
+            // Redis has one for those who name none.
+            $itsUser = $connector['user'] === '' && $protocol === 'redis' ? 'default' : $connector['user'];
+            if ($user !== '' && $itsUser !== null && $user !== $itsUser) {
                 continue;
             }
             $settings = array_diff_key($settings, array_flip(self::SSL));

@@ -3,6 +3,7 @@
 //!
 //! Real MariaDB, PostgreSQL and Redis with certificates of the tests' own authority.
 
+mod frameworks;
 mod leaving;
 mod limits;
 mod upgrades;
@@ -175,8 +176,9 @@ fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
         let before = shop.database.logins();
         let retiring = client(class).retiring;
         let names = shop.names();
-        // What costs a kept connection costs a session here; a role is what no reset takes back.
-        let is_tried = |name: &str| name == "role" || !retiring.contains(&name);
+        // What costs a kept connection costs a session here; these are what no reset takes back.
+        let stays = ["role", "profiling"];
+        let is_tried = |name: &str| stays.contains(&name) || !retiring.contains(&name);
         let names = names.iter().filter(|name| is_tried(name));
         let mut left = 0;
         for name in names {
@@ -342,6 +344,30 @@ fn who_finds_no_session_free_waits_and_hears_it_in_the_protocols_words() {
         eventually("the session is free again", LIMIT, || connector(&shop)["used"] == 0);
         shop.get("look");
     }
+}
+
+#[test]
+fn a_session_in_which_the_server_has_said_something_of_its_own_is_not_lent_on() {
+    let setup = Setup::new(DatabaseKind::MariaDb).key("sessions = 1").key("wait = '30s'");
+    setup.configure();
+    let script = "<?php while (hearth_handle_request(function () {\n\
+         $client = new PDO('mysql:dbname=shop;unix_socket=' . getenv('HEARTH_DATABASE_MAIN'), 'visitor', '');\n\
+         $id = $client->query('select connection_id()')->fetchColumn();\n\
+         echo $id;\n\
+         if (isset($_GET['say'])) { $client->query($_GET['say'] . (isset($_GET['own']) ? $id : '')); }\n\
+         })) { }";
+    setup.site.write("worker.php", script);
+    let serve = Serve::new(setup.site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let id = || hearth.get("/").text();
+    let first = id();
+    assert_eq!(id(), first);
+    hearth.get("/?say=set%20global%20init_connect='set%20@tenant=5'");
+    // The next one is another.
+    hearth.get("/?own&say=kill%20");
+    let ids = [id(), id(), id()];
+    assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}: {}", hearth.log().text());
+    hearth.log_line("what the server says to clients (`init_connect`)");
 }
 
 #[test]

@@ -32,7 +32,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PdoMysql",
         kind: DatabaseKind::MariaDb,
-        retiring: &["killed", "unread", "close", "reconnect", "role"],
+        retiring: &["killed", "unread", "close", "reconnect", "role", "profiling"],
     },
     Client {
         class: "MysqliClient",
@@ -46,6 +46,7 @@ const CLIENTS: &[Client] = &[
             "several_under_way",
             "change_user",
             "role",
+            "profiling",
         ],
     },
     Client {

@@ -26,7 +26,8 @@ fn behind_a_reset_the_login_is_said_and_its_answer_kept_back() {
         let (sent, heard) = through(&mut relogin, &up, down, size);
         assert_eq!(sent, [ECHO, RESET, LOGIN, ECHO, b"*1\r\n$5\r\nreset\r\n", LOGIN].concat());
         assert_eq!(heard, b"$5\r\nRESET\r\n+RESET\r\n$5\r\nRESET\r\n+RESET\r\n", "{size}");
-        assert_eq!(relogin.due.into_inner(), 0);
+        assert!(relogin.is_whole());
+        assert_eq!(relogin.due.resets.into_inner(), 0);
     }
 }
 
@@ -76,6 +77,31 @@ fn a_client_that_stops_within_a_command_is_known() {
 }
 
 #[test]
+fn what_the_server_owes_an_answer_for_is_known() {
+    let pop = b"*3\r\n$5\r\nBLPOP\r\n$1\r\nq\r\n$1\r\n0\r\n";
+    let subscribe = b"*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n";
+    let told =
+        b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n";
+    let push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";
+    let answers: [(&[u8], &[u8], bool); 7] = [
+        (b"", b"", true),
+        (pop, b"", false),
+        (pop, b"*2\r\n$1\r\nq\r\n", false),
+        (pop, b"*2\r\n$1\r\nq\r\n$1\r\nx\r\n", true),
+        (pop, push, false),
+        (subscribe, told, true),
+        (&[&pop[..], ECHO].concat(), b"*-1\r\n", false),
+    ];
+    for (up, down, whole) in answers {
+        for size in 1..10 {
+            let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+            through(&mut relogin, up, down, size);
+            assert_eq!(relogin.is_whole(), whole, "{down:?}");
+        }
+    }
+}
+
+#[test]
 fn a_reset_within_another_answer_is_the_others() {
     let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
     let down =
@@ -108,7 +134,7 @@ proptest! {
             up.chunks(size).flat_map(|piece| upwards.follow(piece, due).into_owned()).collect();
         // An empty login adds nothing.
         prop_assert_eq!(sent, up);
-        due.store(0, Ordering::Relaxed);
+        due.resets.store(0, Ordering::Relaxed);
         for piece in down.chunks(size) {
             let heard = downwards.follow(piece, due).unwrap().into_owned();
             prop_assert_eq!(heard.as_slice(), piece);

@@ -1,6 +1,6 @@
 //! Clients that go in the midst of something: what they leave behind is nobody's, and what the connector says next is no part of it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use serde_json::json;
@@ -43,6 +43,57 @@ fn a_client_of_redis_that_goes_within_a_value_stores_nothing() {
     let status = connector(&shop);
     assert_eq!(status["dropped"], 2, "{status}");
     no_secrets(&shop);
+}
+
+/// Programs that PHP starts have its sockets: there is no end of the connection while they live.
+#[test]
+fn a_session_is_free_when_its_client_has_said_goodbye() {
+    let shop = shop_of_one_session(DatabaseKind::Postgres, "PdoPgsql");
+    let mut client = UnixStream::connect(shop.site.path().join(".s.PGSQL.5432")).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let startup = b"\0\0\0\x24\0\x03\0\0user\0visitor\0database\0shop\0\0";
+    client.write_all(startup).unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"Z\0\0\0\x05I") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    assert_eq!(connector(&shop)["used"], 1);
+    client.write_all(b"X\0\0\0\x04").unwrap();
+    eventually("another may have it", LIMIT, || connector(&shop)["idle"] == 1);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers hang up");
+}
+
+/// Whoever waits for its end would have it take a job for nobody meanwhile.
+#[test]
+fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
+    let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {
+        serve.set("HEARTH_DATABASES_KEEP", "off").set("HEARTH_DATABASES_RESET_TIMEOUT", "1h")
+    });
+    eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
+    let socket = shop.site.path().join("connector.sock");
+    let mut other = UnixStream::connect(&socket).unwrap();
+    other.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut other = BufReader::new(other);
+    let mut say = |command: &str| {
+        writeln!(other.get_mut(), "{command}\r").unwrap();
+        let mut said = String::new();
+        other.read_line(&mut said).unwrap();
+        if let Some(length) = said.strip_prefix('$') {
+            let mut text = vec![0; length.trim().parse::<usize>().unwrap() + 2];
+            other.read_exact(&mut text).unwrap();
+            said = String::from_utf8(text).unwrap();
+        }
+        said
+    };
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.write_all(b"BLPOP q 0\r\n").unwrap();
+    eventually("it waits", LIMIT, || say("INFO clients").contains("blocked_clients:1"));
+    drop(client);
+    eventually("its session has ended", LIMIT, || connector(&shop)["used"] == 1);
+    assert_eq!(say("RPUSH q job"), ":1\r\n");
+    assert_eq!(say("LLEN q"), ":1\r\n", "it was taken for nobody");
 }
 
 /// Behind a reset such a session can use no table of `InnoDB`, and keeps its locks for ever.

@@ -112,3 +112,26 @@ fn a_transaction_that_was_prepared_stays_with_the_server_and_ends_its_session() 
     let committed = say(&hearth, "shop select id from things order by id; xa recover");
     assert_eq!(committed["said"], json!([[[7], [8]], []]));
 }
+
+#[test]
+fn a_server_that_says_something_to_each_client_is_one_whose_connections_are_not_kept() {
+    let database = Database::start(DatabaseKind::MariaDb);
+    let shop = &[("shop", ";dbname=shop")];
+    // Its own connection is from before.
+    let (_site, first) = start(&database, shop);
+    let of_each = |what: &str| {
+        say(&first, &format!("shop set global init_connect=\"{what}\""));
+    };
+    // Character sets are compared in any case.
+    for harmless in ["", "SET NAMES 'utf8mb4' COLLATE utf8mb4_general_ci"] {
+        of_each(harmless);
+        let (_site, hearth) = start(&database, shop);
+        let kept = say(&hearth, "shop select 1")["kept"].clone();
+        assert_eq!(kept, true, "{harmless}: {}", hearth.log().text());
+    }
+    for more in ["set @tenant=5", "set names utf8mb4, @tenant=5"] {
+        of_each(more);
+        let (_site, hearth) = start(&database, shop);
+        hearth.log_line("what the server says to each client (init_connect)");
+    }
+}
