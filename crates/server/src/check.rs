@@ -101,7 +101,7 @@ pub(crate) fn check(
         None
     };
     if let Some(plan) = &plan {
-        let named = target.config.as_deref().or(environment.config_file());
+        let named = target.config.as_deref().or_else(|| environment.config_file());
         let file = named.map_or_else(|| folder.join("hearth.toml"), Path::to_owned);
         eyes.look(&mut report, &settings, &environment.current_dir.join(file), plan);
         paths::of_application(&mut report, &settings, &plan.application.folder);
