@@ -3,6 +3,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
+use rustix::net::{AddressFamily, SocketType};
+
 use crate::config::Raw;
 
 const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
@@ -433,7 +435,10 @@ fn where_traces_go_is_said_and_whether_anybody_listens_there() {
         text(&found)
     };
     assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
-    drop(collector);
-    assert!(found(&there).contains("nobody answers there"));
+    // Bound and not listened on: nobody else gets the port meanwhile.
+    let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let nobody: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
+    assert!(found(&format!("http://{nobody}")).contains("nobody answers there"));
     assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("traces: "));
 }
