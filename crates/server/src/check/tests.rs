@@ -1,10 +1,11 @@
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::*;
 use rustix::net::{AddressFamily, SocketType};
 
+use super::*;
 use crate::config::Raw;
 
 const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
@@ -342,6 +343,18 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
         "! settings: the server is to be user 65534 (`server.user`), which cannot be tried"
     };
     assert!(other.contains(told), "{other}");
+
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["artisan", "bootstrap/app.php", "public/index.php", "storage/logs/a.log"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    for user in ["server.user", "php.user"] {
+        let laravel = look(&[(user, "nobody")]);
+        let refused = laravel.contains("✗ application: cannot be written: storage");
+        assert_eq!(refused, rustix::process::geteuid().is_root(), "{user}: {laravel}");
+    }
 }
 
 /// The lines about outgoing calls.
