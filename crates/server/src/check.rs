@@ -59,6 +59,9 @@ pub(crate) fn check(
         };
     report.fine(Topic::Settings, "all settings can be used");
     let eyes = Eyes::of(&mut report, &settings);
+    let named = target.config.as_deref().or_else(|| environment.config_file());
+    let file = named.map_or_else(|| folder.join("hearth.toml"), Path::to_owned);
+    eyes.server(&mut report, &settings, &environment.current_dir.join(file));
     paths::look(&mut report, &settings, &eyes);
 
     let users = PhpUser::all_of(&settings, environment);
@@ -101,14 +104,13 @@ pub(crate) fn check(
         None
     };
     if let Some(plan) = &plan {
-        let named = target.config.as_deref().or(environment.config_file());
-        let file = named.map_or_else(|| folder.join("hearth.toml"), Path::to_owned);
-        eyes.look(&mut report, &settings, &environment.current_dir.join(file), plan);
+        eyes.application(&mut report, &plan.application);
         paths::of_application(&mut report, &settings, &plan.application.folder);
         report.explain(plan.explain(info.as_ref().map(|info| info.php_version.as_str())));
     }
     if let Some(application) = &application {
-        application::look(&mut report, application, info.as_ref(), environment);
+        let whose = (&eyes, &eyes.of_php(plan.as_ref()));
+        application::look(&mut report, application, info.as_ref(), environment, whose);
         if on_lambda || lambda::is_here(environment) {
             lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
         }
@@ -116,7 +118,7 @@ pub(crate) fn check(
     for named in &settings.applications {
         report.about(Some(&named.name));
         let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
-        another(&mut report, named, at_path, others_have_users, environment);
+        another(&mut report, named, at_path, (others_have_users, &eyes), environment);
     }
     report.about(None);
     realtime::look(&mut report, &folder, &settings, environment);
@@ -134,7 +136,7 @@ fn another(
     report: &mut Report,
     named: &NamedApplication,
     at_path: Option<&Application>,
-    others_have_users: bool,
+    (others_have_users, eyes): (bool, &Eyes),
     environment: &Environment,
 ) {
     let settings = &named.settings;
@@ -163,7 +165,9 @@ fn another(
     let version = info.as_ref().map(|info| info.php_version.as_str());
     let what = format!("answers {}: {}", claims.join(", "), plan.explain(version));
     report.fine(Topic::Application, what);
-    application::look(report, &plan.application, info.as_ref(), environment);
+    eyes.application(report, &plan.application);
+    let whose = (eyes, &eyes.of_php(Some(&plan)));
+    application::look(report, &plan.application, info.as_ref(), environment, whose);
     paths::of_application(report, settings, &plan.application.folder);
     databases::look(report, settings, Some(&plan), environment);
 }

@@ -2,26 +2,28 @@
 
 use std::path::Path;
 
-use rustix::fs::{Access, access};
+use rustix::fs::Access;
 
+use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::composer;
 use crate::config::{DotEnv, Environment};
 use crate::detect::{Application, Kind};
 use crate::php::{Info, has_extension};
 
-/// Looks at the application.
+/// Looks at the application, by the server's eyes and by PHP's.
 pub(crate) fn look(
     report: &mut Report,
     application: &Application,
     info: Option<&Info>,
     environment: &Environment,
+    (server, php): (&Eyes, &Eyes),
 ) {
-    files(report, application);
+    files(report, application, server, php);
     requirements(report, application, info);
     match application.kind {
-        Kind::Laravel => laravel(report, application, environment),
-        Kind::Symfony => symfony(report, application, environment),
+        Kind::Laravel => laravel(report, application, environment, php),
+        Kind::Symfony => symfony(report, application, environment, php),
         Kind::FrontController
         | Kind::WorkerScript
         | Kind::StaticFiles
@@ -30,9 +32,9 @@ pub(crate) fn look(
     }
 }
 
-fn files(report: &mut Report, application: &Application) {
+fn files(report: &mut Report, application: &Application, server: &Eyes, php: &Eyes) {
     let root = &application.document_root;
-    if access(root, Access::READ_OK | Access::EXEC_OK).is_ok() {
+    if server.may(root, Access::READ_OK | Access::EXEC_OK).is_ok() {
         report.fine(Topic::Application, format!("document root {} can be read", root.display()));
     } else {
         report.problem(
@@ -50,7 +52,7 @@ fn files(report: &mut Report, application: &Application) {
     }
     for script in [&application.front_controller, &application.worker_script].into_iter().flatten()
     {
-        if access(script, Access::READ_OK).is_err() {
+        if php.may(script, Access::READ_OK).is_err() {
             report.problem(
                 Topic::Application,
                 format!("{} cannot be read", script.display()),
@@ -109,9 +111,14 @@ fn requirements(report: &mut Report, application: &Application, info: Option<&In
     }
 }
 
-fn laravel(report: &mut Report, application: &Application, environment: &Environment) {
+fn laravel(report: &mut Report, application: &Application, environment: &Environment, php: &Eyes) {
     let folder = &application.folder;
-    writable(report, folder, &["storage", "storage/framework", "storage/logs", "bootstrap/cache"]);
+    writable(
+        report,
+        folder,
+        &["storage", "storage/framework", "storage/logs", "bootstrap/cache"],
+        php,
+    );
     let variables = DotEnv::read(folder, environment);
     let setting = |name: &str| variables.get(name);
     let reads_key = std::fs::read_to_string(folder.join("config/app.php"))
@@ -132,9 +139,9 @@ fn laravel(report: &mut Report, application: &Application, environment: &Environ
     }
 }
 
-fn symfony(report: &mut Report, application: &Application, environment: &Environment) {
+fn symfony(report: &mut Report, application: &Application, environment: &Environment, php: &Eyes) {
     let folder = &application.folder;
-    writable(report, folder, &["var", "var/cache", "var/log"]);
+    writable(report, folder, &["var", "var/cache", "var/log"], php);
     let variables = DotEnv::read(folder, environment);
     let setting = |name: &str| variables.get(name);
     let env = setting("APP_ENV").unwrap_or_default();
@@ -149,13 +156,13 @@ fn symfony(report: &mut Report, application: &Application, environment: &Environ
 }
 
 /// Folders that the framework writes to. One that is not there yet must be possible to make.
-fn writable(report: &mut Report, folder: &Path, names: &[&str]) {
+fn writable(report: &mut Report, folder: &Path, names: &[&str], php: &Eyes) {
     let refused: Vec<&str> = names
         .iter()
         .copied()
         .filter(|name| {
             let path = folder.join(name);
-            path.exists() && access(&path, Access::WRITE_OK | Access::EXEC_OK).is_err()
+            path.exists() && php.may(&path, Access::WRITE_OK | Access::EXEC_OK).is_err()
         })
         .collect();
     if refused.is_empty() {

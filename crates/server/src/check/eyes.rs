@@ -11,11 +11,12 @@ use rustix::process::geteuid;
 
 use super::{Report, Topic};
 use crate::config::Settings;
+use crate::detect::Application;
 use crate::plan::Plan;
 use crate::user;
 
 /// Who looks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Eyes {
     /// None: we ourselves.
     identity: Option<Identity>,
@@ -65,38 +66,49 @@ impl Eyes {
         self.may(there, Access::WRITE_OK | Access::EXEC_OK)
     }
 
-    /// Whether the server reaches what it serves, and what it reads anew later.
-    pub(super) fn look(&self, report: &mut Report, settings: &Settings, file: &Path, plan: &Plan) {
-        let Some(Identity { user, .. }) = &self.identity else { return };
-        let (enter, read) = (Access::EXEC_OK, Access::READ_OK);
-        let application = &plan.application;
+    /// Those of PHP where they are another user's than the server's.
+    pub(super) fn of_php(&self, plan: Option<&Plan>) -> Self {
+        let user = plan.and_then(|plan| plan.php.as_ref()?.user.as_ref());
+        user.map_or_else(|| self.clone(), |user| Self { identity: Some(user.identity.clone()) })
+    }
+
+    /// Whether the server can read what it reads anew later: its settings, and its certificates' keys.
+    pub(super) fn server(&self, report: &mut Report, settings: &Settings, file: &Path) {
         let keys = settings.http.certificate_files();
-        let mut paths = vec![(&*application.folder, enter), (&*application.document_root, enter)];
-        paths.extend(application.front_controller.as_deref().map(|script| (script, read)));
-        paths.extend(file.is_file().then_some((file, read)));
-        paths.extend(
-            keys.iter().flat_map(|files| [(&*files.certificate, read), (&*files.key, read)]),
-        );
-        let refused =
-            paths.iter().find_map(|(path, how)| Some((path, how, self.may(path, *how).err()?)));
-        match refused {
-            None => report.fine(
-                Topic::Application,
-                format!("the server becomes user {user}, who reaches the application"),
-            ),
-            Some((path, how, error)) => {
-                let verb = if *how == read { "read" } else { "enter" };
-                let path = path.display();
-                report.problem(
-                    Topic::Application,
-                    format!(
-                        "the server as user {user} (`server.user`) cannot {verb} {path}: {error}"
-                    ),
-                    format!(
-                        "let it (`namei -l {path}` shows where its way ends), or name another user"
-                    ),
-                );
-            }
+        let keys = keys.iter().flat_map(|files| [&*files.certificate, &*files.key]);
+        let paths: Vec<&Path> = file.is_file().then_some(file).into_iter().chain(keys).collect();
+        self.reach(report, paths.into_iter().map(|path| (path, Access::READ_OK)));
+    }
+
+    /// Whether the server reaches an application.
+    pub(super) fn application(&self, report: &mut Report, application: &Application) {
+        let folders = [&*application.folder, &*application.document_root];
+        let folders = folders.map(|folder| (folder, Access::EXEC_OK));
+        let script = application.front_controller.as_deref();
+        let paths = folders.into_iter().chain(script.map(|script| (script, Access::READ_OK)));
+        if self.reach(report, paths)
+            && let Some(Identity { user, .. }) = &self.identity
+        {
+            let what = format!("the server becomes user {user}, who reaches the application");
+            report.fine(Topic::Application, what);
         }
+    }
+
+    fn reach<'p>(
+        &self,
+        report: &mut Report,
+        mut paths: impl Iterator<Item = (&'p Path, Access)>,
+    ) -> bool {
+        let Some(Identity { user, .. }) = &self.identity else { return true };
+        let refused = paths.find_map(|(path, how)| Some((path, how, self.may(path, how).err()?)));
+        let Some((path, how, error)) = refused else { return true };
+        let verb = if how == Access::READ_OK { "read" } else { "enter" };
+        let path = path.display();
+        report.problem(
+            Topic::Application,
+            format!("the server as user {user} (`server.user`) cannot {verb} {path}: {error}"),
+            format!("let it (`namei -l {path}` shows where its way ends), or name another user"),
+        );
+        false
     }
 }

@@ -1,6 +1,9 @@
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketType};
 
 use super::*;
 use crate::config::Raw;
@@ -340,6 +343,18 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
         "! settings: the server is to be user 65534 (`server.user`), which cannot be tried"
     };
     assert!(other.contains(told), "{other}");
+
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["artisan", "bootstrap/app.php", "public/index.php", "storage/logs/a.log"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    for user in ["server.user", "php.user"] {
+        let laravel = look(&[(user, "nobody")]);
+        let refused = laravel.contains("✗ application: cannot be written: storage");
+        assert_eq!(refused, rustix::process::geteuid().is_root(), "{user}: {laravel}");
+    }
 }
 
 /// The lines about outgoing calls.
@@ -433,7 +448,10 @@ fn where_traces_go_is_said_and_whether_anybody_listens_there() {
         text(&found)
     };
     assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
-    drop(collector);
-    assert!(found(&there).contains("nobody answers there"));
+    // Bound and not listened on: nobody else gets the port meanwhile.
+    let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let nobody: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
+    assert!(found(&format!("http://{nobody}")).contains("nobody answers there"));
     assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("traces: "));
 }

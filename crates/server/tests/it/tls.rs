@@ -204,7 +204,7 @@ fn in_development_local_names_have_certificates_of_this_machines_own_authority()
             .workers(1)
     };
     let hearth = serve().start();
-    let trust = |folder: &std::path::Path| {
+    let trust = |folder: &Path| {
         let mut trust = command();
         trust.args(["tls", "trust"]).env("HEARTH_HTTP_TLS_LOCAL_CA", folder);
         String::from_utf8(trust.output().unwrap().stdout).unwrap()
