@@ -14,10 +14,13 @@ use crate::config::{Address, Environment, Settings};
 use crate::control::Running;
 use crate::failure::Failure;
 use crate::fallback::kernel_release;
+use crate::plan::most_workers;
 use crate::tls::{acme_cache, days_until};
 
-/// Descriptors beside clients' connections: workers' sockets, logs, listeners, open files.
-const OWN_DESCRIPTORS: u64 = 256;
+/// Descriptors beside clients' connections and workers: logs, listeners, open files.
+const OWN_DESCRIPTORS: usize = 256;
+/// Of each worker: its socket twice, its board, what it prints. While a generation drains there are those of two.
+const WORKER_DESCRIPTORS: usize = 2 * 5;
 
 /// Looks at the machine.
 pub(crate) fn look(
@@ -198,7 +201,10 @@ fn unix(report: &mut Report, path: &Path, eyes: &Eyes) {
 fn descriptors(report: &mut Report, settings: &Settings) {
     // Hearth raises its soft limit to the hard one.
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let wanted = settings.http.connection_limit.get() as u64 + OWN_DESCRIPTORS;
+    let all = settings.applications.iter().map(|named| &named.settings);
+    let workers: usize = all.chain([settings]).map(|one| most_workers(one).get()).sum();
+    let own = OWN_DESCRIPTORS + workers * WORKER_DESCRIPTORS;
+    let wanted = (settings.http.connection_limit.get() + own) as u64;
     if hard >= wanted {
         report.fine(Topic::System, format!("limit of open files: {hard}"));
     } else {
