@@ -725,7 +725,7 @@ static void a_silent_server_is_left_in_time(void) {
         {"http", "/silent-rest", "timeout=150", HEARTH_ERROR_TIMEOUT},
         {"http", "/silent-rest", "timeout=0,idle_timeout=150", HEARTH_ERROR_IDLE_TIMEOUT},
         {"http", "/silent-chunk", "timeout=150", HEARTH_ERROR_TIMEOUT},
-        {"http", "/drip/100/20", "timeout=150", HEARTH_ERROR_TIMEOUT},
+        {"http", "/drip/100000/20", "timeout=150", HEARTH_ERROR_TIMEOUT},
         {"mute", "/", "timeout=150", HEARTH_ERROR_TIMEOUT},
         {"full", "/", "timeout=150", HEARTH_ERROR_TIMEOUT},
         {"full", "/", "connect_timeout=150", HEARTH_ERROR_CONNECT_TIMEOUT},
@@ -758,7 +758,7 @@ static void a_silent_server_is_left_in_time(void) {
     CHECK_EQ(hearth_response_error(response), HEARTH_ERROR_TIMEOUT);
     hearth_response_free(response);
     /* A drip that keeps dripping is not idle. */
-    response = get("/drip/10/20", "idle_timeout=1000");
+    response = get("/drip/10/20", "idle_timeout=20000");
     CHECK_TEXT(hearth_response_body(response), "dddddddddd");
     hearth_response_free(response);
 }
@@ -766,7 +766,7 @@ static void a_silent_server_is_left_in_time(void) {
 static hearth_flow takes_its_time(void *user, hearth_request *made, const char *data, size_t size) {
     struct stream *stream = user;
     if (stream->pieces == 0) {
-        rest(2200);
+        rest(9000);
     }
     return took_piece(stream, made, data, size);
 }
@@ -779,8 +779,8 @@ static void what_the_program_holds_back_is_not_idle(void) {
     struct stream slow[2] = {{0}, {0}};
     hearth_request *sources[2], *sinks[2];
     for (int i = 0; i < 2; i++) {
-        const char *options = i ? "timeout=0,idle_timeout=1000,threaded_callback=1"
-                                : "timeout=0,idle_timeout=1000,threaded_callback=0";
+        const char *options = i ? "timeout=0,idle_timeout=4000,threaded_callback=1"
+                                : "timeout=0,idle_timeout=4000,threaded_callback=0";
         sources[i] = request("POST", at("http", "/length"), options);
         CHECK_EQ(hearth_request_set_body_source(
                      sources[i], HEARTH_UNKNOWN, give_piece, rewind_source, &paused[i]),
@@ -793,7 +793,7 @@ static void what_the_program_holds_back_is_not_idle(void) {
         CHECK_EQ(hearth_request_on_body(sinks[i], takes_its_time, &slow[i]), HEARTH_OK);
         CHECK_EQ(hearth_request_start(sinks[i], finished, &slow[i]), HEARTH_OK);
     }
-    rest(2200);
+    rest(9000);
     for (int i = 0; i < 2; i++) {
         CHECK_EQ(paused[i].done, 0);
         CHECK_EQ(hearth_request_resume(sources[i]), HEARTH_OK);
@@ -1191,7 +1191,7 @@ static void out_of_descriptors_is_an_error_and_no_end(void) {
 
 static void a_child_gets_an_engine_of_its_own(void) {
     struct stream stream = {0};
-    hearth_request *running = request("GET", at("http", "/slow/600"), NULL);
+    hearth_request *running = request("GET", at("http", "/slow/5000"), NULL);
     CHECK_EQ(hearth_request_start(running, finished, &stream), HEARTH_OK);
     hearth_response_free(get("/ok", NULL));
     pid_t child = fork();
@@ -1215,7 +1215,7 @@ static void a_child_gets_an_engine_of_its_own(void) {
     int status = -1;
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK_EQ(hearth_request_wait(running, 10000), HEARTH_OK);
+    CHECK_EQ(hearth_request_wait(running, 20000), HEARTH_OK);
     CHECK_EQ(stream.status, 200);
     CHECK_EQ(stream.done, 1);
     hearth_request_free(running);
