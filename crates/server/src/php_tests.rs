@@ -1,11 +1,8 @@
-use std::os::unix::fs::PermissionsExt;
-
 use super::*;
 
 fn executable(folder: &std::path::Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::write_program(&path, text);
     path
 }
 

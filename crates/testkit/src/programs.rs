@@ -1,5 +1,8 @@
 //! Where the programs lie that tests start.
 
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -32,7 +35,7 @@ pub fn php_worker() -> Option<PathBuf> {
     let minor = |path: &PathBuf| -> Option<u32> {
         path.file_name()?.to_str()?.strip_prefix("hearth-worker-8.")?.parse().ok()
     };
-    let programs = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let programs = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     programs.filter(|path| minor(path).is_some()).max_by_key(minor)
 }
 
@@ -41,6 +44,15 @@ pub fn php_worker() -> Option<PathBuf> {
 pub fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").args([from, to]).status();
     assert!(copied.is_ok_and(|status| status.success()), "{} is copied", from.display());
+}
+
+/// Writes a program, e.g. a script of a shell, that can be run at once.
+pub fn write_program(path: &Path, text: &str) {
+    let mut written = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    written.write_all(text.as_bytes()).expect("a temporary file can be written");
+    let runs = Permissions::from_mode(0o755);
+    fs::set_permissions(written.path(), runs).expect("our own file");
+    copy_program(written.path(), path);
 }
 
 /// `target/debug` or its like: tests run from `deps` below it.

@@ -161,6 +161,6 @@ async fn a_drain_ends_when_patience_does() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let started = tokio::time::Instant::now();
     pool.drain(Duration::from_millis(300)).await;
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(20));
     assert!(clients.join_all().await[0].is_err(), "the request got an error, not silence");
 }

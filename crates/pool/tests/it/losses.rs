@@ -115,12 +115,12 @@ async fn clients_that_leave_cost_no_worker() {
 #[tokio::test]
 async fn a_client_that_leaves_is_told_to_the_worker() {
     let pool = start(1).await;
-    let mut body = get(&pool, "/drip?500").await.unwrap().into_body();
+    let mut body = get(&pool, "/drip?3000").await.unwrap().into_body();
     body.frame().await.unwrap().unwrap();
     drop(body);
     let started = tokio::time::Instant::now();
     assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
-    assert!(started.elapsed() < Duration::from_secs(5), "the drip ended early");
+    assert!(started.elapsed() < Duration::from_secs(20), "the drip ended early");
 }
 
 #[tokio::test]

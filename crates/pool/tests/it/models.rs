@@ -127,7 +127,8 @@ async fn requests_that_kill_their_one_shot_workers_slow_nobody_down() {
         assert_eq!(how, "signal 11 (SIGSEGV)");
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
     }
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    // Pauses that grow, as after other losses, would be a minute in all.
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     eventually("all deaths are counted", || pool.status().crashes == 20).await;
 }
 
@@ -189,7 +190,8 @@ async fn a_worker_that_retires_is_no_crash_and_costs_no_request() {
         assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
         eventually("it is counted", || pool.status().retired == round).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(3), "no pause: {:?}", started.elapsed());
+    // Pauses that grow, as after losses, would be fifteen seconds in all.
+    assert!(started.elapsed() < Duration::from_secs(10), "no pause: {:?}", started.elapsed());
     let status = pool.status();
     assert_eq!((status.requests, status.crashes, status.recycled), (20, 0, 0));
 }

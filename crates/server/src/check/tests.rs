@@ -21,16 +21,14 @@ fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)])
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
     let worker = lib.path().join("hearth-worker-8.2");
-    fs::write(&worker, WORKER.replace("OPCACHE", opcache)).unwrap();
-    fs::set_permissions(&worker, fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::write_program(&worker, &WORKER.replace("OPCACHE", opcache));
     for (name, text) in files {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
     let fpm = lib.path().join("php-fpm8.2");
-    fs::write(&fpm, FPM).unwrap();
-    fs::set_permissions(&fpm, fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::write_program(&fpm, FPM);
     let lib_path = lib.path().to_str().unwrap();
     let environment =
         Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path), ("PATH", lib_path)]);
@@ -52,8 +50,8 @@ fn cold_start(files: &[(&str, &str)], flags: &[(&'static str, &str)]) -> String 
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
     let worker = lib.path().join("hearth-worker-8.2");
-    fs::write(&worker, WORKER.replace("OPCACHE", "true").replace("mbstring", "xdebug")).unwrap();
-    fs::set_permissions(&worker, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = WORKER.replace("OPCACHE", "true").replace("mbstring", "xdebug");
+    testkit::write_program(&worker, &text);
     for (name, text) in files {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

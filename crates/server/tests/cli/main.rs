@@ -178,10 +178,8 @@ fn check_says_that_php_is_missing_and_exits_with_1() {
 fn php_gets_its_arguments_untouched() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("php");
-    std::fs::write(&program, "#!/bin/sh\nfor argument; do echo \"<$argument>\"; done; exit 7\n")
-        .unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .unwrap();
+    let script = "#!/bin/sh\nfor argument; do echo \"<$argument>\"; done; exit 7\n";
+    testkit::write_program(&program, script);
     let output = hearth(folder.path())
         .env("HEARTH_PHP_CLI", &program)
         .args(["php", "--help", "-d", "a=b c", "--", "x", "--version"])
