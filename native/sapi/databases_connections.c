@@ -49,6 +49,9 @@ void connections_give_place_back(struct connection *connection) {
 void connections_forget(struct connection *connection) {
     db->of_descriptor[connection->fd] = 0;
     db->tap.followed[connection->fd] = false;
+    if (connection->kept && connection->place != NULL) {
+        connection->place->state = 0;
+    }
     db->kept -= connection->kept;
     connection->kept = connection->awaited = false;
     connection->fd = 0;
@@ -101,6 +104,10 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     int type;
     socklen_t type_len = sizeof type;
     struct connection *connection = connections_of(fd);
+    if (connection != NULL && connection->kept && !db->serves && !connections_is_same(connection)) {
+        connections_forget(connection); /* a later callback closed it, and this is another */
+        connection = NULL;
+    }
     if (connection != NULL && connection->kept) {
         /* connections_is_same() will tell whether it is still that socket */
         session_spoil(&connection->session, "the request connected it anew");
