@@ -97,6 +97,17 @@ bool connections_is_broker(const struct sockaddr *address, socklen_t len) {
            memcmp(local->sun_path, broker, strlen(broker)) == 0;
 }
 
+/* How many connections to it are open. */
+static size_t count_of(int connector) {
+    size_t count = 0;
+    for (size_t i = 0; i < db->used; i++) {
+        const struct connection *connection = &db->list[i];
+        count += connection->fd != 0 && connection->connector == connector &&
+                 connections_is_same(connection);
+    }
+    return count;
+}
+
 static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     /* to people, and for the guard, it is what PHP called it */
     const struct sockaddr *address = *to;
@@ -146,6 +157,9 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     db->of_descriptor[fd] = (uint8_t)(connection - db->list + 1);
     session_begin(&connection->session, !db->serves);
     db->tap.followed[fd] = true;
+    if (connection->connector != PLACES_UNCOUNTED) {
+        places_want(connection->connector, count_of(connection->connector));
+    }
     return true;
 }
 
