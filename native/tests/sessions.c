@@ -91,15 +91,15 @@ static void pg_done(struct bytes *to, const char *tag, char status) {
     pg(to, 'Z', &status, 1);
 }
 
-/* The number, and the process that says it. */
+/* The number, the process that says it, and what setseed() answers: nothing. */
 static void pg_proof(struct bytes *to, const char *number, const char *process) {
-    uint8_t row[64] = {0, 2, 0, 0, 0, (uint8_t)strlen(number)};
+    uint8_t row[64] = {0, 3, 0, 0, 0, (uint8_t)strlen(number)};
     size_t len = 6 + strlen(number);
     memcpy(row + 6, number, strlen(number));
     row[len + 3] = (uint8_t)strlen(process);
     memcpy(row + len + 4, process, strlen(process));
-    pg(to, 'T', "\0\2", 2);
-    pg(to, 'D', row, len + 4 + strlen(process));
+    pg(to, 'T', "\0\3", 2);
+    pg(to, 'D', row, len + 4 + strlen(process) + 4);
 }
 
 static void pg_row(struct bytes *to, const char *text) {
@@ -333,7 +333,8 @@ static const struct server servers[] = {
     {"MySQL", my_login, my_initialise, my_request, my_answer,
         "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',|DATABASE()"},
     {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
-        "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'"},
+        "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'|"
+        "setseed(0.8899001122334422)"},
     {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
         "RESET|AUTH|geheim|select|ECHO|00112233445566ff"},
 };
