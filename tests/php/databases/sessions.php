@@ -778,6 +778,11 @@ final class PhpRedis extends Session
         $this->client->client('setname', 'visitor');
     }
 
+    public function do_no_evict(): void
+    {
+        $this->client->rawCommand('CLIENT', 'NO-EVICT', 'on');
+    }
+
     public function do_multi(): void
     {
         $this->client->multi();
