@@ -49,6 +49,9 @@ void connections_give_place_back(struct connection *connection) {
 void connections_forget(struct connection *connection) {
     db->of_descriptor[connection->fd] = 0;
     db->tap.followed[connection->fd] = false;
+    if (connection->kept && connection->place != NULL) {
+        connection->place->state = 0;
+    }
     db->kept -= connection->kept;
     connection->kept = connection->awaited = false;
     connection->fd = 0;
@@ -94,6 +97,17 @@ bool connections_is_broker(const struct sockaddr *address, socklen_t len) {
            memcmp(local->sun_path, broker, strlen(broker)) == 0;
 }
 
+/* How many connections to it are open. */
+static size_t count_of(int connector) {
+    size_t count = 0;
+    for (size_t i = 0; i < db->used; i++) {
+        const struct connection *connection = &db->list[i];
+        count += connection->fd != 0 && connection->connector == connector &&
+                 connections_is_same(connection);
+    }
+    return count;
+}
+
 static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     /* to people, and for the guard, it is what PHP called it */
     const struct sockaddr *address = *to;
@@ -101,6 +115,10 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     int type;
     socklen_t type_len = sizeof type;
     struct connection *connection = connections_of(fd);
+    if (connection != NULL && connection->kept && !db->serves && !connections_is_same(connection)) {
+        connections_forget(connection); /* a later callback closed it, and this is another */
+        connection = NULL;
+    }
     if (connection != NULL && connection->kept) {
         /* connections_is_same() will tell whether it is still that socket */
         session_spoil(&connection->session, "the request connected it anew");
@@ -139,6 +157,9 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     db->of_descriptor[fd] = (uint8_t)(connection - db->list + 1);
     session_begin(&connection->session, !db->serves);
     db->tap.followed[fd] = true;
+    if (connection->connector != PLACES_UNCOUNTED) {
+        places_want(connection->connector, count_of(connection->connector));
+    }
     return true;
 }
 

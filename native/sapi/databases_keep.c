@@ -28,18 +28,40 @@ enum {
 
 /* --- one connection ------------------------------------------------------------------------------------------------------------------ */
 
+static size_t places_held(int connector) {
+    size_t held = 0;
+    for (size_t i = 0; i < db->used; i++) {
+        const struct connection *connection = &db->list[i];
+        held +=
+            connection->fd != 0 && connection->place_fd != 0 && connection->connector == connector;
+    }
+    return held;
+}
+
+/* Whether it has kept more than it might, had it known of those that came later. */
+static bool keeps_too_many(void) {
+    for (size_t i = 0; i < db->used; i++) {
+        const struct connection *connection = &db->list[i];
+        if (connection->fd != 0 && connection->place_fd != 0 &&
+            places_are_too_many(connection->connector, places_held(connection->connector))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* NULL: this worker may keep it as far as the connector's sessions go. */
 static const char *take_place(struct connection *connection) {
     static char failed[128];
     if (connection->connector == PLACES_UNCOUNTED || connection->place_fd != 0) {
         return NULL;
     }
-    int fd = places_take(connection->connector);
+    int fd = places_take(connection->connector, places_held(connection->connector));
     switch (fd) {
     case PLACES_UNCOUNTED:
         return NULL;
     case PLACES_NONE:
-        return "its connector needs more `sessions` than there are workers to keep any; each "
+        return "its connector needs more `sessions` for as many connections of each worker; each "
                "request borrows one";
     case PLACES_FAILED:
         snprintf(failed, sizeof failed, "the places of its connector cannot be opened: %s",
@@ -237,6 +259,9 @@ void databases_settle(bool callbacks_worked) {
     uint64_t now = databases_milliseconds();
     if (!callbacks_worked && !silent) {
         databases_try_again(databases_guard_start_failed(now));
+    }
+    if (keeps_too_many()) {
+        databases_try_again(now);
     }
     if (db->retry_at != 0) {
         db->retry_at += 2000 - databases_spread(2000); /* not all workers at once */

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,14 +22,22 @@ _Static_assert(sizeof((struct sockaddr_un *)NULL)->sun_path < SOCKET, "all of it
 /* Of a connector. */
 struct line {
     char socket[SOCKET], file[4096];
+    size_t sessions, workers;
     char name[SOCKET]; /* empty: the socket has its own */
 };
+
+/* What this worker has wanted of each connector. */
+static struct {
+    size_t most;    /* connections at once, as if it had kept them all */
+    size_t refused; /* of them */
+} wanted[64];
+#define WANTED(connector) (&wanted[(connector) % (sizeof wanted / sizeof *wanted)])
 
 /* The next of `lines`. False: there is none. */
 static bool next_line(const char **lines, struct line *line) {
     line->name[0] = 0;
-    if (sscanf(*lines, "%108[^\t\n]\t%4095[^\t\n]\t%108[^\n]", line->socket, line->file,
-            line->name) < 2) {
+    if (sscanf(*lines, "%108[^\t\n]\t%4095[^\t\n]\t%zu\t%zu\t%108[^\n]", line->socket, line->file,
+            &line->sessions, &line->workers, line->name) < 4) {
         return false;
     }
     const char *end = strchr(*lines, '\n');
@@ -92,8 +101,23 @@ void places_lead_home(const struct sockaddr **address, socklen_t *len) {
     }
 }
 
-/* Asks for each place what fcntl(2) is asked by `command`. The file with that which `wanted` took, or what places_take() says. */
-static int look(int connector, int command, bool (*wanted)(const struct flock *lock)) {
+/* The file's first byte: the most connections that any worker has wanted. Who starts knows by it what is still to come. */
+static size_t most_wanted(int fd, size_t most) {
+    uint8_t known = 0, ours = most < UINT8_MAX ? (uint8_t)most : UINT8_MAX;
+    if (pread(fd, &known, 1, 0) == 1 && known < ours && pwrite(fd, &ours, 1, 0) == 1) {
+        return ours;
+    }
+    return known;
+}
+
+/* How many each worker may keep, when as many sessions are to be left as one worker without any needs. */
+static size_t each_keeps(const struct line *line, size_t needs) {
+    return line->sessions > needs && line->workers > 0 ? (line->sessions - needs) / line->workers
+                                                       : 0;
+}
+
+/* The file of a connector, or what places_take() says. `*places`: how many of them workers may hold; `*each`: one of them. */
+static int open_file(int connector, off_t *places, size_t *each) {
     struct line line;
     const char *lines = connectors;
     for (int number = 0; number <= connector; number++) {
@@ -110,14 +134,30 @@ static int look(int connector, int command, bool (*wanted)(const struct flock *l
         close(fd);
         return PLACES_NONE;
     }
-    for (off_t place = 0; place < status.st_size; place++) {
+    size_t needs = most_wanted(fd, WANTED(connector)->most);
+    *each = each_keeps(&line, needs);
+    *places = line.sessions > needs ? (off_t)(line.sessions - needs) : 0;
+    *places = *places < status.st_size ? *places : status.st_size;
+    return fd;
+}
+
+/* Asks for each place what fcntl(2) is asked by `command`. The file with that which `good` took, or what places_take() says. `held`: places
+ * that this worker has. */
+static int look(int connector, size_t held, int command, bool (*good)(const struct flock *lock)) {
+    off_t places;
+    size_t each;
+    int fd = open_file(connector, &places, &each);
+    if (fd < 0) {
+        return fd;
+    }
+    for (off_t place = 0; held < each && place < places; place++) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1};
-        if (fcntl(fd, command, &lock) == 0 && wanted(&lock)) {
+        if (fcntl(fd, command, &lock) == 0 && good(&lock)) {
             return fd;
         }
     }
     close(fd);
-    return PLACES_ALL_TAKEN;
+    return held < each ? PLACES_ALL_TAKEN : PLACES_NONE;
 }
 
 static bool is_ours(const struct flock *lock) {
@@ -129,12 +169,32 @@ static bool is_free(const struct flock *lock) {
     return lock->l_type == F_UNLCK;
 }
 
-int places_take(int connector) {
-    return look(connector, F_OFD_SETLK, is_ours);
+void places_want(int connector, size_t count) {
+    count += WANTED(connector)->refused;
+    if (count > WANTED(connector)->most) {
+        WANTED(connector)->most = count;
+    }
+}
+
+int places_take(int connector, size_t held) {
+    int fd = look(connector, held, F_OFD_SETLK, is_ours);
+    WANTED(connector)->refused += fd < 0;
+    return fd;
+}
+
+bool places_are_too_many(int connector, size_t held) {
+    off_t places;
+    size_t each;
+    int fd = open_file(connector, &places, &each);
+    if (fd < 0) {
+        return false;
+    }
+    close(fd);
+    return held > each;
 }
 
 bool places_are_free(int connector) {
-    int fd = look(connector, F_OFD_GETLK, is_free);
+    int fd = look(connector, 0, F_OFD_GETLK, is_free);
     if (fd >= 0) {
         close(fd);
     }

@@ -100,21 +100,22 @@ static void sent(struct session *session, const uint8_t *bytes, size_t len) {
 
 /* --- the server's side ------------------------------------------------------------------------------------------------------------------- */
 
-/* The number, and behind it the process that says it. */
+/* A row of the number, the process that says it and an empty text: what stands where in it. */
+enum { NUMBER = 2 + LENGTH, PROCESS = NUMBER + SESSION_NONCE + LENGTH };
+
 static bool is_nonce(const struct session *session, const struct session_messages *row) {
-    static const uint8_t first[] = {0, 2, 0, 0, 0, SESSION_NONCE};
-    enum { SECOND = sizeof first + SESSION_NONCE };
-    return row->len > SECOND + LENGTH &&
-           row->len <= SECOND + LENGTH + sizeof session->postgres.server &&
+    static const uint8_t first[] = {0, 3, 0, 0, 0, SESSION_NONCE}, last[LENGTH] = {0};
+    return row->len > PROCESS + LENGTH &&
+           row->len <= PROCESS + sizeof session->postgres.server + LENGTH &&
            row->len == row->prefix_len && memcmp(row->prefix, first, sizeof first) == 0 &&
-           memcmp(row->prefix + sizeof first, session->nonce, SESSION_NONCE) == 0 &&
-           big_endian(row->prefix + SECOND) == row->len - SECOND - LENGTH;
+           memcmp(row->prefix + NUMBER, session->nonce, SESSION_NONCE) == 0 &&
+           big_endian(row->prefix + PROCESS - LENGTH) == row->len - PROCESS - LENGTH &&
+           memcmp(row->prefix + row->len - LENGTH, last, sizeof last) == 0;
 }
 
 static void take_server(struct session_postgres *pg, const struct session_messages *row) {
-    enum { DIGITS = 2 + LENGTH + SESSION_NONCE + LENGTH };
     memset(pg->server, 0, sizeof pg->server);
-    memcpy(pg->server, row->prefix + DIGITS, row->len - DIGITS);
+    memcpy(pg->server, row->prefix + PROCESS, row->len - PROCESS - LENGTH);
 }
 
 /* ParameterStatus: a name and a value, each with its NUL. Of long values the beginning counts, and how long they are. */
@@ -271,6 +272,18 @@ static void add_query(struct growing *to, const char *text) {
     growing_add(to, text, len);
 }
 
+/* DISCARD ALL leaves what setseed() made of random(): every proof seeds it anew, with what nobody can know. */
+static void add_proof(const struct session *session, struct growing *to) {
+    char query[] = "SELECT '0123456789abcdef', pg_catalog.pg_backend_pid(), "
+                   "pg_catalog.setseed(0.0123456789abcdef)";
+    char *seed = query + sizeof query - 1 - 1 - SESSION_NONCE;
+    memcpy(query + sizeof "SELECT '" - 1, session->nonce, SESSION_NONCE);
+    for (int i = 0; i < SESSION_NONCE; i++) {
+        seed[i] = (char)('0' + session->nonce[i] % 10);
+    }
+    add_query(to, query);
+}
+
 static void reset(struct session *session, struct growing *to) {
     struct session_postgres *pg = &session->postgres;
     if (pg->transaction != 'I') {
@@ -279,9 +292,7 @@ static void reset(struct session *session, struct growing *to) {
     }
     add_query(to, "DISCARD ALL"); /* alone: it cannot stand in a list of statements */
     growing_add(to, session->init, session->init_len);
-    char query[] = "SELECT '0123456789abcdef', pg_catalog.pg_backend_pid()";
-    memcpy(query + 8, session->nonce, SESSION_NONCE);
-    add_query(to, query);
+    add_proof(session, to);
     pg->row_is_nonce = false;
 }
 

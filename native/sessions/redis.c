@@ -95,6 +95,25 @@ static enum step line_ends(struct session_values *values) {
     }
 }
 
+/* A word of a command is complete. RESET of Redis 7.0 leaves what the three do that are looked for; a session that debugs scripts answers any of
+ * them wrongly. */
+static void look_at_word(struct session_values *values) {
+    enum { SCRIPT = 1, CLIENT };
+    uint64_t total = (uint64_t)values->text_total;
+    size_t len = total < values->text_len ? (size_t)total : values->text_len;
+    const uint8_t *text = values->text;
+    if (values->words == 0) {
+        values->family = word_is(text, len, "SCRIPT")   ? SCRIPT
+                         : word_is(text, len, "CLIENT") ? CLIENT
+                                                        : 0;
+    } else if (values->words == 1 && values->family != 0) {
+        values->stays = values->family == SCRIPT
+                            ? word_is(text, len, "DEBUG")
+                            : word_is(text, len, "NO-EVICT") || word_is(text, len, "NO-TOUCH");
+    }
+    values->words += values->words < 2;
+}
+
 /* Takes bytes until an outermost value is complete. */
 static enum step take(struct session_values *values, const uint8_t **at, const uint8_t *end) {
     while (*at < end) {
@@ -106,6 +125,9 @@ static enum step take(struct session_values *values, const uint8_t **at, const u
             }
             *at += n;
             values->skip -= n;
+            if (values->skip == 0) {
+                look_at_word(values);
+            }
             if (values->skip == 0 && value_ends(values)) {
                 return VALUE;
             }
@@ -139,6 +161,8 @@ static enum step take(struct session_values *values, const uint8_t **at, const u
 static void begin_next(struct session_values *values) {
     values->line_len = 0;
     values->long_line = false;
+    values->words = 0;
+    values->stays = false;
 }
 
 static bool rest(const struct session_values *values) {
@@ -154,6 +178,11 @@ static void sent(struct session *session, const uint8_t *bytes, size_t len) {
     while (session->doubt == NULL && (step = take(&redis->sent, &bytes, end)) != MORE) {
         if (step == GARBLED || redis->sent.top != '*') {
             session_spoil(session, DOUBT_GARBLED);
+            return;
+        }
+        if (redis->sent.stays && session->learned && !session->judging) {
+            session_spoil(session,
+                "the request said what RESET leaves (SCRIPT DEBUG, CLIENT NO-EVICT or NO-TOUCH)");
             return;
         }
         begin_next(&redis->sent);
@@ -251,6 +280,10 @@ static enum use use_of(const struct word *name, const struct word *argument) {
         if (word_is(name->text, name->len, refused[i])) {
             return REFUSED;
         }
+    }
+    if (word_is(name->text, name->len, "SCRIPT") &&
+        word_is(argument->text, argument->len, "DEBUG")) {
+        return REFUSED;
     }
     if (!word_is(name->text, name->len, "CLIENT")) {
         return IGNORED; /* commands on data leave no trace in the session */

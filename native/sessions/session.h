@@ -104,6 +104,8 @@ struct session_values {
     int64_t text_total;                    /* bytes of the last string; -1: none */
     uint8_t text[SESSION_NONCE], text_len; /* its beginning */
     uint8_t top;                           /* type of the outermost value */
+    uint8_t words, family;                 /* of a command: how many were read, and its first */
+    bool stays;                            /* what it does, RESET leaves */
     uint8_t depth;
     uint64_t left[8];
 };

@@ -91,15 +91,15 @@ static void pg_done(struct bytes *to, const char *tag, char status) {
     pg(to, 'Z', &status, 1);
 }
 
-/* The number, and the process that says it. */
+/* The number, the process that says it, and what setseed() answers: nothing. */
 static void pg_proof(struct bytes *to, const char *number, const char *process) {
-    uint8_t row[64] = {0, 2, 0, 0, 0, (uint8_t)strlen(number)};
+    uint8_t row[64] = {0, 3, 0, 0, 0, (uint8_t)strlen(number)};
     size_t len = 6 + strlen(number);
     memcpy(row + 6, number, strlen(number));
     row[len + 3] = (uint8_t)strlen(process);
     memcpy(row + len + 4, process, strlen(process));
-    pg(to, 'T', "\0\2", 2);
-    pg(to, 'D', row, len + 4 + strlen(process));
+    pg(to, 'T', "\0\3", 2);
+    pg(to, 'D', row, len + 4 + strlen(process) + 4);
 }
 
 static void pg_row(struct bytes *to, const char *text) {
@@ -333,7 +333,8 @@ static const struct server servers[] = {
     {"MySQL", my_login, my_initialise, my_request, my_answer,
         "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',|DATABASE()"},
     {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
-        "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'"},
+        "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'|"
+        "setseed(0.8899001122334422)"},
     {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
         "RESET|AUTH|geheim|select|ECHO|00112233445566ff"},
 };
@@ -986,6 +987,40 @@ static void what_no_reset_takes_back_ends_its_session(void) {
     }
 }
 
+static void what_redis_does_not_reset_ends_its_session(void) {
+    static const char stays[] =
+        "the request said what RESET leaves (SCRIPT DEBUG, CLIENT NO-EVICT or NO-TOUCH)";
+    static const struct {
+        const char *text, *why;
+    } requests[] = {
+        {"*3\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n$3\r\nYES\r\n", stays},
+        {"*3\r\n$6\r\nclient\r\n$8\r\nno-evict\r\n$2\r\non\r\n", stays},
+        {"*1\r\n$4\r\nPING\r\n*3\r\n$6\r\nCLIENT\r\n$8\r\nNO-TOUCH\r\n$2\r\nON\r\n", stays},
+        {"*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n", NULL},
+        {"*2\r\n$6\r\nCLIENT\r\n$5\r\nDEBUG\r\n", NULL},
+        {"*3\r\n$3\r\nSET\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n", NULL},
+        {"*2\r\n$0\r\n\r\n$5\r\nDEBUG\r\n", NULL},
+    };
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        const char *text = requests[i].text;
+        learned(&servers[2]);
+        for (const char *at = text; *at != 0; at++) {
+            session_sent(&session, at, 1);
+        }
+        session_received(&session, "+OK\r\n+OK\r\n", i == 2 ? 10 : 5);
+        check_text(session_doubt(&session), requests[i].why);
+    }
+    /* said again after each reset */
+    session_begin(&session, true);
+    redis_login(&session);
+    session_sent(&session, requests[1].text, strlen(requests[1].text));
+    session_received(&session, "+OK\r\n", 5);
+    check_text(session_learn(&session), NULL);
+    check(write_reset() > 0, "a reset is written");
+    check(contains_in_order(reset, reset_len, "RESET|no-evict|ECHO"), "and says it");
+    check_text(session.doubt, NULL);
+}
+
 static void a_database_with_a_collation_of_its_own_is_said_each_time(void) {
     learned(&servers[0]);
     struct shown own = {.before = home.before, .after = "utf8mb4_bin shop", .name = "shop"};
@@ -1189,6 +1224,7 @@ int main(void) {
     RUN(the_current_database_is_said_where_a_request_may_have_left_it);
     RUN(a_session_that_acts_as_somebody_else_is_found_out);
     RUN(what_no_reset_takes_back_ends_its_session);
+    RUN(what_redis_does_not_reset_ends_its_session);
     RUN(a_database_with_a_collation_of_its_own_is_said_each_time);
     RUN(a_request_that_enters_a_database_from_none_is_found_out);
     RUN(an_initialisation_that_names_its_database_again_is_not_said);

@@ -3,7 +3,8 @@
 //! Invariants
 //! - PHP is told of a socket only when it is there.
 //! - A server that is down stops nobody: clients of its connector hear about it, each in turn.
-//! - Connections that workers keep leave at least one session to those that nobody keeps, also while two generations run.
+//! - Connections that workers keep leave at least one session to those that nobody keeps, also while two generations run; as many as one worker
+//!   needs, where that is more (`native/sapi/databases_places.h`).
 //! - Workers of a server that takes another's place have its own sessions, by whatever name they ask for them: the other one need not wait for them.
 
 use std::fmt::Write as _;
@@ -180,7 +181,7 @@ impl Connectors {
                     "make room in `server.run_dir`",
                 )
             })?;
-            write!(told, "\n{}\t{}", socket.display(), path.display())
+            write!(told, "\n{}\t{}\t{sessions}\t{workers}", socket.display(), path.display())
                 .expect("a String takes any text");
             if let Some(name) = name {
                 write!(told, "\t{}", name.display()).expect("a String takes any text");

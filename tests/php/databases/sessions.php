@@ -356,6 +356,7 @@ abstract class Postgres extends Session
             (select count(*) from pg_listening_channels()) listening,
             (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory') locks,
             (select count(*) from pg_class where relname = 'temporary') temporary")[0];
+        $own['seeded'] = is_file(__DIR__ . '/seeded') && $this->random() === file_get_contents(__DIR__ . '/seeded');
         foreach ($this->rows("select name, setting from pg_settings where name <> 'my.own'") as $row) {
             $own[$row['name']] = $row['setting'];
         }
@@ -387,6 +388,18 @@ abstract class Postgres extends Session
             $this->run('selct');
         } catch (Throwable) {
         }
+    }
+
+    private function random(): string
+    {
+        return $this->rows('select random()::text r')[0]['r'];
+    }
+
+    public function do_seed(): void
+    {
+        $this->run('select setseed(0.5)');
+        file_put_contents(__DIR__ . '/seeded', $this->random());
+        $this->run('select setseed(0.5)');
     }
 
     public function do_settings(): void
@@ -763,6 +776,11 @@ final class PhpRedis extends Session
     public function do_name(): void
     {
         $this->client->client('setname', 'visitor');
+    }
+
+    public function do_no_evict(): void
+    {
+        $this->client->rawCommand('CLIENT', 'NO-EVICT', 'on');
     }
 
     public function do_multi(): void

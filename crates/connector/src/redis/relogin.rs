@@ -51,6 +51,8 @@ pub(crate) struct Upwards {
     values: Values,
     /// The command that is being read has one word.
     alone: bool,
+    /// One was sent of which `RESET` leaves something.
+    stays: bool,
 }
 
 impl fmt::Debug for Upwards {
@@ -75,7 +77,7 @@ impl Relogin {
     pub(crate) fn new(login: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Self {
         let login: LateLogin = LazyLock::new(Box::new(login));
         Self {
-            up: Upwards { login, values: Values::of_commands(), alone: false },
+            up: Upwards { login, values: Values::of_commands(), alone: false, stays: false },
             down: Downwards { values: Values::default(), pushed: false, own: None },
             due: Due::default(),
         }
@@ -89,7 +91,7 @@ impl Relogin {
 
 impl Upwards {
     fn is_whole(&self) -> bool {
-        self.values.is_at_rest()
+        self.values.is_at_rest() && !self.stays
     }
 
     /// What of the client's bytes becomes of the server's.
@@ -103,6 +105,7 @@ impl Upwards {
             let is_reset = match step {
                 Step::More => false,
                 Step::Opened => {
+                    self.values.command_begins();
                     self.alone = self.values.is_line(b"*1");
                     self.values.text.clear();
                     false
@@ -123,6 +126,8 @@ impl Upwards {
                 from = at;
             }
             if step == Step::Value {
+                self.stays |= self.values.stays();
+                self.values.command_begins();
                 self.alone = false;
                 due.answers.fetch_add(1, Ordering::Relaxed);
             }
@@ -200,6 +205,31 @@ enum Step {
     Value,
 }
 
+/// Commands of whose kind `RESET` leaves some, in Redis 7.0. A session that debugs scripts answers any of them wrongly.
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    Script,
+    Client,
+}
+
+impl Family {
+    fn of(word: &[u8]) -> Option<Self> {
+        let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+        if is(b"SCRIPT") {
+            return Some(Self::Script);
+        }
+        is(b"CLIENT").then_some(Self::Client)
+    }
+
+    fn stays(self, word: &[u8]) -> bool {
+        let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+        match self {
+            Self::Script => is(b"DEBUG"),
+            Self::Client => is(b"NO-EVICT") || is(b"NO-TOUCH"),
+        }
+    }
+}
+
 /// One direction: values of RESP2 and RESP3, commands included.
 #[derive(Debug, Default)]
 struct Values {
@@ -217,6 +247,10 @@ struct Values {
     text: Vec<u8>,
     /// Bytes of it that have not come.
     wanted: usize,
+    /// Of a command: how many words were read, the first, and whether `RESET` leaves what it does.
+    words: usize,
+    family: Option<Family>,
+    stays: bool,
     /// How many values each that is open still has.
     open: Vec<u64>,
     /// Nobody knows any more where values begin.
@@ -237,6 +271,28 @@ impl Values {
         self.line == line
     }
 
+    fn command_begins(&mut self) {
+        self.words = 0;
+        self.family = None;
+        self.stays = false;
+    }
+
+    fn look_at_word(&mut self) {
+        match self.words {
+            0 => self.family = Family::of(&self.text),
+            1 => self.stays = self.family.is_some_and(|family| family.stays(&self.text)),
+            _ => {}
+        }
+        self.words += 1;
+    }
+
+    /// Whether `RESET` leaves what the command does that was read last.
+    fn stays(&self) -> bool {
+        let mut inline = self.line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let family = inline.next().and_then(Family::of);
+        self.stays || family.zip(inline.next()).is_some_and(|(family, word)| family.stays(word))
+    }
+
     /// Takes bytes, at least one, until there is something to look at. How many.
     fn take(&mut self, bytes: &[u8]) -> (usize, Step) {
         if self.lost {
@@ -248,8 +304,13 @@ impl Values {
             self.text.extend_from_slice(&bytes[..wanted]);
             self.wanted -= wanted;
             self.skip -= took as u64;
-            let step = if self.skip == 0 { self.value_ends() } else { Step::More };
-            return (took, step);
+            if self.skip > 0 {
+                return (took, Step::More);
+            }
+            if self.commands {
+                self.look_at_word();
+            }
+            return (took, self.value_ends());
         }
         if std::mem::take(&mut self.ended) {
             self.line.clear();

@@ -55,7 +55,18 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, plan: Option<&Plan>
                     workers.get() + 1
                 ),
             );
-        } else if !keeps && one.sessions < workers {
+        } else if keeps {
+            let each = one.sessions.get() / (workers.get() + 1);
+            report.fine(
+                Topic::Databases,
+                format!(
+                    "connector `{}`: each of {workers} workers keeps {} through it, and one more with `sessions = {}`",
+                    one.name,
+                    if each == 1 { "1 connection".to_owned() } else { format!("{each} connections") },
+                    (each + 1) * (workers.get() + 1)
+                ),
+            );
+        } else if one.sessions < workers {
             report.warning(
                 Topic::Databases,
                 format!(

@@ -177,7 +177,7 @@ fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
         let retiring = client(class).retiring;
         let names = shop.names();
         // What costs a kept connection costs a session here; these are what no reset takes back.
-        let stays = ["role", "profiling"];
+        let stays = ["role", "profiling", "no_evict"];
         let is_tried = |name: &str| stays.contains(&name) || !retiring.contains(&name);
         let names = names.iter().filter(|name| is_tried(name));
         let mut left = 0;

@@ -85,7 +85,7 @@ const CLIENTS: &[Client] = &[
     Client {
         class: "PhpRedis",
         kind: DatabaseKind::Redis,
-        retiring: &["killed", "close", "reconnect"],
+        retiring: &["killed", "close", "reconnect", "no_evict"],
     },
     Client {
         class: "PredisClient",

@@ -102,6 +102,28 @@ fn what_the_server_owes_an_answer_for_is_known() {
 }
 
 #[test]
+fn what_redis_does_not_reset_is_known() {
+    let commands: [(&[u8], bool); 8] = [
+        (b"*3\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n$3\r\nYES\r\n", true),
+        (b"*3\r\n$6\r\nclient\r\n$8\r\nno-evict\r\n$2\r\non\r\n", true),
+        (b"*3\r\n$6\r\nCLIENT\r\n$8\r\nNO-TOUCH\r\n$2\r\nON\r\n", true),
+        (b"Script  debug yes\r\n", true),
+        (b"*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n", false),
+        (b"*2\r\n$6\r\nCLIENT\r\n$5\r\nDEBUG\r\n", false),
+        (b"*3\r\n$3\r\nSET\r\n$6\r\nSCRIPT\r\n$5\r\nDEBUG\r\n", false),
+        (b"*1\r\n$6\r\nSCRIPT\r\nDEBUG\r\n", false),
+    ];
+    for (command, stays) in commands {
+        for size in 1..10 {
+            let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
+            let up = [ECHO, command, ECHO].concat();
+            through(&mut relogin, &up, b"+OK\r\n+OK\r\n+OK\r\n+OK\r\n", size);
+            assert_eq!(relogin.is_whole(), !stays, "{}", command.escape_ascii());
+        }
+    }
+}
+
+#[test]
 fn a_reset_within_another_answer_is_the_others() {
     let mut relogin = Relogin::new(|| Some(LOGIN.to_vec()));
     let down =

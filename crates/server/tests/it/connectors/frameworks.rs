@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::hearth::{Serve, Site};
 
 /// The page hands these to Hearth's own script, and prints what has become of them.
-const PAGE: &str = r#"<?php
+const PAGE: &str = r"<?php
 namespace Doctrine\DBAL {
     class Connection
     {
@@ -41,7 +41,7 @@ namespace {
         'doctrine' => array_map(fn ($connection) => $connection->getParams(), $doctrine->connections),
     ], JSON_FORCE_OBJECT);
 }
-"#;
+";
 
 /// What becomes of connections, with two connectors to one server of each kind. Nobody is at these ports: none of them is used.
 fn sent(given: &Value) -> Value {

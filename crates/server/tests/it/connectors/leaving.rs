@@ -73,7 +73,7 @@ fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
     });
     eventually("its own try-out is over", LIMIT, || connector(&shop)["used"] == 0);
     let socket = shop.site.path().join("connector.sock");
-    let mut other = UnixStream::connect(&socket).unwrap();
+    let other = UnixStream::connect(&socket).unwrap();
     other.set_read_timeout(Some(LIMIT)).unwrap();
     let mut other = BufReader::new(other);
     let mut say = |command: &str| {

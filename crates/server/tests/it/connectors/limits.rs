@@ -197,6 +197,9 @@ fn check_says_what_as_many_sessions_are_good_for() {
             Some(expected) => assert!(found.is_some_and(|line| line.contains(expected)), "{told}"),
             None => assert_eq!(found, None, "{told}"),
         }
+        let each =
+            "each of 3 workers keeps 1 connection through it, and one more with `sessions = 8`";
+        assert_eq!(told.contains(each), (model, sessions) == ("snapshot", 4), "{told}");
         assert!(told.contains("cannot connect to 127.0.0.2:9"), "{told}");
     }
 }
@@ -218,10 +221,48 @@ fn places_that_cannot_be_opened_are_told_with_the_reason() {
     assert_eq!(shop.get("look")["kept"], false);
 }
 
+/// What a worker keeps and the rest that it borrows are one conversation's: with all but one session kept it would wait for itself.
+#[test]
+fn a_worker_with_three_connections_finds_a_session_for_each_that_it_may_not_keep() {
+    const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
+        function kept() { $redis = open(); return hearth_keep_connection($redis) ? $redis : null; }\n";
+    // All three of both are kept; two of each; none.
+    for (sessions, expected) in [(9, 6), (8, 4), (3, 0)] {
+        let setup = Setup::new(DatabaseKind::Redis).key(&format!("sessions = {sessions}"));
+        setup.configure();
+        let script = format!(
+            "<?php {} hearth_on_worker_start(function () {{ $GLOBALS['all'] = [kept(), kept(), kept()]; }});\n\
+             while (hearth_handle_request(function () {{\n\
+             $all = array_map(fn ($redis) => $redis ?? open(), $GLOBALS['all']);\n\
+             foreach ($all as $redis) {{ $redis->ping(); }} echo getmypid(); }})) {{ }}",
+            OPEN.replace("SOCKET", setup.address().to_str().unwrap())
+        );
+        setup.site.write("php.php", &script);
+        let script = setup.site.path().join("php.php");
+        let serve = Serve::new(&script).args(&["--model", "snapshot"]);
+        let hearth = with_extensions(serve).workers(2).start();
+        // The first two may have kept too many, and end for it.
+        hearth.wait_idle(2);
+        let kept = || hearth.status()["pool"]["databases"]["kept"] == expected;
+        eventually("as many are kept", LIMIT, kept);
+        for _ in 0..2 {
+            for _ in 0..20 {
+                let answer = hearth.get("/");
+                assert_eq!(answer.status, 200, "{sessions}: {}", hearth.log().text());
+            }
+            let status = hearth.status()["connectors"][0].clone();
+            assert_eq!(status["refused"], 0, "{sessions}: {status}");
+            let told = command().arg("reload").arg(&script).output().unwrap();
+            assert!(told.status.success(), "{told:?}\n{}", hearth.log().text());
+        }
+        eventually("as many are kept again", LIMIT, kept);
+    }
+}
+
 /// Two connections of each worker through one connector, and places for half of them: nobody is replaced for one that nobody gives back.
 #[test]
 fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
-    let setup = Setup::new(DatabaseKind::Redis).key("sessions = 3");
+    let setup = Setup::new(DatabaseKind::Redis).key("sessions = 5");
     setup.configure();
     let socket = setup.address();
     let open = format!(
@@ -246,7 +287,7 @@ fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
     assert_eq!(hearth.worker_pids(), pids, "{}", hearth.log().text());
     let pool = hearth.status()["pool"].clone();
     assert_eq!((&pool["databases"]["kept"], &pool["recycled"]), (&2.into(), &0.into()), "{pool}");
-    // One that ends gives back what it had: whoever is there first has two then, and the others none, but there are never more than two.
+    // One that ends gives back what it had: whoever comes has it.
     crate::hearth::signal(pids[0], rustix::process::Signal::KILL);
     eventually("as many are kept as before", LIMIT, || {
         let pool = hearth.status()["pool"].clone();

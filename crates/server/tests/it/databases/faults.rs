@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use serde_json::json;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
 use super::{Shop, client, nobody_was_cut_off, with_extensions};
@@ -131,6 +132,32 @@ fn with_redis(database: &Database, settings: &[(&str, &str)]) -> (Site, Hearth) 
 
 fn kept(hearth: &Hearth) -> bool {
     hearth.status()["pool"]["databases"]["kept"] == 1
+}
+
+/// A framework's script keeps it, and a callback of the application connects anew.
+#[test]
+fn a_connection_that_a_later_callback_opens_anew_is_kept_in_its_place() {
+    let database = Database::start(DatabaseKind::Redis);
+    let open = format!(
+        "$GLOBALS['redis']->connect('{}'); $GLOBALS['redis']->auth('{DATABASE_PASSWORD}');\n\
+         $GLOBALS['kept'][] = hearth_keep_connection($GLOBALS['redis']);",
+        database.address().display()
+    );
+    let script = format!(
+        "<?php hearth_on_worker_start(function () {{ $GLOBALS['redis'] = new Redis(); {open} }});\n\
+         hearth_on_worker_start(function () {{ $GLOBALS['redis']->close(); {open} }});\n\
+         while (hearth_handle_request(function () {{\n\
+         echo json_encode([getmypid(), $GLOBALS['kept'], $GLOBALS['redis']->client('id')]); }})) {{ }}"
+    );
+    let site = Site::empty().with_file("worker.php", &script);
+    let serve = Serve::new(site.path().join("worker.php")).args(&["--model", "snapshot"]);
+    let hearth = with_extensions(serve).workers(1).start();
+    let first = hearth.get("/").json();
+    assert_eq!(first[1], json!([true, true]), "{first}");
+    for _ in 0..3 {
+        assert_eq!(hearth.get("/").json(), first, "{}", hearth.log().text());
+    }
+    assert!(kept(&hearth), "{}", hearth.status());
 }
 
 /// The server stops between the request's last answer and that to the reset.
