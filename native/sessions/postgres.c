@@ -275,8 +275,8 @@ static void add_query(struct growing *to, const char *text) {
 /* DISCARD ALL leaves what setseed() made of random(): every proof seeds it anew, with what nobody can know. */
 static void add_proof(const struct session *session, struct growing *to) {
     char query[] = "SELECT '0123456789abcdef', pg_catalog.pg_backend_pid(), "
-                   "pg_catalog.setseed(0.0123456789abcdef)";
-    char *seed = query + sizeof query - 1 - 1 - SESSION_NONCE;
+                   "pg_catalog.setseed('0.0123456789abcdef')";
+    char *seed = query + sizeof query - sizeof "')" - SESSION_NONCE;
     memcpy(query + sizeof "SELECT '" - 1, session->nonce, SESSION_NONCE);
     for (int i = 0; i < SESSION_NONCE; i++) {
         seed[i] = (char)('0' + session->nonce[i] % 10);

@@ -334,7 +334,7 @@ static const struct server servers[] = {
         "\x1f|shop|set names 'utf8mb4'|sql_mode|SELECT '00112233445566ff',|DATABASE()"},
     {"PostgreSQL", pg_login, pg_initialise, pg_request, pg_answer,
         "ROLLBACK|DISCARD ALL|set search_path to shop|DEALLOCATE s1|SELECT '00112233445566ff'|"
-        "setseed(0.8899001122334422)"},
+        "setseed('0.8899001122334422')"},
     {"Redis", redis_login, redis_initialise, redis_request, redis_answer,
         "RESET|AUTH|geheim|select|ECHO|00112233445566ff"},
 };

@@ -118,7 +118,7 @@ pub(crate) async fn reset(stream: &mut Stream, tail: [u8; 6], limit: Duration) -
     wire::query(&mut said, "DISCARD ALL");
     // DISCARD ALL leaves what setseed() made of random(): it is seeded anew, with what nobody can know.
     let seed: String = nonce.bytes().take(16).map(|c| char::from(b'0' + c % 10)).collect();
-    wire::query(&mut said, &format!("SELECT pg_catalog.setseed(0.{seed}), '{nonce}'"));
+    wire::query(&mut said, &format!("SELECT pg_catalog.setseed('0.{seed}'), '{nonce}'"));
     proof::proves(stream, &said, limit, |answer| judge(answer, rollback, nonce.as_bytes())).await
 }
 
