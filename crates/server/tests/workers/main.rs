@@ -4,10 +4,6 @@
 //! They need what `make test` brings: a worker program and the assembled examples, whose libraries they borrow.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(
-    clippy::disallowed_types,
-    reason = "real processes run in real time; std's Instant needs no runtime"
-)]
 
 #[path = "../cli/server.rs"]
 mod server;
