@@ -67,6 +67,7 @@ pub(crate) struct Fallback {
     pub hint: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn name<S: Serializer>(model: &Model, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(model.name())
 }
