@@ -1,4 +1,5 @@
 // How a request ends: exec, start, launch, join, abort; callbacks that do what they should not; engines that stop.
+#include <atomic>
 #include <future>
 #include <set>
 
@@ -376,9 +377,9 @@ TEST_F(aborts, of_a_word_end_what_was_given_it_and_nothing_later) {
 namespace {
 
 // Asks its request when it is let go of, as a program's own destructor may.
-std::shared_ptr<const void> asking(const http &one, int &gone) {
+std::shared_ptr<const void> asking(const http &one, std::atomic<int> &gone) {
     return std::shared_ptr<const void>(&gone, [&one, &gone](const void *) {
-        EXPECT_EQ(one.get_code(), one.get_error().code);
+        EXPECT_NE(one.get_code(), code::running);
         ++gone;
     });
 }
@@ -386,7 +387,7 @@ std::shared_ptr<const void> asking(const http &one, int &gone) {
 } // namespace
 
 TEST_F(callbacks, and_what_is_lent_may_ask_their_request_when_they_are_let_go) {
-    int gone = 0;
+    std::atomic<int> gone = 0;
     const auto one = request();
     one->POST("http://127.0.0.1:1/");
     const auto lent = [&] { return asking(*one, gone); };
@@ -411,7 +412,7 @@ TEST_F(callbacks, and_what_is_lent_may_ask_their_request_when_they_are_let_go) {
     one->set_body_view("", "d", lent());
     one->GET("http://127.0.0.1:1/");
     EXPECT_EQ(gone, 19);
-    // The answer knows what was asked, and with it the body.
+    // The request and the engine's thread let go of what was sent: either may be the last.
     one->POST("http://127.0.0.1:1/").set_body_view("", "e", lent()).exec();
     one->GET("http://127.0.0.1:1/");
     EXPECT_TRUE(support::eventually([&] { return gone == 20; }));
