@@ -53,7 +53,10 @@ void connections_forget(struct connection *connection) {
         connection->place->state = 0;
     }
     db->kept -= connection->kept;
-    connection->kept = connection->awaited = false;
+    if (connection->refused) {
+        places_missed(connection->connector);
+    }
+    connection->kept = connection->awaited = connection->refused = false;
     connection->fd = 0;
     session_end(&connection->session);
     connections_give_place_back(connection);
@@ -144,6 +147,10 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     if (connection == NULL || !identify(fd, &connection->device, &connection->inode)) {
         return true;
     }
+    if (connection->refused && !connections_is_same(connection)) {
+        places_missed(connection->connector);
+    }
+    connection->refused = false;
     connection->fd = fd;
     connection->awaited = connection->heard = connection->judged = false;
     connection->resets = 0;

@@ -27,6 +27,7 @@ enum {
 struct connection {
     int fd; /* 0: free */
     bool kept, awaited;
+    bool refused;           /* its connector has no place for it */
     bool heard;             /* the server has said something */
     bool judged;            /* whether it is one that answers was found out */
     int connector;          /* whose sessions are counted (databases_places.h) */

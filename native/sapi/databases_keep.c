@@ -57,6 +57,7 @@ static const char *take_place(struct connection *connection) {
         return NULL;
     }
     int fd = places_take(connection->connector, places_held(connection->connector));
+    connection->refused = fd == PLACES_NONE || fd == PLACES_ALL_TAKEN;
     switch (fd) {
     case PLACES_UNCOUNTED:
         return NULL;

@@ -28,8 +28,8 @@ struct line {
 
 /* What this worker has wanted of each connector. */
 static struct {
-    size_t most;    /* connections at once, as if it had kept them all */
-    size_t refused; /* of them */
+    size_t most;   /* connections at once, as if it had kept them all */
+    size_t missed; /* that have ended for want of a place */
 } wanted[64];
 #define WANTED(connector) (&wanted[(connector) % (sizeof wanted / sizeof *wanted)])
 
@@ -101,7 +101,8 @@ void places_lead_home(const struct sockaddr **address, socklen_t *len) {
     }
 }
 
-/* The file's first byte: the most connections that any worker has wanted. Who starts knows by it what is still to come. */
+/* The file's first byte: the most connections that any worker has wanted. Who starts knows by it what is still to come, so it stays over
+ * reloads: by a lower one the first of a new generation would take what the others of it need. */
 static size_t most_wanted(int fd, size_t most) {
     uint8_t known = 0, ours = most < UINT8_MAX ? (uint8_t)most : UINT8_MAX;
     if (pread(fd, &known, 1, 0) == 1 && known < ours && pwrite(fd, &ours, 1, 0) == 1) {
@@ -170,16 +171,18 @@ static bool is_free(const struct flock *lock) {
 }
 
 void places_want(int connector, size_t count) {
-    count += WANTED(connector)->refused;
+    count += WANTED(connector)->missed;
     if (count > WANTED(connector)->most) {
         WANTED(connector)->most = count;
     }
 }
 
+void places_missed(int connector) {
+    WANTED(connector)->missed++;
+}
+
 int places_take(int connector, size_t held) {
-    int fd = look(connector, held, F_OFD_SETLK, is_ours);
-    WANTED(connector)->refused += fd < 0;
-    return fd;
+    return look(connector, held, F_OFD_SETLK, is_ours);
 }
 
 bool places_are_too_many(int connector, size_t held) {

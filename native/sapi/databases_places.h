@@ -4,8 +4,8 @@
  * that connector; the others give theirs back and borrow one for each request.
  *
  * Promises
- * - A worker without a place finds as many sessions free as it has connections to that connector, or all are borrowed: whoever holds one and
- *   waits for another would wait for ever where the rest is kept.
+ * - A worker without a place finds as many sessions free as workers have opened connections to that connector at their start, or all are
+ *   borrowed: whoever holds one and waits for another would wait for ever where the rest is kept.
  * - A place is held by one process, and free again when that process has ended, however it did.
  * - Workers reach their own server's connectors, whosever sockets have the names.
  */
@@ -30,8 +30,10 @@ void places_open(const char *lines);
 int places_find(const struct sockaddr *address, socklen_t len);
 /* Of an address that is the fixed name of a connector of ours: where it listens, static. Others stay as they are. Borrowed: *address. */
 void places_lead_home(const struct sockaddr **address, socklen_t *len);
-/* This worker has so many connections to it. To be said before a place is taken. */
+/* This worker has so many connections to it, at once. To be said before a place is taken. */
 void places_want(int connector, size_t count);
+/* One for which there was no place has ended: with one it would still be there. */
+void places_missed(int connector);
 /* A descriptor, which holds the place until it is closed; or why there is none. `held`: how many of its places this worker has. */
 int places_take(int connector, size_t held);
 /* Whether this worker has more than it may hold, by all that is known now: its successor knows it from the start. */

@@ -27,7 +27,7 @@ static const char code[] =
     "    'extensions' => $extensions,"
     "    'ini_file' => php_ini_loaded_file() ?: null,"
     "    'ini_scanned' => array_values(array_filter(array_map('trim', explode(',', $scanned)))),"
-    "    'ini' => array_keys(ini_get_all(null, false)),"
+    "    'ini' => function_exists('ini_get_all') ? array_keys(ini_get_all(null, false)) : [],"
     "    'opcache' => ['present' => $opcache !== null, 'enabled' => (bool) "
     "($opcache['opcache_enabled'] ?? false)],"
     "  ], JSON_PRETTY_PRINT | JSON_UNESCAPED_SLASHES), \"\\n\";"

@@ -170,18 +170,31 @@ static bool prepares_xa(const uint8_t *text, size_t len, size_t at) {
     return word > at + 2 && word_is(text + word, end - word, "PREPARE");
 }
 
-/* Whether one of these statements, or one in a literal of them, is a SET: an UPDATE may have a column of any name. */
+static bool is_digit(uint8_t c) {
+    return c >= '0' && c <= '9';
+}
+
+/* Whether a word begins here. Digits in front are not its own: in `!50000XA` they are a comment's, as the server reads it. */
+static bool begins_word(const uint8_t *text, size_t at) {
+    if (!is_word(text[at]) || is_digit(text[at])) {
+        return false;
+    }
+    while (at > 0 && is_digit(text[at - 1])) {
+        at--;
+    }
+    return at == 0 || !is_word(text[at - 1]);
+}
+
+/* Whether there is a SET, wherever: in a literal or in a block it may be a statement, too. */
 static bool one_sets(const uint8_t *text, size_t len) {
-    bool begins = true;
     for (size_t at = 0; at < len; at++) {
         size_t end = at;
-        if (begins && is_word(text[at])) {
+        if (capital(text[at]) == 'S' && begins_word(text, at)) {
             first_word(text, len, &end);
             if (word_is(text + at, end - at, "SET")) {
                 return true;
             }
         }
-        begins = text[at] == ';' || text[at] == '\'' || (begins && is_space(text[at]));
     }
     return false;
 }
@@ -195,7 +208,7 @@ static bool profiles(const uint8_t *text, size_t len, size_t at) {
 const char *statement_stays(const uint8_t *text, size_t len) {
     for (size_t at = 0; at < len; at++) {
         uint8_t c = capital(text[at]);
-        if ((c != 'X' && c != 'P') || (at > 0 && is_word(text[at - 1]))) {
+        if ((c != 'X' && c != 'P') || !begins_word(text, at)) {
             continue;
         }
         if (c == 'X' && prepares_xa(text, len, at)) {

@@ -144,10 +144,13 @@ fn passing(
         Some(gate) => gate.through(body),
         None => body,
     };
-    let (flight, track) = (Arc::clone(flight), Arc::clone(track));
+    let (flight, track, reading) = (Arc::clone(flight), Arc::clone(track), Arc::clone(reading));
     let counted = body.map_frame(move |frame| {
         let sent = frame.data_ref().map_or(0, Bytes::len);
-        track.sent(sent);
+        // What is written on behind an answer that came early is not the next try's.
+        if reading.load(Relaxed) {
+            track.sent(sent);
+        }
         if let Some(life) = &flight.life {
             life.numbers.sent.fetch_add(sent as u64, Relaxed);
         }

@@ -29,23 +29,15 @@ pub(crate) struct Packets {
 /// Looks in SQL for what no reset takes back, however it is written: for words, one behind the other, with anything in between. Behind
 /// `COM_RESET_CONNECTION` a session of `MariaDB` that has said `XA PREPARE` can use no table of `InnoDB` any more, and its locks stay for ever; one
 /// in which a `SET` said `profiling` shows its last statements to whoever asks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Statement {
     /// The word that is being read, in capitals and without digits in front: those of `/*!50000XA` are the comment's.
     word: [u8; 10],
     length: usize,
-    /// The next word is the first of a statement, maybe in a literal.
-    begins: bool,
     /// `XA` was there.
     xa: bool,
-    /// `SET` was there, as the first word: an `UPDATE` may have a column of any name.
+    /// `SET` was there, wherever: in a literal or in a block it may be a statement, too.
     sets: bool,
-}
-
-impl Default for Statement {
-    fn default() -> Self {
-        Self { word: [0; 10], length: 0, begins: true, xa: false, sets: false }
-    }
 }
 
 impl Statement {
@@ -61,10 +53,7 @@ impl Statement {
                         self.length += 1;
                     }
                 }
-                _ => {
-                    stays |= self.word_ends();
-                    self.begins |= matches!(byte, b';' | b'\'');
-                }
+                _ => stays |= self.word_ends(),
             }
         }
         stays
@@ -72,13 +61,9 @@ impl Statement {
 
     fn word_ends(&mut self) -> bool {
         let word = &self.word[..self.length];
-        if word.is_empty() {
-            return false;
-        }
-        self.sets |= self.begins && word == b"SET";
         let stays = (self.xa && word == b"PREPARE") || (self.sets && word == b"PROFILING");
         self.xa |= word == b"XA";
-        self.begins = false;
+        self.sets |= word == b"SET";
         self.length = 0;
         stays
     }
@@ -281,7 +266,10 @@ mod tests {
             ("/*!50000SET profiling=1*/", true),
             ("execute immediate 'set profiling=1'", true),
             ("select profiling from settings", false),
-            ("update settings set profiling = 1", false),
+            ("/* app */ SET profiling=1", true),
+            ("-- one\nset profiling=1", true),
+            ("begin not atomic set profiling=1; end", true),
+            ("update offsets_set, my_settings profiling", false),
             ("set profiling_history_size = 0, profilings = 0, profil = 0", false),
         ] {
             for kind in [COM_QUERY, COM_STMT_PREPARE, 0x17] {

@@ -75,9 +75,14 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// A place for one more connection, where there is one.
+    pub(crate) fn free_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).try_acquire_owned().ok()
+    }
+
     /// A place for one more connection. Where there is none, one that carries no call makes room.
     pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
-        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+        if let Some(permit) = self.free_place() {
             return permit;
         }
         let wanting = Wanting::new(&self.wanted);

@@ -315,6 +315,8 @@ impl Http1 {
                 CallError::broken(&error)
             }
             _ if babble => CallError::no_http(),
+            // Nothing but empty lines.
+            Lost::Malformed(head::Malformed::NoAnswer) if heads == 0 => CallError::no_http(),
             Lost::Malformed(why) => CallError::weird(format!("Weird server reply: {why}")),
             _ if self.received > 0 => CallError::failed(
                 Reason::Reset,

@@ -437,10 +437,13 @@ impl Origin {
 
     /// `None`: nobody wants it any more.
     async fn made(self: &Arc<Self>) -> Result<Option<Made>, CallError> {
-        let permit = tokio::select! {
-            biased;
-            permit = self.common.permit() => permit,
-            () = self.needless() => return Ok(None),
+        let permit = match self.common.free_place() {
+            Some(permit) => permit,
+            None => tokio::select! {
+                biased;
+                () = self.needless() => return Ok(None),
+                permit = self.common.permit() => permit,
+            },
         };
         let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
         let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;

@@ -453,6 +453,11 @@ impl Watch {
         &self.entrances.first().expect("there is one").socket
     }
 
+    /// Where others look for it: a successor's socket was made beside it.
+    pub(crate) fn place(&self) -> &Path {
+        &self.entrances.first().expect("there is one").place
+    }
+
     /// The socket for calls of that user's PHP; none: our own, which may use any.
     pub(crate) fn socket_of(&self, user: Option<&PhpUser>) -> Option<&Path> {
         if user.is_none() {

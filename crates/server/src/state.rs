@@ -435,7 +435,7 @@ impl State {
         let mut all = serving.map(|serving| serving.listeners.clone()).unwrap_or_default();
         all.extend(self.admin_address.get().map(|address| format!("http://{address}")));
         let broker = serving.and_then(|serving| serving.egress.as_ref());
-        all.extend(broker.map(|watch| format!("unix:{}", watch.socket().display())));
+        all.extend(broker.map(|watch| format!("unix:{}", watch.place().display())));
         all
     }
 

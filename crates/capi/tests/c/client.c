@@ -613,7 +613,8 @@ static void bodies_are_handed_on_piece_by_piece(void) {
 
 static void bodies_come_from_memory_files_and_sources(void) {
     char path[300];
-    snprintf(path, sizeof path, "%s/body", argument("folder"));
+    /* The programs run side by side. */
+    snprintf(path, sizeof path, "%s/body-%d", argument("folder"), (int)getpid());
     FILE *file = fopen(path, "w");
     for (int i = 0; i < 100000; i++) {
         fputs("0123456789", file);
@@ -702,7 +703,7 @@ static void what_nobody_takes_is_not_sent(void) {
     char *body = calloc(1, size);
     for (int trailers = 0; trailers < 2; trailers++) {
         struct stream stream = {0};
-        hearth_request *made = request("POST", at("mute", "/"), "timeout=300");
+        hearth_request *made = request("POST", at("mute", "/"), "timeout=3000");
         CHECK_EQ(hearth_request_set_body(made, body, size), HEARTH_OK);
         if (trailers) {
             CHECK_EQ(hearth_request_add_trailer(made, "X-Sum", HEARTH_TEXT, "17", HEARTH_TEXT),
@@ -715,6 +716,30 @@ static void what_nobody_takes_is_not_sent(void) {
         CHECK_EQ(stream.total, size);
         hearth_response_free(response);
     }
+    free(body);
+}
+
+static hearth_flow counts_too_much(void *user, hearth_request *made, uint64_t sent,
+    uint64_t to_send, uint64_t received, uint64_t to_receive) {
+    struct stream *stream = user;
+    (void)made;
+    (void)received;
+    (void)to_receive;
+    stream->progress += to_send != HEARTH_UNKNOWN && sent > to_send;
+    return HEARTH_CONTINUE;
+}
+
+static void what_a_redirect_left_unsent_counts_for_nothing(void) {
+    size_t size = (size_t)40 << 20;
+    char *body = calloc(1, size);
+    struct stream stream = {0};
+    hearth_request *made = request("POST", at("http", "/early-on?to=/length"), "follow_location=1");
+    CHECK_EQ(hearth_request_set_body(made, body, size), HEARTH_OK);
+    hearth_request_on_progress(made, counts_too_much, &stream);
+    hearth_response *response = perform(made);
+    CHECK(contains(hearth_response_body(response), "41943040 "));
+    CHECK_EQ(stream.progress, 0);
+    hearth_response_free(response);
     free(body);
 }
 
@@ -1096,8 +1121,8 @@ static void what_waits_for_a_connection_is_not_idle(void) {
     engine = own;
     struct stream first = {0}, second = {0};
     /* Over TLS it is not known how many an origin takes at a time: they wait for its connections. */
-    hearth_request *holding = request("GET", at("https", "/drip/60/20"), NULL),
-                   *waiting = request("GET", at("https", "/ok"), "idle_timeout=400");
+    hearth_request *holding = request("GET", at("https", "/drip/400/20"), NULL),
+                   *waiting = request("GET", at("https", "/ok"), "idle_timeout=3000");
     hearth_request_on_head(holding, saw_head, &first);
     CHECK_EQ(hearth_request_start(holding, finished, &first), HEARTH_OK);
     for (int i = 0; i < 1000 && !first.heads; i++) {
@@ -1511,6 +1536,7 @@ int main(int count, char **values) {
     RUN(bodies_are_handed_on_piece_by_piece);
     RUN(bodies_come_from_memory_files_and_sources);
     RUN(what_nobody_takes_is_not_sent);
+    RUN(what_a_redirect_left_unsent_counts_for_nothing);
     RUN(what_is_given_is_released_once);
     RUN(what_breaks_is_told);
     RUN(a_silent_server_is_left_in_time);

@@ -37,7 +37,8 @@ pub(crate) struct Relogin {
 pub(crate) struct Due {
     /// `RESET`s that were sent.
     resets: AtomicUsize,
-    /// Commands that were sent. Subscriptions answer more than they are asked, which counts for none: pushes are no answers.
+    /// Commands that were sent. Subscriptions answer more than they are asked, which counts for none: pushes are no answers. In RESP3 nothing else
+    /// answers them: who has subscribed there costs a session.
     answers: AtomicUsize,
 }
 

@@ -60,10 +60,11 @@ pub(crate) fn look(report: &mut Report, settings: &Settings, plan: Option<&Plan>
             report.fine(
                 Topic::Databases,
                 format!(
-                    "connector `{}`: each of {workers} workers keeps {} through it, and one more with `sessions = {}`",
+                    "connector `{}`: each of {workers} workers keeps its connections through it, where it opens {each} or fewer; \
+                     `sessions = {}` for {}",
                     one.name,
-                    if each == 1 { "1 connection".to_owned() } else { format!("{each} connections") },
-                    (each + 1) * (workers.get() + 1)
+                    (each + 1) * (workers.get() + 1),
+                    each + 1
                 ),
             );
         } else if one.sessions < workers {

@@ -159,8 +159,8 @@ fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str, runn
     match TcpListener::bind(address) {
         Ok(_closed_at_once) => report.fine(Topic::Listeners, format!("can listen on {address}")),
         Err(error) => {
-            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-            if let Some(pid) = in_use.then(|| running.listens_on(address)).flatten() {
+            // It may have been given rights that are not ours, as by systemd.
+            if let Some(pid) = running.listens_on(address) {
                 let what = format!("the running server (process {pid}) listens on {address}");
                 return report.fine(Topic::Listeners, what);
             }

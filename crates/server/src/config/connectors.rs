@@ -77,7 +77,7 @@ connector_keys! {
     sslrootcert: Auto<PathBuf> = "auto", "The authorities that are believed, a PEM file. `auto`: the system's.";
     sslcert: PathBuf = "", "A certificate of our own, a PEM file.";
     sslkey: PathBuf = "", "Its private key, a PEM file.";
-    sessions: NonZeroUsize = "50", "Sessions at the server, at most. With one more than there are workers, each of these keeps one connection, with twice as many two, and so on; what is not kept each request borrows.";
+    sessions: NonZeroUsize = "50", "Sessions at the server, at most. With one more than there are workers, each of these keeps its connection, where it opens one; with twice as many where it opens two, and so on; what is not kept each request borrows.";
     wait: Duration = "5s", "How long PHP waits for one when all are in use; then it gets an error.";
     socket: Auto<PathBuf> = "auto", "The socket that PHP connects to. `auto`: in the server's private folder; PHP finds it by `HEARTH_DATABASE_NAME`.";
 }

@@ -294,7 +294,7 @@ settings! {
         request_timeout: Option<Duration> = "60s", flag "request-timeout";
         /// How long PHP may take to start, and a worker script to boot (its warm-up included).
         boot_timeout: Duration = "30s";
-        /// The path that a new release has to answer before a reload lets it take requests, with a status below 400; else the old one stays.
+        /// The path that a new release has to answer before a reload or an upgrade lets it take requests, with a status below 400; else the old one stays.
         ///
         /// It is requested once, as the warm-up is. `auto`: `/`, which may be anything but what a script that failed answers: 500, or nothing at all.
         /// `off`: that it boots is enough.

@@ -222,6 +222,32 @@ fn what_others_know_by_name_is_there_over_upgrades_and_gone_with_the_last_proces
 }
 
 #[test]
+fn check_finds_the_socket_of_a_server_that_has_taken_over_in_nobodys_way() {
+    let site = site();
+    let run_dir = site.path().join("run");
+    let broker = site.path().join("broker.sock");
+    let named = ["--run-dir", run_dir.to_str().unwrap()];
+    let mut hearth = Serve::new(site.path())
+        .args(&["--model", "request"])
+        .args(&named)
+        .set("HEARTH_EGRESS_SOCKET", broker.to_str().unwrap())
+        .workers(1)
+        .start();
+    let successor = upgraded(upgrade(site.path(), &named));
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    let mut check = command();
+    check.arg("check").arg(site.path()).args(named).env("HEARTH_EGRESS_SOCKET", &broker);
+    let (_, said, told) = ran(check);
+    let expected = format!(
+        "egress: the running server (process {}) listens on unix:{}",
+        successor.pid(),
+        broker.display()
+    );
+    assert!(format!("{said}{told}").contains(&expected), "{said}{told}");
+    successor.stop();
+}
+
+#[test]
 fn a_process_that_was_not_started_for_it_gets_no_sockets() {
     let site = site();
     let run_dir = site.path().join("run");

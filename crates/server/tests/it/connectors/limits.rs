@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -197,11 +198,17 @@ fn check_says_what_as_many_sessions_are_good_for() {
             Some(expected) => assert!(found.is_some_and(|line| line.contains(expected)), "{told}"),
             None => assert_eq!(found, None, "{told}"),
         }
-        let each =
-            "each of 3 workers keeps 1 connection through it, and one more with `sessions = 8`";
+        let each = "each of 3 workers keeps its connections through it, where it opens 1 or fewer; `sessions = 8` for 2";
         assert_eq!(told.contains(each), (model, sessions) == ("snapshot", 4), "{told}");
         assert!(told.contains("cannot connect to 127.0.0.2:9"), "{told}");
     }
+}
+
+/// The file by which its workers count, of one that keeps something.
+fn places_of(worker: u32) -> PathBuf {
+    let files = fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
+    let mut files = files.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    files.find(|file| file.to_string_lossy().ends_with(".places")).unwrap()
 }
 
 #[test]
@@ -209,11 +216,7 @@ fn places_that_cannot_be_opened_are_told_with_the_reason() {
     let shop = shop("PhpRedis", DatabaseKind::Redis, 3, "1");
     assert_eq!(shop.get("look")["kept"], true);
     let pid = shop.hearth.worker_pid();
-    let places = fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
-        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
-        .find(|file| file.to_string_lossy().ends_with(".places"))
-        .unwrap();
+    let places = places_of(pid);
     fs::remove_file(&places).unwrap();
     fs::create_dir(&places).unwrap();
     shop.get("do=close");
@@ -225,9 +228,10 @@ fn places_that_cannot_be_opened_are_told_with_the_reason() {
 #[test]
 fn a_worker_with_three_connections_finds_a_session_for_each_that_it_may_not_keep() {
     const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
-        function kept() { $redis = open(); return hearth_keep_connection($redis) ? $redis : null; }\n";
-    // All three of both are kept; two of each; none.
-    for (sessions, expected) in [(9, 6), (8, 4), (3, 0)] {
+        function kept() { $redis = open(); if (hearth_keep_connection($redis)) { return $redis; } LEFT return null; }\n";
+    // All three of both are kept; two of each; none; all, and the new ones of a reload leave open what they may not keep yet.
+    let cases = [(9, 6, ""), (8, 4, ""), (3, 0, ""), (12, 6, "$GLOBALS['left'][] = $redis;")];
+    for (sessions, expected, left) in cases {
         let setup = Setup::new(DatabaseKind::Redis).key(&format!("sessions = {sessions}"));
         setup.configure();
         let script = format!(
@@ -235,7 +239,7 @@ fn a_worker_with_three_connections_finds_a_session_for_each_that_it_may_not_keep
              while (hearth_handle_request(function () {{\n\
              $all = array_map(fn ($redis) => $redis ?? open(), $GLOBALS['all']);\n\
              foreach ($all as $redis) {{ $redis->ping(); }} echo getmypid(); }})) {{ }}",
-            OPEN.replace("SOCKET", setup.address().to_str().unwrap())
+            OPEN.replace("SOCKET", setup.address().to_str().unwrap()).replace("LEFT", left)
         );
         setup.site.write("php.php", &script);
         let script = setup.site.path().join("php.php");
@@ -256,6 +260,10 @@ fn a_worker_with_three_connections_finds_a_session_for_each_that_it_may_not_keep
             assert!(told.status.success(), "{told:?}\n{}", hearth.log().text());
         }
         eventually("as many are kept again", LIMIT, kept);
+        if expected > 0 {
+            let wanted = fs::read(places_of(hearth.worker_pids()[0])).unwrap()[0];
+            assert_eq!(wanted, 3, "{sessions}: nobody wanted more");
+        }
     }
 }
 
