@@ -437,13 +437,14 @@ impl Origin {
 
     /// `None`: nobody wants it any more.
     async fn made(self: &Arc<Self>) -> Result<Option<Made>, CallError> {
-        let permit = match self.common.free_place() {
-            Some(permit) => permit,
-            None => tokio::select! {
+        let permit = if let Some(permit) = self.common.free_place() {
+            permit
+        } else {
+            tokio::select! {
                 biased;
                 () = self.needless() => return Ok(None),
                 permit = self.common.permit() => permit,
-            },
+            }
         };
         let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
         let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
