@@ -386,6 +386,11 @@ return function (string $http, string $https): array {
         'no such name' => fn () => run('http://no-such-name.invalid/'),
         'empty answer' => fn () => run("$http/empty"),
         'rubbish' => fn () => run("$http/rubbish"),
+        'fields as old servers write them' => function () use ($http) {
+            $seen = lines("$http/old");
+            $names = preg_filter('/^(x-[a-z]+) ?:.*/is', '$1', $seen['lines']);
+            return [$seen['call']['result'], $seen['call']['errno'], array_count_values(array_map('strtolower', $names))];
+        },
         'a chunk without a size' => fn () => run("$http/bad-chunk")['result'],
         'a certificate that has expired' => fn () => run(faulty('expired')),
         'a certificate of another host' => fn () => run(faulty('other-host')),

@@ -37,7 +37,7 @@ final class Egress
         'a certificate of another host', 'a certificate that has expired', 'a certificate that signs itself', 'a chunk without a size',
         'a handshake that is none', 'a handshake that stalls',
         'HTTP/1.1 only', 'a wish to the broker from outside', 'a wrong pin', 'another name in the certificate',
-        'early refusal', 'empty answer', 'from one scheme to the other', 'no such file of authorities',
+        'early refusal', 'empty answer', 'fields as old servers write them', 'from one scheme to the other', 'no such file of authorities',
         'no such name', 'not verified', 'rubbish', 'unknown authority', 'service, http: Stripe',
         'service, https: Stripe',
     ];

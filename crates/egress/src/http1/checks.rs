@@ -114,9 +114,12 @@ pub fn answer(bytes: &[u8]) {
     // A head is what httparse says it is.
     if let Some((status, fields)) = whole.heads.first() {
         let blank = text.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        let mut found = [httparse::EMPTY_HEADER; 256];
+        let mut found = vec![httparse::EMPTY_HEADER; 5000];
         let mut response = httparse::Response::new(&mut found);
-        let parsed = response.parse(text.get(blank..).unwrap_or_default());
+        let mut parser = httparse::ParserConfig::default();
+        parser.allow_spaces_after_header_name_in_responses(true);
+        parser.allow_obsolete_multiline_headers_in_responses(true);
+        let parsed = parser.parse_response(&mut response, text.get(blank..).unwrap_or_default());
         assert!(matches!(parsed, Ok(httparse::Status::Complete(_))), "{parsed:?}");
         assert_eq!((response.code, response.headers.len()), (Some(*status), fields.len()));
     }
@@ -248,8 +251,12 @@ mod tests {
             "HTTP/1.1 2x0 OK\r\n\r\n".to_owned(),
             "HTTP/1.1 099 OK\r\n\r\n".to_owned(),
             "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
-            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n".to_owned(),
-            "HTTP/1.1 200 OK\r\nA : b\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\n A: b\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length:\r\n 1\r\n\r\na".to_owned(),
+            "HTTP/1.1 200 OK\r\nContent-Length : 1\r\n\r\na".to_owned(),
+            "HTTP/1.1 200 OK\r\nA: b\r\ntransfer-encoding: gzip,\r\n\tchunked\r\n\r\n0\r\n\r\n"
+                .to_owned(),
+            "HTTP/1.1 200 OK\r\ntransfer-encoding\t: chunked\r\n\r\n0\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\nA: b\rc: d\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab".to_owned(),
             "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na".to_owned(),
@@ -274,14 +281,39 @@ mod tests {
             chunked(&format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(16 << 10))),
             chunked(&format!("0\r\nA: {}\r\n\r\n", "x".repeat(16 << 10))),
             format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(400 << 10)),
-            format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(257)),
+            format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(5001)),
         ] {
             assert_eq!(got(&text).2, End::Malformed, "{text:.200?}");
         }
+    }
+
+    #[test]
+    fn as_many_fields_are_read_as_libcurl_takes() {
+        for fields in [31, 32, 255, 256, 4999] {
+            let fields = "A: b\r\n".repeat(fields);
+            let text = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n");
+            assert_eq!(got(&text).2, End::Whole(0));
+        }
+    }
+
+    #[test]
+    fn fields_are_read_as_old_servers_write_them() {
+        let text = "HTTP/1.1 200 OK\r\nA : b\r\nC\t :d\r\nE: f\r\n g\r\n\th\n  \ni:j\r\n\t\r\nContent-Length: 1\r\n\r\nab";
+        in_all_pieces(text);
+        let answer = read(text.as_bytes(), &Method::GET, &[text.len()]);
+        assert_eq!((answer.end, answer.body.as_slice()), (End::Whole(1), &b"a"[..]));
+        let fields = answer.heads.last().unwrap().1.iter();
+        let fields: Vec<_> =
+            fields.map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         assert_eq!(
-            got(&format!("HTTP/1.1 200 OK\r\n{}Content-Length: 0\r\n\r\n", "A: b\r\n".repeat(255)))
-                .2,
-            End::Whole(0)
+            fields,
+            [
+                ("a", &b"b"[..]),
+                ("c", b"d"),
+                ("e", b"f   g  \th"),
+                ("i", b"j"),
+                ("content-length", b"1"),
+            ]
         );
     }
 

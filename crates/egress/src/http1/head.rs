@@ -11,8 +11,10 @@ use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
-/// Fields of an answer, at most. A hundred are too few for some applications; libcurl counts bytes, as [`LARGEST`] does.
-const FIELDS: usize = 256;
+/// Fields of an answer, at most: as many as libcurl takes (lib/http.h, `MAX_HTTP_RESP_HEADER_COUNT`).
+const FIELDS: usize = 5000;
+/// As many cost no allocation.
+const MANY: usize = 256;
 /// As many cost no large array.
 const FEW: usize = 32;
 /// The largest head, and the most that may come before the answer's.
@@ -103,27 +105,86 @@ fn end(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
+/// As servers write it that are older than RFC 9112: a blank before the colon is the client's to take away (5.1).
+fn parser() -> httparse::ParserConfig {
+    let mut parser = httparse::ParserConfig::default();
+    parser.allow_spaces_after_header_name_in_responses(true);
+    parser
+}
+
 /// Whether it may become a head.
 fn judge(bytes: &[u8]) -> Result<(), Malformed> {
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
+    // The shortest field is `a:` and its line's end.
+    let mut fields = [const { MaybeUninit::uninit() }; EARLY / 3];
     let mut response = httparse::Response::new(&mut []);
-    let parser = httparse::ParserConfig::default();
+    let mut parser = parser();
+    parser.allow_obsolete_multiline_headers_in_responses(true);
     let parsed = parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
     parsed.map(drop).map_err(Malformed::Syntax)
 }
 
 fn read(written: &Bytes) -> Result<Head, Malformed> {
-    match read_with::<FEW>(written) {
-        Err(Malformed::Syntax(httparse::Error::TooManyHeaders)) => read_with::<FIELDS>(written),
+    match read_any(written) {
+        Err(Malformed::Syntax(httparse::Error::HeaderName)) => match unfolded(written)? {
+            Some(unfolded) => read_any(&unfolded),
+            None => Err(Malformed::Syntax(httparse::Error::HeaderName)),
+        },
         read => read,
     }
 }
 
-fn read_with<const MOST: usize>(written: &Bytes) -> Result<Head, Malformed> {
-    let mut fields = [const { MaybeUninit::uninit() }; MOST];
+/// With the lines that go on with their field's value in its line (RFC 9112, 5.2), as long as it was; `None`: there are none.
+fn unfolded(written: &[u8]) -> Result<Option<Bytes>, Malformed> {
+    let mut unfolded = Vec::with_capacity(written.len());
+    // What goes on behind the status line is no field's.
+    let (mut field, mut folded) = (None, false);
+    for line in written.split_inclusive(|byte| *byte == b'\n') {
+        if matches!(line, [b' ' | b'\t', ..]) {
+            let field: &[u8] = field.ok_or(Malformed::Field)?;
+            if frames(field) {
+                return Err(Malformed::Field);
+            }
+            folded = true;
+            let line_end =
+                unfolded.iter_mut().rev().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+            line_end.for_each(|byte| *byte = b' ');
+        } else if !unfolded.is_empty() {
+            field = Some(line);
+        }
+        unfolded.extend_from_slice(line);
+    }
+    Ok(folded.then(|| unfolded.into()))
+}
+
+/// Whether a field's line says how long the body is: there may be one way to read it.
+fn frames(line: &[u8]) -> bool {
+    [&CONTENT_LENGTH, &TRANSFER_ENCODING].iter().any(|name| {
+        let name = name.as_str().as_bytes();
+        line.get(..name.len()).is_some_and(|line| line.eq_ignore_ascii_case(name))
+    })
+}
+
+fn read_any(written: &Bytes) -> Result<Head, Malformed> {
+    const TOO_MANY: Malformed = Malformed::Syntax(httparse::Error::TooManyHeaders);
+    match read_with(written, &mut [const { MaybeUninit::uninit() }; FEW]) {
+        Err(TOO_MANY) => {}
+        read => return read,
+    }
+    match read_with(written, &mut [const { MaybeUninit::uninit() }; MANY]) {
+        Err(TOO_MANY) => {}
+        read => return read,
+    }
+    let mut fields = Vec::new();
+    fields.resize_with(FIELDS, MaybeUninit::uninit);
+    read_with(written, &mut fields)
+}
+
+fn read_with<'a>(
+    written: &'a Bytes,
+    fields: &mut [MaybeUninit<httparse::Header<'a>>],
+) -> Result<Head, Malformed> {
     let mut response = httparse::Response::new(&mut []);
-    let parser = httparse::ParserConfig::default();
-    let parsed = parser.parse_response_with_uninit_headers(&mut response, written, &mut fields);
+    let parsed = parser().parse_response_with_uninit_headers(&mut response, written, fields);
     match parsed.map_err(Malformed::Syntax)? {
         httparse::Status::Complete(length) if length == written.len() => {}
         // Both look for the same empty line.
@@ -139,6 +200,9 @@ fn read_with<const MOST: usize>(written: &Bytes) -> Result<Head, Malformed> {
         let name = name.map_err(|_invalid| Malformed::Field)?;
         let value = HeaderValue::from_maybe_shared(written.slice_ref(field.value));
         let value = value.map_err(|_invalid| Malformed::Field)?;
+        if (name == CONTENT_LENGTH || name == TRANSFER_ENCODING) && !colon_follows(written, field) {
+            return Err(Malformed::Field);
+        }
         if name == CONNECTION {
             keeps =
                 if keeps { !has(&value, "close") } else { !http11 && has(&value, "keep-alive") };
@@ -149,6 +213,12 @@ fn read_with<const MOST: usize>(written: &Bytes) -> Result<Head, Malformed> {
     let reason = reason.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     let version = if http11 { Version::HTTP_11 } else { Version::HTTP_10 };
     Ok(Head { status, version, headers, reason, written: written.clone(), keeps })
+}
+
+/// Whether no blank stands before the colon. `field`: out of `written`.
+fn colon_follows(written: &[u8], field: &httparse::Header<'_>) -> bool {
+    let from = field.name.as_ptr().addr() - written.as_ptr().addr();
+    written.get(from + field.name.len()) == Some(&b':')
 }
 
 /// Whether a list has the word.

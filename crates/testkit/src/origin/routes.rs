@@ -17,6 +17,7 @@
 //! | `/empty` | the connection is closed without an answer |
 //! | `/never` | nothing, for ever |
 //! | `/rubbish` | no HTTP |
+//! | `/old` | 900 fields and more, as old servers write them |
 //! | `/stale` | 200; the connection dies under the next request |
 //! | `/early` | 413 before the body is read |
 //! | `/gzip` | a compressed body |
@@ -88,6 +89,13 @@ pub fn routes(seen: &Seen) -> Turn {
         "never" => return Turn::Never,
         "rubbish" => {
             return Turn::Steps(vec![Step::ReadBody, Step::send("no HTTP\r\n\r\n"), Step::Close]);
+        }
+        "old" => {
+            let many = "X-Many: 1\r\n".repeat(900);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nX-Blank : 1\r\nX-Folded: 2\r\n\tand 3\r\n{many}Content-Length: 3\r\n\r\nold"
+            );
+            return Turn::Steps(vec![Step::ReadBody, Step::send(&head), Step::Close]);
         }
         "stale" => Reply::text("fresh").after(After::CloseAtNext),
         "early" => Reply::text("too large").status(413).early(),
