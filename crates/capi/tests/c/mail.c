@@ -556,6 +556,15 @@ static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
     hearth_response_timings(response, &timings);
     CHECK_EQ(timings.reused, 0);
     hearth_response_free(response);
+    /* A server that does not know RSET gets each mail over a new connection. */
+    for (int i = 0; i < 3; i++) {
+        response = perform(mail(at("stubborn"), "a@x.test"));
+        CHECK_EQ(hearth_response_error(response), 0);
+        CHECK_EQ(hearth_response_status(response), 250);
+        hearth_response_timings(response, &timings);
+        CHECK_EQ(timings.reused, 0);
+        hearth_response_free(response);
+    }
     /* A server that says 421 to each second mail of a connection, or has closed. */
     for (int i = 0; i < 4; i++) {
         response = perform(mail(at("fickle"), "a@x.test"));
