@@ -19,7 +19,7 @@ use email_encoding::body::Encoding;
 use ring::rand::SecureRandom as _;
 
 use crate::draft::{Content, Draft, Kind, Part, Place};
-use crate::encode::{addresses, disposition, quoted_printable, unstructured, with_crlf};
+use crate::encode::{addresses, disposition, field, quoted_printable, subject, with_crlf};
 use crate::message::{Message, Piece, base64_lines};
 use crate::{Flaw, raw};
 
@@ -64,7 +64,7 @@ impl Draft {
             fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
         };
         if own("date").is_none() {
-            unstructured(out, "Date", &date(now), false);
+            field(out, "Date", &date(now));
         }
         addresses(out, "From", self.from.iter());
         if !self.reply_to.is_empty() {
@@ -85,14 +85,14 @@ impl Draft {
             own.trim().to_owned()
         } else {
             let id = message_id(domain);
-            unstructured(out, "Message-ID", &id, false);
+            field(out, "Message-ID", &id);
             id
         };
-        if let Some(subject) = &self.subject {
-            unstructured(out, "Subject", subject, true);
+        if let Some(about) = &self.subject {
+            subject(out, about);
         }
         for (name, value) in &self.fields {
-            unstructured(out, name, value, false);
+            field(out, name, value);
         }
         out.push_str("MIME-Version: 1.0\r\n");
         id
