@@ -37,7 +37,8 @@ impl Draft {
             return Err(Flaw::new("there are no recipients"));
         }
         if let Some(raw) = &self.raw {
-            if self.subject.is_some() || !self.fields.is_empty() || !self.parts.is_empty() {
+            let fields = !self.fields.is_empty() || self.on_behalf.is_some();
+            if self.subject.is_some() || fields || !self.parts.is_empty() {
                 let what = "a whole message has its own fields and parts: no others go with it";
                 return Err(Flaw::new(what));
             }
@@ -51,7 +52,7 @@ impl Draft {
         }
         let shown = self.recipients.iter().filter(|one| one.kind != Kind::Bcc);
         let international = from.is_international()
-            || self.reply_to.iter().any(crate::Address::is_international)
+            || self.on_behalf.iter().chain(&self.reply_to).any(crate::Address::is_international)
             || shown.into_iter().any(|one| one.address.is_international());
         writer.flush();
         Ok(Message::new(writer.pieces, writer.eight_bit || international, international, id))
@@ -67,6 +68,9 @@ impl Draft {
             field(out, "Date", &date(now));
         }
         addresses(out, "From", self.from.iter());
+        if self.on_behalf.is_some() {
+            addresses(out, "Sender", self.on_behalf.iter());
+        }
         if !self.reply_to.is_empty() {
             addresses(out, "Reply-To", self.reply_to.iter());
         }

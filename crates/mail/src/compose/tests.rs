@@ -209,6 +209,23 @@ fn what_is_missing_or_doubled_is_named() {
 }
 
 #[test]
+fn who_sends_for_the_author_stands_in_a_field_of_their_own() {
+    let mut with = draft();
+    with.add_field("sender", " Desk <d@x.test>\t").expect("a field");
+    assert!(written(&with).contains("\nFrom: Ann <ann@x.test>\nSender: Desk <d@x.test>\nTo: "));
+    let international =
+        |draft: &Draft| draft.compose(SystemTime::now()).expect("a message").is_international();
+    assert!(!international(&with));
+    with.add_field("Sender", "d\u{e9}@x.test").expect("a field");
+    assert!(international(&with) && !written(&with).contains("Desk"));
+    let mut raw =
+        Draft { from: with.from.clone(), recipients: with.recipients.clone(), ..Draft::default() };
+    raw.add_field("Sender", "d@x.test").expect("a field");
+    raw.set_raw(Bytes::from_static(b"A: b\n\n"));
+    assert!(raw.compose(SystemTime::now()).is_err());
+}
+
+#[test]
 fn a_mail_to_nobody_who_may_be_seen_says_so() {
     let mut draft = draft();
     draft.recipients.retain(|one| one.kind == Kind::Bcc);
