@@ -29,6 +29,23 @@ enum Node<'a> {
     Multi(&'static str, Vec<Self>),
 }
 
+impl Node<'_> {
+    /// There are bytes above 127 in it: only messages in messages have them.
+    fn is_eight_bit(&self) -> bool {
+        match self {
+            Node::Leaf(Part { content: Content::Bytes(bytes), content_type, .. }) => {
+                is_message(content_type) && !bytes.is_ascii()
+            }
+            Node::Leaf(_) => false,
+            Node::Multi(_, nodes) => nodes.iter().any(Self::is_eight_bit),
+        }
+    }
+}
+
+fn is_message(content_type: &str) -> bool {
+    content_type.to_ascii_lowercase().starts_with("message/")
+}
+
 impl Draft {
     /// Writes the message. Its files must be there; their sizes are those of now. Blocks as long as looking for them takes.
     pub fn compose(&self, now: SystemTime) -> Result<Message, Flaw> {
@@ -188,9 +205,14 @@ impl Writer {
                 let glue = if parameters.is_empty() { "" } else { ";" };
                 write!(
                     self.text,
-                    "Content-Type: multipart/{kind};\r\n boundary=\"{edge}\"{glue}{parameters}\r\n\r\n"
+                    "Content-Type: multipart/{kind};\r\n boundary=\"{edge}\"{glue}{parameters}\r\n"
                 )
                 .expect("a text takes all that is written to it");
+                // What several are together is as wide as the widest of them (RFC 2045, 6.4).
+                if node.is_eight_bit() {
+                    self.text.push_str("Content-Transfer-Encoding: 8bit\r\n");
+                }
+                self.text.push_str("\r\n");
                 for node in nodes {
                     self.edge(&edge, "");
                     self.node(node)?;
@@ -249,7 +271,7 @@ impl Writer {
             }
             (Content::Bytes(_), Some(text)) => self.lines(text),
             // RFC 2046, 5.2.1: a message in a message stays as it is.
-            (Content::Bytes(bytes), None) if lower.starts_with("message/") => self.inner(bytes)?,
+            (Content::Bytes(bytes), None) if is_message(&lower) => self.inner(bytes)?,
             (Content::Bytes(bytes), None) => {
                 out.push_str("Content-Transfer-Encoding: base64\r\n\r\n");
                 out.push_str(&base64_lines(bytes));
