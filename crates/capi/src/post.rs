@@ -219,8 +219,8 @@ pub(crate) async fn run(
             let uncertain = so_far.receipt.as_ref().is_some_and(|receipt| receipt.uncertain);
             (so_far.timings.retries, uncertain)
         };
-        // It may have been taken: once more would be twice.
-        if uncertain {
+        // It may have been taken: once more would be twice. And a server with which TLS cannot begin is no other a moment later.
+        if uncertain || (failure.kind == Kind::Tls && matches!(failure.code, NO_TLS | WEIRD)) {
             return Err(failure);
         }
         let Some(delay) = retry::after_mail(&settings.retry, tries, failure.kind) else {

@@ -28,7 +28,7 @@ pub struct Address {
 /// RFC 5321, 4.5.3.1.1 and 4.5.3.1.3.
 const LOCAL: usize = 64;
 const PATH: usize = 254;
-/// The longest display name.
+/// The longest display name, as it stands between quotes.
 const NAME: usize = 900;
 
 impl Address {
@@ -51,7 +51,7 @@ impl Address {
         if name.chars().chain(spec.chars()).any(char::is_control) {
             return Err(flaw("there are control characters in it"));
         }
-        if name.len() > NAME {
+        if name.len() + name.matches(['"', '\\']).count() > NAME {
             return Err(flaw("the name is too long"));
         }
         let (local, domain) = split_at(spec).ok_or_else(|| flaw("it is not local@domain"))?;

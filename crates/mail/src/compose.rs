@@ -19,7 +19,7 @@ use email_encoding::body::Encoding;
 use ring::rand::SecureRandom as _;
 
 use crate::draft::{Content, Draft, Kind, Part, Place};
-use crate::encode::{addresses, disposition, quoted_printable, unstructured, with_crlf};
+use crate::encode::{addresses, disposition, field, quoted_printable, subject, with_crlf};
 use crate::message::{Message, Piece, base64_lines};
 use crate::{Flaw, raw};
 
@@ -27,6 +27,23 @@ use crate::{Flaw, raw};
 enum Node<'a> {
     Leaf(&'a Part),
     Multi(&'static str, Vec<Self>),
+}
+
+impl Node<'_> {
+    /// There are bytes above 127 in it: only messages in messages have them.
+    fn is_eight_bit(&self) -> bool {
+        match self {
+            Node::Leaf(Part { content: Content::Bytes(bytes), content_type, .. }) => {
+                is_message(content_type) && !bytes.is_ascii()
+            }
+            Node::Leaf(_) => false,
+            Node::Multi(_, nodes) => nodes.iter().any(Self::is_eight_bit),
+        }
+    }
+}
+
+fn is_message(content_type: &str) -> bool {
+    content_type.to_ascii_lowercase().starts_with("message/")
 }
 
 impl Draft {
@@ -37,7 +54,8 @@ impl Draft {
             return Err(Flaw::new("there are no recipients"));
         }
         if let Some(raw) = &self.raw {
-            if self.subject.is_some() || !self.fields.is_empty() || !self.parts.is_empty() {
+            let fields = !self.fields.is_empty() || self.on_behalf.is_some();
+            if self.subject.is_some() || fields || !self.parts.is_empty() {
                 let what = "a whole message has its own fields and parts: no others go with it";
                 return Err(Flaw::new(what));
             }
@@ -51,7 +69,7 @@ impl Draft {
         }
         let shown = self.recipients.iter().filter(|one| one.kind != Kind::Bcc);
         let international = from.is_international()
-            || self.reply_to.iter().any(crate::Address::is_international)
+            || self.on_behalf.iter().chain(&self.reply_to).any(crate::Address::is_international)
             || shown.into_iter().any(|one| one.address.is_international());
         writer.flush();
         Ok(Message::new(writer.pieces, writer.eight_bit || international, international, id))
@@ -64,9 +82,12 @@ impl Draft {
             fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
         };
         if own("date").is_none() {
-            unstructured(out, "Date", &date(now), false);
+            field(out, "Date", &date(now));
         }
         addresses(out, "From", self.from.iter());
+        if self.on_behalf.is_some() {
+            addresses(out, "Sender", self.on_behalf.iter());
+        }
         if !self.reply_to.is_empty() {
             addresses(out, "Reply-To", self.reply_to.iter());
         }
@@ -85,14 +106,14 @@ impl Draft {
             own.trim().to_owned()
         } else {
             let id = message_id(domain);
-            unstructured(out, "Message-ID", &id, false);
+            field(out, "Message-ID", &id);
             id
         };
-        if let Some(subject) = &self.subject {
-            unstructured(out, "Subject", subject, true);
+        if let Some(about) = &self.subject {
+            subject(out, about);
         }
         for (name, value) in &self.fields {
-            unstructured(out, name, value, false);
+            field(out, name, value);
         }
         out.push_str("MIME-Version: 1.0\r\n");
         id
@@ -184,9 +205,14 @@ impl Writer {
                 let glue = if parameters.is_empty() { "" } else { ";" };
                 write!(
                     self.text,
-                    "Content-Type: multipart/{kind};\r\n boundary=\"{edge}\"{glue}{parameters}\r\n\r\n"
+                    "Content-Type: multipart/{kind};\r\n boundary=\"{edge}\"{glue}{parameters}\r\n"
                 )
                 .expect("a text takes all that is written to it");
+                // What several are together is as wide as the widest of them (RFC 2045, 6.4).
+                if node.is_eight_bit() {
+                    self.text.push_str("Content-Transfer-Encoding: 8bit\r\n");
+                }
+                self.text.push_str("\r\n");
                 for node in nodes {
                     self.edge(&edge, "");
                     self.node(node)?;
@@ -245,7 +271,7 @@ impl Writer {
             }
             (Content::Bytes(_), Some(text)) => self.lines(text),
             // RFC 2046, 5.2.1: a message in a message stays as it is.
-            (Content::Bytes(bytes), None) if lower.starts_with("message/") => self.inner(bytes)?,
+            (Content::Bytes(bytes), None) if is_message(&lower) => self.inner(bytes)?,
             (Content::Bytes(bytes), None) => {
                 out.push_str("Content-Transfer-Encoding: base64\r\n\r\n");
                 out.push_str(&base64_lines(bytes));

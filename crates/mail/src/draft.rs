@@ -18,6 +18,8 @@ pub struct Draft {
     /// Whom it is for.
     pub recipients: Vec<Recipient>,
     pub(crate) subject: Option<String>,
+    /// The field `Sender`: who has sent it for the author (RFC 5322, 3.6.2).
+    pub(crate) on_behalf: Option<Address>,
     pub(crate) fields: Vec<(String, String)>,
     pub(crate) parts: Vec<Part>,
     pub(crate) raw: Option<Bytes>,
@@ -96,9 +98,8 @@ pub enum Content {
 const WORD: usize = 900;
 const SUBJECT: usize = 16 << 10;
 /// Fields that are written from the rest of the draft.
-const OURS: [&str; 12] = [
+const OURS: [&str; 11] = [
     "from",
-    "sender",
     "to",
     "cc",
     "bcc",
@@ -124,7 +125,7 @@ impl Draft {
         Ok(())
     }
 
-    /// One more field. `Date` and `Message-ID` take the place of those that are made otherwise.
+    /// One more field. `Date` and `Message-ID` take the place of those that are made otherwise; `Sender` is an address, the last one given.
     pub fn add_field(&mut self, name: &str, value: &str) -> Result<(), Flaw> {
         let printable = |byte: u8| (33..=126).contains(&byte) && byte != b':';
         if name.is_empty() || name.len() > 76 || !name.bytes().all(printable) {
@@ -139,7 +140,11 @@ impl Draft {
         if value.is_ascii() && value.split([' ', '\t']).any(|word| word.len() > WORD) {
             return Err(Flaw::new(format!("the value of {name} holds a word that is too long")));
         }
-        self.fields.push((name.to_owned(), value.to_owned()));
+        if name.eq_ignore_ascii_case("sender") {
+            self.on_behalf = Some(Address::parse(value.trim())?);
+        } else {
+            self.fields.push((name.to_owned(), value.to_owned()));
+        }
         Ok(())
     }
 
@@ -210,10 +215,12 @@ mod tests {
             ("bcc", "x@y"),
             ("Content-Type", "text/html"),
             ("X-A", &"a".repeat(1000)),
+            ("Sender", "nobody"),
+            ("Sender", "a@x.test, b@x.test"),
         ] {
             assert!(draft.add_field(name, value).is_err(), "{name:?}: {value:?}");
         }
-        assert!(draft.fields.is_empty());
+        assert!(draft.fields.is_empty() && draft.on_behalf.is_none());
         draft.add_field("X-A", "jos\u{e9}\tb").expect("one line");
         draft.add_field("Message-ID", "<a@b>").expect("one's own");
     }

@@ -12,11 +12,24 @@ const WIDTH: usize = 76;
 /// A `String` takes whatever is written to it.
 const TAKES: &str = "a text takes all that is written to it";
 
-/// `Name: value`, folded; as encoded words (RFC 2047) where it is not plain. With `words` what looks like one is encoded, too: it was meant literally.
-pub(crate) fn unstructured(out: &mut String, name: &str, value: &str, words: bool) {
-    let mut line = begin(out, name);
-    if is_plain(value, words) {
+/// `Subject: value`, folded; as encoded words (RFC 2047) where it is not plain, or looks like one: it was meant literally.
+pub(crate) fn subject(out: &mut String, value: &str) {
+    let mut line = begin(out, "Subject");
+    if is_plain(value) {
         line.folding().write_str(value).expect(TAKES);
+    } else {
+        rfc2047::encode(value, &mut line).expect(TAKES);
+    }
+    // Blanks that it still holds belong to this line.
+    drop(line);
+    out.push_str("\r\n");
+}
+
+/// `Name: value`, folded; as encoded words only what is not ASCII: ids and dates have none (RFC 2047, 5), whatever blanks are about them.
+pub(crate) fn field(out: &mut String, name: &str, value: &str) {
+    let mut line = begin(out, name);
+    if value.is_ascii() {
+        line.folding().write_str(&tidy(value)).expect(TAKES);
     } else {
         rfc2047::encode(value, &mut line).expect(TAKES);
     }
@@ -80,14 +93,26 @@ fn begin<'a>(out: &'a mut String, name: &str) -> EmailWriter<'a> {
     EmailWriter::new(out, name.len() + 1, 1, false)
 }
 
+/// Without blanks around it, tabs as blanks, and no gap that would make a line too long.
+fn tidy(value: &str) -> String {
+    let mut gap = 0;
+    let value = value.trim_matches([' ', '\t']).chars();
+    let blank = |c| if c == '\t' { ' ' } else { c };
+    let fits = |c: &char| {
+        gap = if *c == ' ' { gap + 1 } else { 0 };
+        gap < WIDTH
+    };
+    value.map(blank).filter(fits).collect()
+}
+
 /// It reads the same after folding and unfolding.
-fn is_plain(value: &str, words: bool) -> bool {
+fn is_plain(value: &str) -> bool {
     value.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         && !value.starts_with(' ')
         && !value.ends_with(' ')
         && !value.contains("  ")
         && value.split(' ').all(|word| word.len() < 900)
-        && (!words || !value.contains("=?"))
+        && !value.contains("=?")
 }
 
 /// Each line ends with CR LF, whatever it ended with.
@@ -160,7 +185,7 @@ mod tests {
     fn plain_values_stay_as_they_are_and_others_become_encoded_words() {
         let field = |value: &str| {
             let mut out = String::new();
-            unstructured(&mut out, "Subject", value, true);
+            subject(&mut out, value);
             out
         };
         assert_eq!(field("Hello"), "Subject: Hello\r\n");
@@ -169,6 +194,38 @@ mod tests {
         assert_eq!(field(""), "Subject: \r\n");
         let long = "word ".repeat(40);
         assert!(field(long.trim_end()).lines().all(|line| line.len() <= 78));
+    }
+
+    #[test]
+    fn fields_of_ids_and_dates_are_never_encoded_words() {
+        let field = |name: &str, value: &str| {
+            let mut out = String::new();
+            field(&mut out, name, value);
+            out
+        };
+        for (name, value, line) in [
+            ("References", "<a@b>  <c@d>", "References: <a@b>  <c@d>\r\n"),
+            ("References", "<a@b>\t<c@d>\t", "References: <a@b> <c@d>\r\n"),
+            ("In-Reply-To", " <a@b>", "In-Reply-To: <a@b>\r\n"),
+            ("Message-ID", "<a@b> ", "Message-ID: <a@b>\r\n"),
+            ("Date", "Thu,\t1 Jan 1970 00:00:00 +0000", "Date: Thu, 1 Jan 1970 00:00:00 +0000\r\n"),
+            ("X-Word", "=?utf-8?q?a?=", "X-Word: =?utf-8?q?a?=\r\n"),
+            ("X-Name", "Gr\u{fc}\u{df}e", "X-Name: =?utf-8?b?R3LDvMOfZQ==?=\r\n"),
+            ("X-Empty", " \t", "X-Empty: \r\n"),
+        ] {
+            assert_eq!(field(name, value), line);
+        }
+        let ids = "<0123456789@x.test>  ".repeat(40);
+        let folded = field("References", &ids);
+        assert!(folded.lines().all(|line| line.len() <= 78), "{folded}");
+        assert_eq!(folded.replace("\r\n", ""), format!("References: {}", ids.trim_end()));
+        let (word, gap) = ("w".repeat(900), " ".repeat(2000));
+        for value in
+            [format!("{word}{gap}{word}"), format!("a{gap}{word}"), format!("{word} {word}")]
+        {
+            let longest = field(&"N".repeat(76), &value).lines().map(str::len).max();
+            assert!(longest.is_some_and(|longest| longest <= 998), "{longest:?}");
+        }
     }
 
     /// RFC 2045's rules, read the other way round.
@@ -207,13 +264,16 @@ mod tests {
         }
 
         #[test]
-        fn a_field_is_folded_text_whatever_is_in_it(value in "\\PC{0,150}") {
-            let mut out = String::new();
-            unstructured(&mut out, "X-Any", &value, true);
-            proptest::prop_assert!(out.is_ascii() && out.ends_with("\r\n"));
-            for (at, line) in out.trim_end_matches("\r\n").split("\r\n").enumerate() {
-                proptest::prop_assert!(line.len() <= 998 && !line.contains(['\r', '\n']));
-                proptest::prop_assert!(at == 0 || line.starts_with(' '));
+        fn a_field_is_folded_text_whatever_is_in_it(value in "\\PC{0,150}|[ \ta]{0,150}") {
+            let (mut one, mut other) = (String::new(), String::new());
+            subject(&mut one, &value);
+            field(&mut other, "X-Any", &value);
+            for out in [one, other] {
+                proptest::prop_assert!(out.is_ascii() && out.ends_with("\r\n"));
+                for (at, line) in out.trim_end_matches("\r\n").split("\r\n").enumerate() {
+                    proptest::prop_assert!(line.len() <= 998 && !line.contains(['\r', '\n']));
+                    proptest::prop_assert!(at == 0 || (line.starts_with(' ') && !line.trim().is_empty()));
+                }
             }
         }
     }

@@ -367,7 +367,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 }
             }
             if let Some((phase, reply)) = refusal {
-                self.owed = false;
+                // One that does not forget its last message is good for no other.
+                self.owed = phase == Phase::Reset;
                 return Err(refused(phase, reply));
             }
         }

@@ -527,6 +527,29 @@ static void tries_are_repeated_only_where_nothing_was_taken(void) {
     }
     hearth_engine_statistics(engine, &after);
     CHECK_EQ(after.retries, before.retries);
+    struct {
+        const char *port, *options;
+        int code, retries;
+    } cases[] = {
+        {"bare", "starttls=2", 64, 0},
+        {"refuses", "starttls=2", 64, 0},
+        {"injects", "starttls=1", 8, 0},
+        {"babbles", "starttls=1", 35, 2},
+        {"silent", "connect_timeout=200", 28, 2},
+        {"silent", "idle_timeout=200", 28, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hearth_mail *made = mail(at(cases[i].port), "a@x.test");
+        options(made, "max_retries=2, retry_delay=1");
+        options(made, cases[i].options);
+        hearth_response *response = perform(made);
+        CHECK_EQ(hearth_response_error_code(response), cases[i].code);
+        hearth_timings timings = {0};
+        timings.size = sizeof timings;
+        CHECK_EQ(hearth_response_timings(response, &timings), HEARTH_OK);
+        CHECK_EQ(timings.retries, cases[i].retries);
+        hearth_response_free(response);
+    }
 }
 
 static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
@@ -556,6 +579,15 @@ static void connections_are_kept_and_those_that_ended_cost_nothing(void) {
     hearth_response_timings(response, &timings);
     CHECK_EQ(timings.reused, 0);
     hearth_response_free(response);
+    /* A server that does not know RSET gets each mail over a new connection. */
+    for (int i = 0; i < 3; i++) {
+        response = perform(mail(at("stubborn"), "a@x.test"));
+        CHECK_EQ(hearth_response_error(response), 0);
+        CHECK_EQ(hearth_response_status(response), 250);
+        hearth_response_timings(response, &timings);
+        CHECK_EQ(timings.reused, 0);
+        hearth_response_free(response);
+    }
     /* A server that says 421 to each second mail of a connection, or has closed. */
     for (int i = 0; i < 4; i++) {
         response = perform(mail(at("fickle"), "a@x.test"));

@@ -58,6 +58,7 @@ PORTS = {
     "mute": {"starttls": b"220 go\r\n", "then": "silent"},
     "babbles": {"starttls": b"220 go\r\n", "then": "babble"},
     "fickle": {"mails": 1},
+    "stubborn": {"extensions": ["PIPELINING"], "rset": "502 5.5.1 what?"},
 }
 numbers = iter(range(1, 1_000_000))
 count = threading.Lock()
@@ -232,7 +233,7 @@ class Talk:
                 self.log_in(words[1], words[2:])
             elif word == "RSET":
                 self.heard = [line]
-                self.say("250 2.0.0 forgotten")
+                self.say(self.how.get("rset", "250 2.0.0 forgotten"))
             elif word == "MAIL":
                 self.sender = line.split("<")[1].split(">")[0]
                 self.wrong("mail") or self.say("250 2.1.0 fine")

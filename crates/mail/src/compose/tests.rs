@@ -198,6 +198,42 @@ fn texts_are_encoded_as_they_need_it() {
 }
 
 #[test]
+fn what_holds_a_message_of_eight_bits_says_so() {
+    const EIGHT: &str = "Content-Transfer-Encoding: 8bit\n";
+    for (inner, named) in [("A: b\n\nplain", 0), ("A: b\n\ngr\u{fc}n", 2)] {
+        let mut draft = draft();
+        draft
+            .add_part(part(Place::Body, "text/plain", None, "gr\u{fc}n".as_bytes()))
+            .expect("a part");
+        draft.add_part(part(Place::Body, "text/html", None, b"<b>")).expect("a part");
+        let held = part(Place::Attachment, "Message/RFC822", None, inner.as_bytes());
+        draft.add_part(held).expect("a part");
+        let whole = written(&draft);
+        assert_eq!(whole.matches(EIGHT).count(), named, "{whole}");
+        let head = format!("Content-Type: multipart/mixed;\n boundary=\"EDGE0\"\n{EIGHT}\n");
+        assert_eq!(whole.contains(&head), named > 0, "{whole}");
+        let message = draft.compose(SystemTime::now()).expect("a message");
+        assert_eq!(message.is_eight_bit(), named > 0);
+    }
+}
+
+#[test]
+fn a_name_of_quotes_fits_its_line() {
+    for (name, fits) in
+        [("\"".repeat(449), true), ("\\".repeat(451), false), ("n".repeat(900), true)]
+    {
+        let address = Address::new(&name, "a@x.test");
+        assert_eq!(address.is_ok(), fits, "{name}");
+        let Ok(address) = address else { continue };
+        let mut draft = draft();
+        draft.from = Some(address.clone());
+        draft.reply_to = vec![address.clone(), address];
+        let longest = written(&draft).lines().map(str::len).max();
+        assert!(longest.is_some_and(|longest| longest <= 998), "{longest:?}");
+    }
+}
+
+#[test]
 fn what_is_missing_or_doubled_is_named() {
     let empty = Draft::default();
     assert_eq!(empty.compose(SystemTime::now()).expect_err("empty").0, "there is no author");
@@ -206,6 +242,23 @@ fn what_is_missing_or_doubled_is_named() {
     let mut both = draft();
     both.set_raw(Bytes::from_static(b"A: b\n\n"));
     assert!(both.compose(SystemTime::now()).is_err());
+}
+
+#[test]
+fn who_sends_for_the_author_stands_in_a_field_of_their_own() {
+    let mut with = draft();
+    with.add_field("sender", " Desk <d@x.test>\t").expect("a field");
+    assert!(written(&with).contains("\nFrom: Ann <ann@x.test>\nSender: Desk <d@x.test>\nTo: "));
+    let international =
+        |draft: &Draft| draft.compose(SystemTime::now()).expect("a message").is_international();
+    assert!(!international(&with));
+    with.add_field("Sender", "d\u{e9}@x.test").expect("a field");
+    assert!(international(&with) && !written(&with).contains("Desk"));
+    let mut raw =
+        Draft { from: with.from.clone(), recipients: with.recipients.clone(), ..Draft::default() };
+    raw.add_field("Sender", "d@x.test").expect("a field");
+    raw.set_raw(Bytes::from_static(b"A: b\n\n"));
+    assert!(raw.compose(SystemTime::now()).is_err());
 }
 
 #[test]

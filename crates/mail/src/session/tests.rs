@@ -209,6 +209,27 @@ fn a_refused_sender_ends_it_and_what_was_said_behind_it_is_heard() {
 }
 
 #[test]
+fn a_session_whose_server_refuses_to_forget_its_last_message_is_good_for_no_other() {
+    for words in ["502 5.5.1 what?\r\n250 ok\r\n250 ok\r\n", "450 no\r\n503 no\r\n503 no\r\n"] {
+        let script = vec![
+            Hear("RSET"),
+            Hear("MAIL FROM:<a@x.test> SIZE=100"),
+            Hear("RCPT TO:<b@x.test>"),
+            Say(words),
+            Stay,
+        ];
+        let all = HELLO.into_iter().chain(script).collect();
+        let (result, notes, settled) = run(all, Times::default(), async |session, notes| {
+            session.greet().await?;
+            session.hello("me", true).await?;
+            session.send(&envelope(&["b@x.test"]), message().reader(), notes, true).await
+        });
+        assert!(matches!(result, Err(Trouble::Refused { phase: Phase::Reset, .. })), "{result:?}");
+        assert!(!settled && !*notes.dotted.lock().expect("free"), "{words}");
+    }
+}
+
+#[test]
 fn a_server_that_is_silent_is_left_at_every_stage_and_only_behind_the_dot_is_the_outcome_unknown() {
     let stages: [(Vec<Do>, Phase); 4] = [
         (vec![], Phase::Sender),
