@@ -34,6 +34,11 @@ impl Bucket {
         enough
     }
 
+    /// Would so many be there to be taken?
+    pub(crate) fn has(&self, tokens: usize, per_second: u32, now: Moment) -> bool {
+        (tokens as u64).saturating_mul(TOKEN) <= self.level_at(per_second, now)
+    }
+
     /// Does it say no more than a new one would?
     pub(crate) fn is_full(&self, per_second: u32, now: Moment) -> bool {
         self.level_at(per_second, now) == u64::from(per_second) * TOKEN
@@ -54,8 +59,10 @@ mod tests {
     fn an_allowance_passes_at_once_and_comes_back_evenly() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(10, at(0));
+        assert!(bucket.has(10, 10, at(0)) && !bucket.has(11, 10, at(0)));
         assert_eq!((0..20).filter(|_| bucket.take(10, at(0))).count(), 10);
         assert!(!bucket.take(10, at(99)));
+        assert!(bucket.has(1, 10, at(100)) && !bucket.has(2, 10, at(100)));
         assert!(bucket.take(10, at(100)));
         assert!(!bucket.take(10, at(100)));
         assert_eq!((0..20).filter(|_| bucket.take(10, at(10_000))).count(), 10);

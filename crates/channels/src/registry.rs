@@ -305,10 +305,48 @@ impl Registry {
         now: Moment,
     ) -> Result<(), PublishRefused> {
         let counters = self.statistics.of(&app.id);
+        self.say(&self.around(app, &counters, now), publication, false)
+    }
+
+    /// Says all of these in their order, or none where a channel would have too many: that one is given with the reason. Whoever is refused may say the same
+    /// again, and nobody hears anything twice.
+    pub fn publish_all<'a>(
+        &self,
+        app: &Arc<App>,
+        publications: &[Publication<'a>],
+        now: Moment,
+    ) -> Result<(), (&'a ChannelName, PublishRefused)> {
+        let counters = self.statistics.of(&app.id);
         let around = self.around(app, &counters, now);
+        if let Some(limit) = app.limits.channel_events {
+            for (index, Publication { channel, .. }) in publications.iter().enumerate() {
+                let before = publications[..index].iter().filter(|one| one.channel == *channel);
+                let events = before.count() + 1;
+                let known = self.with_known(app, channel.as_str(), now, |channel| {
+                    channel.admits(&around, events)
+                });
+                if !known.unwrap_or(events <= limit as usize) {
+                    counters.rate_limited.increase();
+                    return Err((channel, PublishRefused::TooOften { limit }));
+                }
+            }
+        }
+        for publication in publications {
+            self.say(&around, publication, true).map_err(|why| (publication.channel, why))?;
+        }
+        Ok(())
+    }
+
+    fn say(
+        &self,
+        around: &Around<'_>,
+        publication: &Publication<'_>,
+        admitted: bool,
+    ) -> Result<(), PublishRefused> {
+        let (app, now) = (around.app, around.now);
         let publish = |channel: &mut Channel| {
             channel.belongs_to(app);
-            channel.publish(&around, publication)
+            channel.publish(around, publication, admitted)
         };
         if Channel::keeps(app, publication.channel) || around.peers.is_some() {
             self.with(app, publication.channel, now, publish)
@@ -316,7 +354,7 @@ impl Registry {
             // What nobody hears and nothing keeps leaves no trace. Other nodes may hear it, whatever is known of them.
             let said = self.with_known(app, publication.channel.as_str(), now, publish);
             said.unwrap_or_else(|| {
-                counters.published.increase();
+                around.counters.published.increase();
                 Ok(())
             })
         }

@@ -54,6 +54,25 @@ final class RealtimeTest extends TestCase
         }
     }
 
+    public function testAUserIsSignedInForASocketOnly(): void
+    {
+        $application = self::application();
+        $user = '{"id":"7"}';
+        $this->assertSame(
+            ['auth' => '278d425bdf160c739803:' . hash_hmac('sha256', "1.2::user::{$user}", '7ad3773142a6692b25b8'), 'user_data' => $user],
+            $application->signIn('1.2', ['id' => '7']),
+        );
+        // Signed, these would be a subscription and a call of the HTTP API.
+        foreach (['1.2:private-a', "GET\n/apps/3/channels\nauth_version=1.0&z=", "1.2\n", ' 1.2', '1', ''] as $socket) {
+            try {
+                $application->signIn($socket, ['id' => '7']);
+                $this->fail($socket);
+            } catch (\InvalidArgumentException $e) {
+                $this->addToAssertionCount(1);
+            }
+        }
+    }
+
     public function testAnEncryptedChannelIsReadWithTheSecretThatItsSubscribersGet(): void
     {
         $application = self::application(str_repeat('k', 32));

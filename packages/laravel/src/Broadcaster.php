@@ -82,8 +82,18 @@ class Broadcaster extends LaravelsBroadcaster
     /** Laravel 9 and later: the answer to a client that signs its user in. */
     public function resolveAuthenticatedUser($request)
     {
-        $user = method_exists(parent::class, 'resolveAuthenticatedUser') ? parent::resolveAuthenticatedUser($request) : null;
-        return $user ? $this->channelsOfApplication->application->signIn((string) $request->socket_id, $user) : null;
+        $user = $this->authenticatedUser($request);
+        try {
+            return $user ? $this->channelsOfApplication->application->signIn((string) $request->socket_id, $user) : null;
+        } catch (\InvalidArgumentException $e) {
+            throw new AccessDeniedHttpException($e->getMessage(), $e);
+        }
+    }
+
+    /** Whom the application's `resolveAuthenticatedUserUsing` finds. */
+    protected function authenticatedUser($request)
+    {
+        return method_exists(parent::class, 'resolveAuthenticatedUser') ? parent::resolveAuthenticatedUser($request) : null;
     }
 
     public function broadcast(array $channels, $event, array $payload = [])

@@ -7,6 +7,8 @@ declare(strict_types=1);
 namespace Hearth\Tests\Laravel;
 
 use Hearth\Laravel\Broadcaster;
+use Hearth\Realtime\Application as PusherApplication;
+use Hearth\Realtime\Channels;
 use Hearth\Tests\Servers;
 use Illuminate\Broadcasting\BroadcastException;
 use Illuminate\Broadcasting\BroadcastManager;
@@ -67,6 +69,22 @@ final class BroadcasterTest extends TestCase
                 $this->addToAssertionCount(1);
             }
         }
+    }
+
+    public function testAUserIsSignedInOnASocketOnly(): void
+    {
+        $channels = new Channels(new PusherApplication(Servers::CHANNELS['id'], Servers::CHANNELS['key'], Servers::CHANNELS['secret']));
+        // Laravel before 9 finds none.
+        $broadcaster = new class ($channels) extends Broadcaster {
+            protected function authenticatedUser($request): array
+            {
+                return ['id' => '7'];
+            }
+        };
+        $answer = $broadcaster->resolveAuthenticatedUser(self::asks('', '7'));
+        $this->assertSame(['auth' => self::signature('1234.5678::user::{"id":"7"}'), 'user_data' => '{"id":"7"}'], $answer);
+        $this->expectException(AccessDeniedHttpException::class);
+        $broadcaster->resolveAuthenticatedUser(self::asks('', '7', '1234.5678:private-orders.7'));
     }
 
     public function testAPresenceChannelTellsWhoItIs(): void

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -76,6 +76,8 @@ pub struct Nats {
     subscriber: Subscriber,
     subject: String,
     changes: mpsc::Receiver<BrokerEvent>,
+    /// What the client has had no room for so far.
+    pending: Option<Bytes>,
 }
 
 impl Nats {
@@ -133,35 +135,54 @@ impl Nats {
         let client = connect.connect(servers).await.map_err(InvalidOptions::Connect)?;
         let subscriber = client.subscribe(options.subject.clone()).await;
         let subscriber = subscriber.map_err(|error| InvalidOptions::Subject(Box::new(error)))?;
-        Ok(Self { client, subscriber, subject: options.subject.clone(), changes })
+        Ok(Self { client, subscriber, subject: options.subject.clone(), changes, pending: None })
     }
 }
 
 impl Broker for Nats {
-    fn send(&mut self, packet: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            if let Err(failure) = self.client.publish(self.subject.clone(), packet).await {
-                debug!(reason = %failure, "a packet was not taken");
-            }
-        })
+    fn send(&mut self, packet: Bytes) -> Result<(), Bytes> {
+        if self.pending.is_some() {
+            return Err(packet);
+        }
+        self.pending = Some(packet);
+        let _pending = publish(&self.client, &self.subject, &mut self.pending).now_or_never();
+        Ok(())
     }
 
     fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>> {
         Box::pin(async {
+            let waits = self.pending.is_some();
+            let room = publish(&self.client, &self.subject, &mut self.pending);
+            let moved = async {
+                tokio::select! {
+                    () = room, if waits => BrokerEvent::Room,
+                    Some(message) = self.subscriber.next() => BrokerEvent::Packet(message.payload),
+                    else => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 Some(change) = self.changes.recv() => change,
-                Some(message) = self.subscriber.next() => BrokerEvent::Packet(message.payload),
-                else => std::future::pending().await,
+                event = moved => event,
             }
         })
     }
 
     fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
+            publish(&self.client, &self.subject, &mut self.pending).await;
             if let Err(failure) = self.client.flush().await {
                 debug!(reason = %failure, "the last packets may not have gone");
             }
         })
     }
+}
+
+/// Gives the client what it has had no room for. Whoever does not wait for it has it pending still.
+async fn publish(client: &Client, subject: &str, pending: &mut Option<Bytes>) {
+    let Some(packet) = pending else { return };
+    if let Err(failure) = client.publish(subject.to_owned(), packet.clone()).await {
+        debug!(reason = %failure, "a packet was not taken");
+    }
+    *pending = None;
 }

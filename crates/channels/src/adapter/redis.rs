@@ -12,11 +12,13 @@ use std::time::Duration;
 use ::redis::aio::{MultiplexedConnection, PubSub};
 use ::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use ::redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, TlsCertificates, cmd,
+    AsyncConnectionConfig, Client, IntoConnectionInfo as _, RedisError, TlsCertificates, pipe,
 };
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use futures_util::future::OptionFuture;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -34,6 +36,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// Packets that may stand between the node and the connection, each way.
 const QUEUE: usize = 256;
+
+/// Packets go together, without an answer between them, up to about so many bytes: what Redis can take in the time for an answer.
+const TOGETHER: usize = 256 * 1024;
 
 /// Where Redis is.
 #[derive(Clone)]
@@ -90,6 +95,8 @@ pub enum InvalidOptions {
 pub struct Redis {
     /// Until the end.
     packets: Option<mpsc::Sender<Bytes>>,
+    /// One was given back.
+    refused: bool,
     events: mpsc::Receiver<BrokerEvent>,
     /// Ends with this.
     task: JoinSet<()>,
@@ -103,22 +110,34 @@ impl Redis {
         let (heard, events) = mpsc::channel(QUEUE);
         let mut task = JoinSet::new();
         task.spawn(keep_connected(source, options.subject.clone(), to_send, heard));
-        Ok(Self { packets: Some(packets), events, task })
+        Ok(Self { packets: Some(packets), refused: false, events, task })
     }
 }
 
 impl Broker for Redis {
-    fn send(&mut self, packet: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            if let Some(packets) = &self.packets {
-                // The task lives as long as this.
-                let _ended = packets.send(packet).await;
+    fn send(&mut self, packet: Bytes) -> Result<(), Bytes> {
+        match self.packets.as_ref().map(|packets| packets.try_send(packet)) {
+            Some(Err(TrySendError::Full(packet))) => {
+                self.refused = true;
+                Err(packet)
             }
-        })
+            // The task lives as long as this.
+            Some(Ok(()) | Err(TrySendError::Closed(_))) | None => Ok(()),
+        }
     }
 
     fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>> {
-        Box::pin(async { self.events.recv().await.expect("the task lives as long as this") })
+        Box::pin(async {
+            let refused = self.packets.as_ref().filter(|_| self.refused);
+            let room = OptionFuture::from(refused.map(mpsc::Sender::reserve));
+            tokio::select! {
+                event = self.events.recv() => event.expect("the task lives as long as this"),
+                Some(_) = room => {
+                    self.refused = false;
+                    BrokerEvent::Room
+                }
+            }
+        })
     }
 
     fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -295,10 +314,15 @@ async fn exchange(
     };
     let speak = async {
         while let Some(packet) = packets.recv().await {
-            let sent: Result<(), RedisError> =
-                cmd("PUBLISH").arg(subject).arg(&*packet).query_async(&mut speaks).await;
-            if let Err(failure) = sent {
-                debug!(reason = %failure, "a packet was not taken");
+            let (mut together, mut bytes) = (pipe(), 0);
+            let mut next = Some(packet);
+            while let Some(packet) = next {
+                together.publish(subject, &*packet).ignore();
+                bytes += packet.len();
+                next = if bytes < TOGETHER { packets.try_recv().ok() } else { None };
+            }
+            if let Err(failure) = together.exec_async(&mut speaks).await {
+                debug!(reason = %failure, "packets were not taken");
                 return "a packet was not taken";
             }
         }

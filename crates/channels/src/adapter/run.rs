@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
@@ -28,15 +29,15 @@ pub enum BrokerEvent {
     Found,
     /// Not any more. The broker tries to be found again by itself.
     Lost,
+    /// A packet that [`Broker::send`] has given back would be taken now.
+    Room,
 }
 
 /// A publish/subscribe service in which all nodes hear one subject. It connects and connects again by itself.
 pub trait Broker: Send {
-    /// Sends a packet to all. What cannot be sent is dropped: others see the gap.
-    ///
-    /// # Cancel safety
-    /// It is not cancelled.
-    fn send(&mut self, packet: Bytes) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Takes a packet that is to go to all, or gives it back when there is no room for it. It never waits: a node that waited here would not hear, and what it
+    /// does not hear holds the broker up in turn. What was taken and cannot be sent is dropped: others see the gap.
+    fn send(&mut self, packet: Bytes) -> Result<(), Bytes>;
 
     /// What comes next.
     ///
@@ -73,6 +74,9 @@ impl Joined {
 
 /// Packets that wait for a broker that is away for a moment, in bytes. Older ones go.
 const KEPT: usize = 4 * 1024 * 1024;
+
+/// Packets that are heard before what is to be told is sent.
+const AT_ONCE: usize = 256;
 
 /// How long the end of a node waits for its goodbye to go.
 const FINISH: Duration = Duration::from_secs(2);
@@ -137,7 +141,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
             let now = (self.clock)();
             let mut local = Here::new(&self.channels);
             let wake = cluster.poll(now, &mut local);
-            self.send().await;
+            self.send();
             let report = cluster.report();
             if report.nodes != nodes {
                 info!(nodes = report.nodes, "other nodes");
@@ -147,32 +151,65 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
             let wake = Instant::now() + wake.since(now);
             let woken = Arc::clone(&self.woken);
             tokio::select! {
-                event = self.broker.next() => self.heard(event, &mut cluster).await,
+                event = self.broker.next() => self.hear(event, wake, &mut cluster).await,
                 () = woken.notified() => {}
                 () = sleep_until(wake) => {}
                 () = &mut ending => break,
             }
         }
         cluster.end();
-        self.send().await;
-        if timeout(FINISH, self.broker.finish()).await.is_err() {
+        if timeout(FINISH, self.finish()).await.is_err() {
             warn!("other nodes were not told that this one ends: they find out");
         }
         cluster.report()
     }
 
     /// Sends what is to be told; keeps some of it while the broker is away.
-    async fn send(&mut self) {
-        self.waiting.extend(self.way.take());
+    fn send(&mut self) {
         if !self.connected {
+            self.waiting.extend(self.way.take());
             let mut bytes: usize = self.waiting.iter().map(Bytes::len).sum();
             while bytes > KEPT {
                 bytes -= self.waiting.pop_front().map_or(bytes, |packet| packet.len());
             }
             return;
         }
+        // While the broker takes no more, what is told stays in the way: there it is bounded, and makes few large packets.
+        if self.offer() {
+            self.waiting.extend(self.way.take());
+            self.offer();
+        }
+    }
+
+    /// Gives the broker what waits; has it taken all?
+    fn offer(&mut self) -> bool {
         while let Some(packet) = self.waiting.pop_front() {
-            self.broker.send(packet).await;
+            if let Err(packet) = self.broker.send(packet) {
+                self.waiting.push_front(packet);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits until everything has gone that can go.
+    async fn finish(&mut self) {
+        self.send();
+        while self.connected && !self.waiting.is_empty() {
+            self.connected = self.broker.next().await != BrokerEvent::Lost;
+            self.send();
+        }
+        self.broker.finish().await;
+    }
+
+    /// Takes an event, and those that are there already: others' packets may come faster than the broker takes this node's. Until `wake` at most.
+    async fn hear(&mut self, event: BrokerEvent, wake: Instant, cluster: &mut Cluster) {
+        self.heard(event, cluster).await;
+        for _ in 1..AT_ONCE {
+            let event =
+                if Instant::now() < wake { self.broker.next().now_or_never() } else { None };
+            let Some(event) = event else { return };
+            self.heard(event, cluster).await;
         }
     }
 
@@ -197,6 +234,8 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
                 self.connected = false;
                 cluster.lost((self.clock)());
             }
+            // It is sent before the next event is waited for.
+            BrokerEvent::Room => {}
         }
     }
 }

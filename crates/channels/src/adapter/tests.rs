@@ -696,3 +696,4 @@ proptest! {
 
 mod brokers;
 mod processes;
+mod slow;

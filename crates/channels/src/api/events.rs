@@ -27,7 +27,7 @@ pub(super) fn publish(asked: &Asked<'_>) -> Result<String, Refused> {
         object(Raw::from_bytes(asked.call.body))?
     };
     let event = Event::read(body, asked, false)?;
-    event.publish(asked)?;
+    publish_all(asked, event.publications())?;
     let Some(info) = event.info else { return Ok(String::from("{}")) };
     let mut out = String::from(r#"{"channels":{"#);
     for (number, channel) in event.channels.iter().enumerate() {
@@ -58,9 +58,7 @@ pub(super) fn publish_batch(asked: &Asked<'_>) -> Result<String, Refused> {
         Event::read(event, asked, true).map_err(within)
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
-    for event in &events {
-        event.publish(asked)?;
-    }
+    publish_all(asked, events.iter().flat_map(Event::publications))?;
     if events.iter().all(|event| event.info.is_none()) {
         return Ok(String::from("{}"));
     }
@@ -69,6 +67,15 @@ pub(super) fn publish_batch(asked: &Asked<'_>) -> Result<String, Refused> {
         _ => String::from("{}"),
     });
     Ok(format!(r#"{{"batch":[{}]}}"#, infos.collect::<Vec<_>>().join(",")))
+}
+
+fn publish_all<'a>(
+    asked: &Asked<'_>,
+    publications: impl Iterator<Item = Publication<'a>>,
+) -> Result<(), Refused> {
+    let publications: Vec<_> = publications.collect();
+    let published = asked.channels.registry().publish_all(asked.app, &publications, asked.now);
+    published.map_err(|(channel, why)| Refused::new(429, format!("{}: {why}", channel.as_str())))
 }
 
 fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
@@ -165,19 +172,13 @@ impl<'a> Event<'a> {
         Ok(channels)
     }
 
-    fn publish(&self, asked: &Asked<'_>) -> Result<(), Refused> {
-        for channel in &self.channels {
-            let publication = Publication {
-                channel,
-                event: &self.name,
-                data: &self.data,
-                author: Author::Server { except: self.except },
-            };
-            let published = asked.channels.registry().publish(asked.app, &publication, asked.now);
-            published
-                .map_err(|refused| Refused::new(429, format!("{}: {refused}", channel.as_str())))?;
-        }
-        Ok(())
+    fn publications(&self) -> impl Iterator<Item = Publication<'_>> {
+        self.channels.iter().map(|channel| Publication {
+            channel,
+            event: &self.name,
+            data: &self.data,
+            author: Author::Server { except: self.except },
+        })
     }
 }
 

@@ -491,6 +491,33 @@ fn an_application_that_is_off_is_refused_and_a_channel_that_is_full_too() {
 }
 
 #[test]
+fn where_one_channel_is_full_no_other_hears_a_part_of_the_call() {
+    let limits = Limits { channel_events: Some(2), ..Limits::default() };
+    let mut server = Loop::new(App { limits, ..app() });
+    let socket = client(&mut server, &["a", "b"]);
+    let event = |channel: &str| json!({"name": "n", "channel": channel, "data": "1"});
+    assert_eq!(post(&server, "/apps/1/events", &event("b")), done());
+    assert_eq!(server.got(socket).len(), 1);
+    let batch = json!({"batch": [event("a"), event("b"), event("b")]});
+    for _ in 0..3 {
+        let refused = post(&server, "/apps/1/batch_events", &batch);
+        assert_eq!(refused.0, 429);
+        assert!(error(&refused).1.starts_with("b: "), "{refused:?}");
+    }
+    assert_eq!(server.got(socket), [""; 0]);
+    // What was refused has used nothing up.
+    let both = json!({"name": "n", "channels": ["a", "b"], "data": "1"});
+    assert_eq!(post(&server, "/apps/1/events", &both), done());
+    assert_eq!(post(&server, "/apps/1/events", &both).0, 429);
+    assert_eq!(server.got(socket).len(), 2);
+    server.now = server.now + Duration::from_secs(1);
+    assert_eq!(post(&server, "/apps/1/batch_events", &batch), done());
+    assert_eq!(server.got(socket).len(), 3);
+    let unheard = json!({"batch": [event("c"), event("c"), event("c")]});
+    assert_eq!(post(&server, "/apps/1/batch_events", &unheard).0, 429);
+}
+
+#[test]
 fn an_id_in_a_path_is_read_without_escapes() {
     assert_eq!(app_id("/apps/a%20b/events").as_deref(), Some("a b"));
     assert_eq!(app_id("/apps/1/users/a%2Fb/terminate_connections").as_deref(), Some("1"));

@@ -170,12 +170,28 @@ impl Channel {
         self.here_changed(around);
     }
 
+    /// Would so many events more be said now?
+    pub(super) fn admits(&self, around: &Around<'_>, events: usize) -> bool {
+        let Some(limit) = around.app.limits.channel_events else { return true };
+        match &self.bucket {
+            Some(bucket) => bucket.has(events, limit, around.now),
+            None => Bucket::full(limit, around.now).has(events, limit, around.now),
+        }
+    }
+
+    /// Says something; what was `admitted` before, however many others have been since.
     pub(super) fn publish(
         &mut self,
         around: &Around<'_>,
         publication: &Publication<'_>,
+        admitted: bool,
     ) -> Result<(), PublishRefused> {
-        self.check_rate(around)?;
+        if let Err(refused) = self.check_rate(around)
+            && !admitted
+        {
+            around.counters.rate_limited.increase();
+            return Err(refused);
+        }
         around.counters.published.increase();
         if let Author::Client { socket, user_id } = publication.author {
             around.counters.client_events.increase();
@@ -515,7 +531,6 @@ impl Channel {
         if bucket.take(limit, around.now) {
             return Ok(());
         }
-        around.counters.rate_limited.increase();
         Err(PublishRefused::TooOften { limit })
     }
 

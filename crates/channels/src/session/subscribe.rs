@@ -8,7 +8,7 @@ use crate::auth;
 use crate::channels::Channels;
 use crate::close::NOT_UNDERSTOOD;
 use crate::history::Position;
-use crate::json::Raw;
+use crate::json::{Kind, Raw};
 use crate::message::{self, Subscribe};
 use crate::moment::Moment;
 use crate::name::{Access, ChannelName};
@@ -167,7 +167,9 @@ impl Session {
         let verify = |data| auth::subscription(&self.app, self.socket, name.as_str(), data, auth);
         let data = subscribe.channel_data.as_deref();
         if name.access() != Access::Presence {
-            // Nothing is read of the data here: some servers sign it, some do not.
+            // Nothing is read of the data here: some servers sign it, some do not. Only an object can be data: else the text of another signature, such as
+            // `SOCKET:CHANNEL::user::{..}` where an application signs users in without a look at the socket's id, would be one of a subscription.
+            let data = data.filter(|data| Raw::new(data).is_ok_and(|it| it.kind() == Kind::Object));
             verify(data)
                 .or_else(|why| data.map_or(Err(why), |_| verify(None)))
                 .map_err(|why| Refused::unauthorized(&why))?;

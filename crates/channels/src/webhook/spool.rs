@@ -5,11 +5,13 @@
 //!
 //! Invariants
 //! - A record that is cut or damaged ends the file: what follows it was written later, and nothing is made up of it.
+//! - What clients say on private channels may stand in it: it is for the server's own user.
 //! - A write that fails leaves the file as it was, or marks it as one to be replaced; it stops nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The first line. Another format is not read but put aside.
@@ -17,6 +19,9 @@ const FORMAT: &[u8] = b"hearth webhooks 1\n";
 
 /// Below this many bytes the file is left alone.
 const SMALL: u64 = 1024 * 1024;
+
+/// The mode of its files.
+const OWN: u32 = 0o600;
 
 /// An event that was accepted in an earlier life and not told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,10 +162,11 @@ impl Spool {
     /// Opens the spool in `folder`, which is made if it is not there, with what it has kept. A file that is damaged is read as far as it is sound.
     pub fn open(folder: &Path) -> Result<(Self, Vec<Kept>), OpenError> {
         let system = |cause| OpenError::System { folder: folder.to_owned(), cause };
-        fs::create_dir_all(folder).map_err(system)?;
+        DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(system)?;
         let lock = OpenOptions::new()
             .create(true)
             .append(true)
+            .mode(OWN)
             .open(folder.join("lock"))
             .map_err(system)?;
         match lock.try_lock() {
@@ -176,6 +182,8 @@ impl Spool {
 
     fn load(path: PathBuf, lock: File) -> io::Result<(Self, Vec<Kept>)> {
         let mut file = options().open(&path)?;
+        // One of an earlier version was for all to read. Where it is not ours, its mode is the business of whoever shares it with us.
+        let _not_ours = file.set_permissions(Permissions::from_mode(OWN));
         let bytes = fs::read(&path)?;
         let (kept, sound) = match bytes.strip_prefix(FORMAT) {
             Some(records) => {
@@ -281,7 +289,7 @@ impl Spool {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.create(true).read(true).write(true);
+    options.create(true).read(true).write(true).mode(OWN);
     options
 }
 

@@ -45,16 +45,12 @@ impl EventSink for Publisher {
         // An id that no socket can have is nobody's.
         let except = event.except.and_then(|id| id.parse().ok());
         let data = json::quoted(event.data);
-        let mut refused = None;
-        for channel in &names {
-            let author = Author::Server { except };
-            let publication = Publication { channel, event: event.name, data: &data, author };
-            if let Err(error) =
-                self.channels.registry().publish(&self.app, &publication, hub::now())
-            {
-                refused = Some(Refused(format!("{}: {error}", channel.as_str())));
-            }
-        }
-        refused.map_or(Ok(()), Err)
+        let author = Author::Server { except };
+        let publications: Vec<_> = names
+            .iter()
+            .map(|channel| Publication { channel, event: event.name, data: &data, author })
+            .collect();
+        let published = self.channels.registry().publish_all(&self.app, &publications, hub::now());
+        published.map_err(|(channel, why)| Refused(format!("{}: {why}", channel.as_str())))
     }
 }

@@ -28,12 +28,11 @@ final class Application
      *
      * @param ?array<string, mixed> $member user_id and user_info, on a presence channel
      * @return array<string, string>
+     * @throws \InvalidArgumentException for a name or an id that is none
      */
     public function subscription(string $channel, string $socket, ?array $member = null): array
     {
-        if (preg_match('/\A\d+\.\d+\z/', $socket) !== 1) {
-            throw new \InvalidArgumentException("{$socket} is no id of a socket.");
-        }
+        self::checkSocket($socket);
         if (preg_match('/\A[-A-Za-z0-9_=@,.;]+\z/', $channel) !== 1) {
             throw new \InvalidArgumentException("{$channel} is no name of a channel.");
         }
@@ -54,9 +53,11 @@ final class Application
      *
      * @param array<string, mixed> $user with a non-empty string `id`
      * @return array{auth: string, user_data: string}
+     * @throws \InvalidArgumentException for an id that is none
      */
     public function signIn(string $socket, array $user): array
     {
+        self::checkSocket($socket);
         $data = json_encode($user, JSON_THROW_ON_ERROR);
         return ['auth' => $this->key . ':' . $this->sign("{$socket}::user::{$data}"), 'user_data' => $data];
     }
@@ -91,6 +92,14 @@ final class Application
     public static function isEncrypted(string $channel): bool
     {
         return str_starts_with($channel, 'private-encrypted-');
+    }
+
+    /** A client says which its socket is: with anything else in it, what is signed could be read as another channel's subscription or a call of the HTTP API. */
+    private static function checkSocket(string $socket): void
+    {
+        if (preg_match('/\A\d+\.\d+\z/', $socket) !== 1) {
+            throw new \InvalidArgumentException("{$socket} is no id of a socket.");
+        }
     }
 
     private function sharedSecret(string $channel): string

@@ -206,6 +206,12 @@ impl Node {
     pub(super) fn connected(&self) -> bool {
         self.joined.report().connected
     }
+
+    /// Ends it, and waits until it has.
+    pub(super) async fn end(mut self) {
+        self.end.send(()).unwrap();
+        self.task.join_next().await.unwrap().unwrap();
+    }
 }
 
 async fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
@@ -298,9 +304,7 @@ async fn live_and_die(mut nodes: Vec<Node>) {
 
     // One ends, and is gone at once; one dies, and is gone after a while.
     let ended = nodes.pop().unwrap();
-    let mut task = ended.task;
-    ended.end.send(()).unwrap();
-    task.join_next().await.unwrap().unwrap();
+    ended.end().await;
     eventually("who ended is gone", || nodes.iter_mut().all(|node| node.members().len() == 2))
         .await;
     let report = nodes[0].joined.report();

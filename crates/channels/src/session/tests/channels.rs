@@ -106,12 +106,48 @@ fn private_and_encrypted_channels_want_the_applications_signature() {
 fn a_private_channel_takes_channel_data_signed_or_not() {
     let mut world = Loop::new(app());
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
-    assert_eq!(world.subscribe(one, "private-a", Some("whatever")), [succeeded("private-a")]);
+    assert_eq!(world.subscribe(one, "private-a", Some("{\"a\":1}")), [succeeded("private-a")]);
     world.got(other);
-    let mut text = world.signed_subscribe(other, "private-a", None);
-    text["data"]["channel_data"] = "whatever".into();
-    world.says(other, &text.to_string());
-    assert_eq!(world.events(other), [succeeded("private-a")]);
+    for (channel, data) in [("private-a", "{}"), ("private-b", "whatever")] {
+        let mut text = world.signed_subscribe(other, channel, None);
+        text["data"]["channel_data"] = data.into();
+        world.says(other, &text.to_string());
+        assert_eq!(world.events(other), [succeeded(channel)]);
+    }
+}
+
+/// Where an application signs for whatever a client calls its socket, more may stand between the socket's id and what the application meant to sign.
+#[test]
+fn the_signature_of_something_else_opens_no_private_channel() {
+    for channel in ["private-a", "private-encrypted-a"] {
+        let mut world = Loop::new(app());
+        let socket = world.open().unwrap();
+        world.got(socket);
+        let user = json!({"id": "7", "user_info": {"name": "Ann"}}).to_string();
+        let called = format!("{}:{channel}", world.id(socket));
+        let stretched = format!("{called}:{{\"a\":\"");
+        let tries = [
+            (auth::sign_sign_in(&world.app, &called, &user), format!(":user::{user}")),
+            (
+                auth::sign_sign_in(&world.app, &stretched, &user),
+                format!("{{\"a\":\"::user::{user}"),
+            ),
+            (
+                auth::sign_subscription(&world.app, &called, "private-own", None),
+                "private-own".to_owned(),
+            ),
+            (
+                auth::sign_subscription(&world.app, &called, "presence-own", Some(&user)),
+                format!("presence-own:{user}"),
+            ),
+        ];
+        for (auth, data) in tries {
+            let data = json!({"channel": channel, "auth": auth, "channel_data": data});
+            let text = json!({"event": "pusher:subscribe", "data": data});
+            world.says(socket, &text.to_string());
+            assert_eq!(error_of(&world.events(socket)), ("AuthError".to_owned(), 401), "{text}");
+        }
+    }
 }
 
 #[test]

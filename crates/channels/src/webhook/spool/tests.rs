@@ -108,6 +108,23 @@ fn a_file_of_which_little_waits_is_replaced() {
     assert!(fs::metadata(folder.path().join("webhooks.spool")).unwrap().len() < 200);
 }
 
+#[test]
+fn what_waits_is_for_the_servers_own_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let place = folder.path().join("spool");
+    let (mut spool, _) = open(&place);
+    assert_eq!(mode(&place), 0o700);
+    let file = place.join("webhooks.spool");
+    assert_eq!((mode(&file), mode(&place.join("lock"))), (0o600, 0o600));
+    spool.replace(&written(&[event(1, "a")])).unwrap();
+    assert_eq!(mode(&file), 0o600);
+    drop(spool);
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(open(&place).1, [1]);
+    assert_eq!(mode(&file), 0o600);
+}
+
 /// `/dev/full` answers every write as a full disk does.
 #[test]
 fn a_full_disk_stops_nothing_and_the_file_is_made_anew_when_there_is_room() {

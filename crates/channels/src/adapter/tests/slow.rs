@@ -1,0 +1,134 @@
+//! A Redis that is slow, or takes nothing, while it has much to say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::brokers::{LIMIT, Node, redis, redis_options};
+
+/// What stands in for Redis.
+struct StandIn {
+    address: String,
+    /// How often it was subscribed to.
+    subscribed: Arc<AtomicUsize>,
+    /// The most packets that came without waiting for an answer.
+    together: Arc<AtomicUsize>,
+    _tasks: JoinSet<()>,
+}
+
+impl StandIn {
+    /// One that takes packets after a while, or never and speaks without end.
+    async fn start(takes: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (subscribed, together) = (Arc::default(), Arc::default());
+        let (subscriptions, most) = (Arc::clone(&subscribed), Arc::clone(&together));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let (subscriptions, most) = (Arc::clone(&subscriptions), Arc::clone(&most));
+                connections.spawn(async move {
+                    // An error is the client's end.
+                    let _ended = converse(socket, takes, &subscriptions, &most).await;
+                });
+            }
+        });
+        Self { address, subscribed, together, _tasks: tasks }
+    }
+}
+
+async fn converse(
+    mut socket: TcpStream,
+    takes: bool,
+    subscribed: &AtomicUsize,
+    together: &AtomicUsize,
+) -> std::io::Result<()> {
+    let mut input = Vec::new();
+    while socket.read_buf(&mut input).await? > 0 {
+        let mut packets = 0;
+        while let Some(command) = command(&mut input) {
+            match &*command {
+                [name, subject] if name == "SUBSCRIBE" => {
+                    subscribed.fetch_add(1, Ordering::Relaxed);
+                    let length = subject.len();
+                    let answer =
+                        format!("*3\r\n$9\r\nsubscribe\r\n${length}\r\n{subject}\r\n:1\r\n");
+                    socket.write_all(answer.as_bytes()).await?;
+                    let message =
+                        format!("*3\r\n$7\r\nmessage\r\n${length}\r\n{subject}\r\n$4\r\nnone\r\n");
+                    let (messages, pause) = if takes { (1, 100) } else { (64, 1) };
+                    loop {
+                        socket.write_all(message.repeat(messages).as_bytes()).await?;
+                        sleep(Duration::from_millis(pause)).await;
+                    }
+                }
+                [name, ..] if name == "PUBLISH" => packets += 1,
+                _ => socket.write_all(b"+OK\r\n").await?,
+            }
+        }
+        together.fetch_max(packets, Ordering::Relaxed);
+        if takes && packets > 0 {
+            sleep(Duration::from_millis(20)).await;
+            socket.write_all(":1\r\n".repeat(packets).as_bytes()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the next command out, once all of it is there.
+fn command(input: &mut Vec<u8>) -> Option<Vec<String>> {
+    let (count, mut rest) = number(input)?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let (length, after) = number(rest)?;
+        words.push(String::from_utf8_lossy(after.get(..length)?).into_owned());
+        rest = after.get(length + 2..)?;
+    }
+    let taken = input.len() - rest.len();
+    input.drain(..taken);
+    Some(words)
+}
+
+/// That of `*3` or `$4`, and what follows the line.
+fn number(input: &[u8]) -> Option<(usize, &[u8])> {
+    let end = input.windows(2).position(|two| two == b"\r\n")?;
+    Some((str::from_utf8(&input[1..end]).unwrap().parse().unwrap(), &input[end + 2..]))
+}
+
+/// Publishes, each event in a packet of its own, until this has happened.
+async fn publish_until(node: &mut Node, what: &str, happened: impl Fn() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !happened() {
+        assert!(Instant::now() < end, "not in time: {what}");
+        node.publish("a", "x");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_takes_no_packets_is_heard_lost_found_and_left_all_the_same() {
+    let server = StandIn::start(false).await;
+    let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
+    publish_until(&mut node, "the connection is given up twice", || {
+        server.subscribed.load(Ordering::Relaxed) > 2
+    })
+    .await;
+    let ended = timeout(LIMIT, node.end()).await;
+    assert!(ended.is_ok(), "the node does not end");
+}
+
+#[tokio::test]
+async fn packets_go_together_where_answers_take_their_time() {
+    let server = StandIn::start(true).await;
+    let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
+    publish_until(&mut node, "several packets before an answer", || {
+        server.together.load(Ordering::Relaxed) > 5
+    })
+    .await;
+}
