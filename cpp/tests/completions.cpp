@@ -227,6 +227,46 @@ TEST_F(callbacks, may_start_their_own_object_anew) {
     EXPECT_EQ(targets, "GET /0\nGET /1\nGET /2\nGET /3\n");
 }
 
+TEST_F(callbacks, that_begin_anew_whatever_they_are_told_end_with_the_engine) {
+    server origin(support::echo);
+    for (const bool another : {false, true}) {
+        async own;
+        std::atomic<unsigned> answered = 0;
+        std::atomic<unsigned> refused = 0;
+        const auto first = http::create(own);
+        std::function<void(const http &)> again = [&](const http &done) {
+            answered += done.get_code() == 200 ? 1 : 0;
+            refused += done.get_code() == code::start_failed ? 1 : 0;
+            const auto next = another ? http::create(own) : first;
+            next->GET(origin.url()).start(again);
+        };
+        first->GET(origin.url()).start(again);
+        EXPECT_TRUE(support::eventually([&] { return answered > 0; }));
+        own.stop();
+        first->join();
+        EXPECT_GT(refused, 0U);
+        if (!another) {
+            EXPECT_EQ(first->get_code(), code::start_failed);
+        }
+        refused = 0;
+        first->GET(origin.url()).start(again);
+        EXPECT_GT(refused, 0U) << "each such chain is told anew";
+    }
+}
+
+TEST_F(callbacks, that_give_up_after_some_refused_starts_are_told_of_each) {
+    int tries = 0;
+    const auto one = request();
+    std::function<void(const http &)> again = [&](const http &) {
+        if (++tries < 10) {
+            one->start(again);
+        }
+    };
+    one->GET("nonsense").start(again);
+    EXPECT_EQ(tries, 10);
+    EXPECT_EQ(one->get_code(), code::url_set);
+}
+
 TEST_F(callbacks, may_make_a_request_and_wait_for_it) {
     server origin(support::echo);
     std::promise<std::string> told;

@@ -3,7 +3,8 @@
 // - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
 // - While it is under way every other call but join, abort, resume and get_code is ignored. From inside its own completion callback it
 //   may be built and started anew.
-// - Each start has exactly one completion, whatever goes wrong. No exception of a callback leaves it: it becomes code::user_callback.
+// - Each start has exactly one completion, whatever goes wrong; only callbacks that begin what is refused, again and again, are told no
+//   more after 32 such starts. No exception of a callback leaves it: it becomes code::user_callback.
 // - Calls may come from several threads. References that accessors hand out hold until it is built or started anew.
 #pragma once
 

@@ -3,7 +3,8 @@
 // - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
 // - While it is under way every other call but join, abort and get_code is ignored. From inside its own completion callback it may be
 //   built and started anew.
-// - Each start has exactly one completion. What a callback throws becomes code::user_callback.
+// - Each start has exactly one completion, but where callbacks begin what is refused without end (http.hpp). What a callback throws becomes
+//   code::user_callback.
 // - Nothing that is given can break out of its place: an address, a subject or a field with CR, LF or NUL is refused.
 // - Who stands in Bcc is in the envelope and nowhere in the message.
 #pragma once

@@ -452,7 +452,8 @@ protected:
             }
         }
         if (!attempt()) {
-            deliver();
+            const inside_refusal inside;
+            deliver(resumes || !inside_refusal::too_deep()); // a coroutine goes on in its own frame
         }
         return true;
     }
@@ -523,7 +524,7 @@ protected:
     }
 
     // Tells who is to be told, then lets go. State is `delivering`, by this thread.
-    void deliver() noexcept {
+    void deliver(bool tells = true) noexcept {
         callback done;
         std::shared_ptr<Derived> self;
         const auto epoch = epoch_.load();
@@ -533,14 +534,14 @@ protected:
             self = std::move(self_);
         }
         std::exception_ptr thrown;
-        if (done) {
+        if (done && tells) {
             try {
                 done(derived());
             } catch (...) {
                 thrown = std::current_exception();
             }
-            done = nullptr;
         }
+        done = nullptr;
         auto &place = places::of(this);
         const locked lock(this);
         if (epoch_ != epoch) {

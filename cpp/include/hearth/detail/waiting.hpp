@@ -194,7 +194,8 @@ private:
 // Whose callback this thread is in.
 struct whereabouts {
     const void *engine = nullptr;
-    bool loop = false; // on its I/O thread, where nothing can be waited for
+    bool loop = false;     // on its I/O thread, where nothing can be waited for
+    unsigned refusals = 0; // callbacks of refused starts that it is in, one inside the other
 
     static whereabouts &here() noexcept {
         thread_local whereabouts instance;
@@ -205,7 +206,7 @@ struct whereabouts {
 class inside_callback {
 public:
     inside_callback(const void *engine, bool loop) noexcept : before_(whereabouts::here()) {
-        whereabouts::here() = {engine, loop};
+        whereabouts::here() = {engine, loop, before_.refusals};
     }
     inside_callback(const inside_callback &) = delete;
     inside_callback &operator=(const inside_callback &) = delete;
@@ -213,6 +214,21 @@ public:
 
 private:
     whereabouts before_;
+};
+
+// A refused start is told to its callback on the stack of whoever started. Callbacks that begin anew in there without end, because the engine
+// is stopping, would have no stack left: such a chain is told of so many starts and no more.
+class inside_refusal {
+public:
+    inside_refusal() noexcept { ++whereabouts::here().refusals; }
+    inside_refusal(const inside_refusal &) = delete;
+    inside_refusal &operator=(const inside_refusal &) = delete;
+    ~inside_refusal() { --whereabouts::here().refusals; }
+
+    static bool too_deep() noexcept { return whereabouts::here().refusals > most; }
+
+private:
+    static constexpr unsigned most = 32;
 };
 
 } // namespace detail
