@@ -3,6 +3,7 @@
 #include <future>
 #include <set>
 
+#include "part.hpp"
 #include "support.hpp"
 
 using namespace hearth;
@@ -154,6 +155,29 @@ TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
     }
     EXPECT_EQ(one->join().get_code(), 200);
     EXPECT_EQ(good, 200);
+}
+
+TEST_F(completions, are_seen_by_every_part_of_a_program) {
+    gate held;
+    server origin([&](auto &client, const auto &asked) {
+        held.pass();
+        support::echo(client, asked);
+    });
+    scripted::dead_port nobody;
+    const auto one = request();
+    EXPECT_EQ(part::place_of(one.get()), &detail::places::of(one.get()));
+    EXPECT_EQ(part::whereabouts(), &detail::whereabouts::here());
+    one->GET(nobody.url());
+    EXPECT_EQ(part::fetch(*one), error_kind::connect);
+    one->GET(origin.url());
+    part::start(*one);
+    std::thread later([&] {
+        std::this_thread::sleep_for(30ms);
+        held.open();
+    });
+    EXPECT_TRUE(one->join_for(support::far));
+    later.join();
+    EXPECT_EQ(one->get_code(), 200);
 }
 
 TEST_F(callbacks, are_on_one_thread_that_is_not_the_callers_and_may_be_on_another_of_the_engine) {

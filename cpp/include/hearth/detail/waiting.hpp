@@ -1,6 +1,7 @@
 // Where threads wait for requests to end. A request is small because its mutex and its condition stand here, shared with others.
 //
 // - No callback of a program runs while one of these locks is held, and no destructor.
+// - What there is once stays visible, so that all parts of a program have the same one even where the rest is hidden.
 // - fork() finds all of them free, and in the child nobody waits any more: futures of what is the parent's are answered there.
 #pragma once
 
@@ -128,7 +129,7 @@ private:
     }
 
     // Never destroyed: threads of the library may end after main() has.
-    static places &all() {
+    [[gnu::visibility("default")]] static places &all() {
         static auto *const instance = new places();
         return *instance;
     }
@@ -179,7 +180,7 @@ private:
         scope &operator=(const scope &) = delete;
         ~scope() { here() = nullptr; }
 
-        static scope *&here() noexcept {
+        [[gnu::visibility("default")]] static scope *&here() noexcept {
             thread_local scope *instance = nullptr;
             return instance;
         }
@@ -197,7 +198,7 @@ struct whereabouts {
     bool loop = false;     // on its I/O thread, where nothing can be waited for
     unsigned refusals = 0; // callbacks of refused starts that it is in, one inside the other
 
-    static whereabouts &here() noexcept {
+    [[gnu::visibility("default")]] static whereabouts &here() noexcept {
         thread_local whereabouts instance;
         return instance;
     }
