@@ -305,6 +305,7 @@ public:
         return timeout(std::chrono::milliseconds(0));
     }
     // The body of an answer with a status of 200 to 299 into a file, which is there once it is whole. Else the file is left alone.
+    // Until then it is beside it, as path.<16 digits>.part.
     http &download_to(std::string path) {
         return edit([&] { extra().sink = std::make_unique<detail::file_sink>(std::move(path)); });
     }
