@@ -416,9 +416,13 @@ TEST_F(aborts, come_from_one_word_for_many_requests) {
     for (const auto &one : all) {
         EXPECT_EQ(one->join().get_code(), code::aborted);
     }
-    EXPECT_EQ(
-        request()->GET(origin.url()).cancel_with(source.token()).exec().get_code(), code::aborted)
+    const auto late = request();
+    EXPECT_EQ(late->GET(origin.url()).cancel_with(source.token()).exec().get_code(), code::aborted)
         << "and those that come too late";
+    server other(support::echo);
+    late->GET(other.url()).cancel_with(source.token()).exec();
+    cancel_source fresh;
+    EXPECT_EQ(late->cancel_with(fresh.token()).exec().get_code(), 200) << "nothing of it stays";
 }
 
 TEST_F(aborts, of_a_word_end_what_was_given_it_and_nothing_later) {

@@ -395,10 +395,10 @@ private:
     bool again();
 
     // Callbacks of the transfer, told to the library only where there are any.
-    void prepare(detail::extras &more);
+    std::optional<error> prepare(detail::extras &more);
 
     // Its source at the beginning, for the same request once more.
-    bool rewound(detail::extras &more);
+    std::optional<error> rewound(detail::extras &more);
 
     bool wants_another_try();
 
