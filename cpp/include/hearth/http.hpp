@@ -104,8 +104,15 @@ public:
     template <typename Json>
     http &REST(std::string_view url, std::string_view verb, const Json &document,
         const key_values &query = {}) {
-        return REQUEST(verb, url, query)
-            .set_body("application/json", json_codec<Json>::write(document))
+        std::optional<std::string> text = json_codec<Json>::write(document);
+        REQUEST(verb, url, query);
+        if (!text) {
+            return edit([&] {
+                fail(error_kind::bad_request, code::body_set,
+                    "the document cannot be written as JSON");
+            });
+        }
+        return set_body("application/json", std::move(*text))
             .add_headers({{"Accept", "application/json"}});
     }
     http &REST(std::string_view url, std::string_view verb) {
