@@ -3,6 +3,7 @@
 #include <future>
 #include <set>
 
+#include "part.hpp"
 #include "support.hpp"
 
 using namespace hearth;
@@ -156,6 +157,29 @@ TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
     EXPECT_EQ(good, 200);
 }
 
+TEST_F(completions, are_seen_by_every_part_of_a_program) {
+    gate held;
+    server origin([&](auto &client, const auto &asked) {
+        held.pass();
+        support::echo(client, asked);
+    });
+    scripted::dead_port nobody;
+    const auto one = request();
+    EXPECT_EQ(part::place_of(one.get()), &detail::places::of(one.get()));
+    EXPECT_EQ(part::whereabouts(), &detail::whereabouts::here());
+    one->GET(nobody.url());
+    EXPECT_EQ(part::fetch(*one), error_kind::connect);
+    one->GET(origin.url());
+    part::start(*one);
+    std::thread later([&] {
+        std::this_thread::sleep_for(30ms);
+        held.open();
+    });
+    EXPECT_TRUE(one->join_for(support::far));
+    later.join();
+    EXPECT_EQ(one->get_code(), 200);
+}
+
 TEST_F(callbacks, are_on_one_thread_that_is_not_the_callers_and_may_be_on_another_of_the_engine) {
     server origin(support::echo);
     const auto caller = std::this_thread::get_id();
@@ -225,6 +249,46 @@ TEST_F(callbacks, may_start_their_own_object_anew) {
     one->join();
     EXPECT_EQ(turns, 4) << "join waits until nothing is under way";
     EXPECT_EQ(targets, "GET /0\nGET /1\nGET /2\nGET /3\n");
+}
+
+TEST_F(callbacks, that_begin_anew_whatever_they_are_told_end_with_the_engine) {
+    server origin(support::echo);
+    for (const bool another : {false, true}) {
+        async own;
+        std::atomic<unsigned> answered = 0;
+        std::atomic<unsigned> refused = 0;
+        const auto first = http::create(own);
+        std::function<void(const http &)> again = [&](const http &done) {
+            answered += done.get_code() == 200 ? 1 : 0;
+            refused += done.get_code() == code::start_failed ? 1 : 0;
+            const auto next = another ? http::create(own) : first;
+            next->GET(origin.url()).start(again);
+        };
+        first->GET(origin.url()).start(again);
+        EXPECT_TRUE(support::eventually([&] { return answered > 0; }));
+        own.stop();
+        first->join();
+        EXPECT_GT(refused, 0U);
+        if (!another) {
+            EXPECT_EQ(first->get_code(), code::start_failed);
+        }
+        refused = 0;
+        first->GET(origin.url()).start(again);
+        EXPECT_GT(refused, 0U) << "each such chain is told anew";
+    }
+}
+
+TEST_F(callbacks, that_give_up_after_some_refused_starts_are_told_of_each) {
+    int tries = 0;
+    const auto one = request();
+    std::function<void(const http &)> again = [&](const http &) {
+        if (++tries < 10) {
+            one->start(again);
+        }
+    };
+    one->GET("nonsense").start(again);
+    EXPECT_EQ(tries, 10);
+    EXPECT_EQ(one->get_code(), code::url_set);
 }
 
 TEST_F(callbacks, may_make_a_request_and_wait_for_it) {
@@ -352,9 +416,13 @@ TEST_F(aborts, come_from_one_word_for_many_requests) {
     for (const auto &one : all) {
         EXPECT_EQ(one->join().get_code(), code::aborted);
     }
-    EXPECT_EQ(
-        request()->GET(origin.url()).cancel_with(source.token()).exec().get_code(), code::aborted)
+    const auto late = request();
+    EXPECT_EQ(late->GET(origin.url()).cancel_with(source.token()).exec().get_code(), code::aborted)
         << "and those that come too late";
+    server other(support::echo);
+    late->GET(other.url()).cancel_with(source.token()).exec();
+    cancel_source fresh;
+    EXPECT_EQ(late->cancel_with(fresh.token()).exec().get_code(), 200) << "nothing of it stays";
 }
 
 TEST_F(aborts, of_a_word_end_what_was_given_it_and_nothing_later) {

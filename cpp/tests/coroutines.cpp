@@ -4,6 +4,8 @@
 #if defined(__cpp_impl_coroutine) && __has_include(<coroutine>)
 #include <coroutine>
 #include <future>
+#include <memory>
+#include <optional>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +25,38 @@ struct errand {
         void unhandled_exception() noexcept { std::terminate(); }
     };
 };
+
+// A task that may be given up while it waits.
+class task {
+public:
+    struct promise_type {
+        task get_return_object() noexcept {
+            return task(std::coroutine_handle<promise_type>::from_promise(*this));
+        }
+        std::suspend_never initial_suspend() noexcept { return {}; }
+        std::suspend_always final_suspend() noexcept { return {}; }
+        void return_void() noexcept {}
+        void unhandled_exception() noexcept { std::terminate(); }
+    };
+    explicit task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
+    task(task &&other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
+    task &operator=(task &&) = delete;
+    ~task() {
+        if (frame_) {
+            frame_.destroy();
+        }
+    }
+
+private:
+    std::coroutine_handle<promise_type> frame_;
+};
+
+task waits_for(std::shared_ptr<http> one, std::atomic<int> &resumed) {
+    std::string local(100, 'x');
+    const auto answer = co_await *one;
+    local += answer.get_body();
+    resumed += local.size() >= 100 ? 1 : 0;
+}
 
 errand three_in_a_row(async &engine, std::string url, std::promise<std::string> &told) {
     std::string all;
@@ -110,6 +144,60 @@ TEST_F(coroutines, whose_first_call_ends_before_they_wait_may_make_the_next) {
         one->join();
     }
     EXPECT_EQ(code, 7);
+}
+
+TEST_F(coroutines, that_are_destroyed_while_they_wait_end_their_request_and_are_left_alone) {
+    const auto origin = server::raw([](auto &client) { client.wait_for_end(); });
+    for (const bool threaded : {true, false}) {
+        const auto one = request();
+        std::atomic<int> resumed = 0;
+        {
+            one->GET(origin->url()).threaded_callback(threaded);
+            const auto waiting = waits_for(one, resumed);
+            EXPECT_TRUE(one->is_running());
+        }
+        EXPECT_EQ(one->join().get_code(), code::aborted);
+        EXPECT_EQ(resumed, 0);
+    }
+}
+
+TEST_F(coroutines, may_be_destroyed_by_a_callback_of_the_request_they_wait_for) {
+    server origin([](auto &client, const auto &asked) {
+        if (asked.path() == "/whole") {
+            support::echo(client, asked);
+        } else {
+            client.write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+            client.wait_for_end();
+        }
+    });
+    const auto one = request();
+    std::atomic<int> resumed = 0;
+    std::promise<void> ready;
+    std::optional<task> waiting;
+    one->GET(origin.url()).on_head([&, begun = ready.get_future().share()](const response &) {
+        begun.wait();
+        waiting.reset();
+    });
+    waiting.emplace(waits_for(one, resumed));
+    ready.set_value();
+    EXPECT_EQ(one->join().get_code(), code::aborted);
+    EXPECT_EQ(resumed, 0);
+    EXPECT_EQ(one->GET(origin.url("/whole")).exec().get_code(), 200);
+}
+
+TEST_F(coroutines, that_are_destroyed_end_no_later_start) {
+    server origin(support::echo);
+    const auto one = request();
+    std::atomic<int> resumed = 0;
+    for (int turn = 0; turn < 100; ++turn) {
+        one->GET(origin.url("/first"));
+        auto waiting = std::make_unique<task>(waits_for(one, resumed));
+        ASSERT_TRUE(support::eventually([&] { return resumed == turn + 1; }));
+        one->join();
+        one->GET(origin.url("/second")).start();
+        waiting = nullptr;
+        EXPECT_EQ(one->join().get_body(), "GET /second\n");
+    }
 }
 
 TEST_F(coroutines, go_on_at_once_where_nothing_can_be_started) {

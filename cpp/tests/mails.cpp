@@ -91,6 +91,12 @@ TEST_F(mails, what_is_wrong_is_told_by_the_start_and_nothing_is_sent) {
     EXPECT_EQ(of([](smtp &made) { made.add_headers({{"Bcc", "b@x.test"}}); }), code::headers_set);
     EXPECT_EQ(of([](smtp &made) { made.attach("a", "text", "b"); }), code::mime_set);
     EXPECT_EQ(of([](smtp &made) { made.attach_file("/nowhere/at/all"); }), code::body_set);
+    EXPECT_EQ(of([](smtp &made) { made.attach_file(""); }), code::mime_set);
+    EXPECT_EQ(of([](smtp &made) { made.embed_file("logo", "image/png", ""); }), code::mime_set);
+    const mime::file nowhere = {"", "", "application/pdf", "invoice.pdf"};
+    EXPECT_EQ(of([&](smtp &made) { made.set_mime({}, "x", {nowhere}); }), code::mime_set);
+    EXPECT_EQ(of([&](smtp &made) { made.set_mime({}, "x", {mime::alternatives{nowhere}}); }),
+        code::mime_set);
     EXPECT_EQ(of([](smtp &made) { made.options("starttls=3"); }), code::options_format);
     EXPECT_EQ(of([](smtp &made) { made.SEND("http://127.0.0.1/", "a@x.test"); }), code::url_set);
     EXPECT_EQ(

@@ -1,5 +1,6 @@
 // What goes out: methods, URLs, fields, bodies, options as texts; and what an answer looks like.
 #include <future>
+#include <limits>
 
 #include "support.hpp"
 
@@ -250,6 +251,10 @@ TEST_F(bodies, json_goes_and_comes_through_whichever_parser_is_there) {
     rapidjson::Document returned;
     ASSERT_TRUE(one->REST(origin.url(), "POST", document).exec().get_json(returned));
     EXPECT_EQ(returned["a"][1].GetInt(), 2);
+    document["a"][1].SetDouble(std::numeric_limits<double>::infinity());
+    const auto before = origin.requests();
+    EXPECT_EQ(one->REST(origin.url(), "POST", document).exec().get_code(), code::body_set);
+    EXPECT_EQ(origin.requests(), before) << "half a document is none";
     EXPECT_FALSE(one->POST(origin.url()).set_body("", "{broken").exec().get_json(returned));
 #endif
     EXPECT_EQ(one->REST(origin.url(), "DELETE").exec().get_code(), 200);

@@ -130,15 +130,52 @@ TEST_F(downloads, into_files_are_there_when_they_are_whole_and_never_before) {
     const auto path = folder / "file";
     EXPECT_EQ(request()->GET(origin.url("/broken")).download_to(path).exec().get_code(), 18);
     EXPECT_EQ(request()->GET(origin.url("/missing")).download_to(path).exec().get_code(), 404);
-    EXPECT_FALSE(support::exists(path));
-    EXPECT_FALSE(support::exists(path + ".part"));
+    EXPECT_EQ(folder.size(), 0U);
     EXPECT_EQ(request()->GET(origin.url("/whole")).download_to(path).exec().get_code(), 200);
     EXPECT_TRUE(support::contents(path) == big);
-    EXPECT_FALSE(support::exists(path + ".part"));
+    EXPECT_EQ(folder.size(), 1U);
     EXPECT_EQ(request()->GET(origin.url("/broken")).download_to(path).exec().get_code(), 18);
     EXPECT_TRUE(support::contents(path) == big) << "what was there stays";
-    EXPECT_EQ(request()->GET(origin.url("/whole")).download_to("/nowhere/file").exec().get_code(),
-        code::write_error);
+    const auto one = request();
+    one->GET(origin.url("/whole")).download_to(folder / "later/file").exec();
+    EXPECT_EQ(one->get_code(), code::write_error);
+    ASSERT_EQ(::mkdir((folder / "later").c_str(), 0700), 0);
+    EXPECT_EQ(one->exec().get_code(), 200) << "each start tries anew";
+    EXPECT_TRUE(support::contents(folder / "later/file") == big);
+}
+
+TEST_F(downloads, to_the_same_file_do_not_meet_in_it) {
+    const folder folder;
+    std::atomic<int> begun = 0;
+    std::atomic<bool> first_done = false;
+    server origin([&](auto &client, const auto &asked) {
+        const bool first = asked.path() == "/first";
+        const std::string half(first ? 500'000 : 100'000, first ? 'a' : 'b');
+        client.write(
+            "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(half.size() * 2) + "\r\n\r\n");
+        client.write(half);
+        support::eventually([&] { return begun == 2 && (first || first_done); });
+        client.write(half);
+    });
+    const auto path = folder / "file";
+    const auto download = [&](const char *which) {
+        const auto one = request();
+        one->GET(origin.url(which))
+            .maximal_response_size(0)
+            .download_to(path)
+            .on_body([&begun, told = false](
+                         std::string_view) mutable { begun += std::exchange(told, true) ? 0 : 1; })
+            .start();
+        return one;
+    };
+    const auto first = download("/first");
+    const auto second = download("/second");
+    EXPECT_EQ(first->join().get_code(), 200);
+    EXPECT_TRUE(support::contents(path) == std::string(1'000'000, 'a'));
+    first_done = true;
+    EXPECT_EQ(second->join().get_code(), 200);
+    EXPECT_TRUE(support::contents(path) == std::string(200'000, 'b')) << "the last one stays";
+    EXPECT_EQ(folder.size(), 1U);
 }
 
 TEST_F(downloads, tell_their_progress_up_to_the_end) {
@@ -302,6 +339,7 @@ TEST_F(uploads, that_can_be_had_once_are_not_sent_once_more_without_what_was_in_
     one->POST(origin.url()).set_body_source("", single()).exec();
     EXPECT_EQ(one->get_body(), "POST /\nx");
     EXPECT_EQ(one->exec().get_code(), code::body_set);
+    EXPECT_EQ(one->exec().get_code(), code::body_set);
     EXPECT_EQ(origin.requests(), 1U);
     async own;
     own.add_interceptor(std::make_shared<twice>());
@@ -309,6 +347,13 @@ TEST_F(uploads, that_can_be_had_once_are_not_sent_once_more_without_what_was_in_
     EXPECT_EQ(
         other->POST(origin.url()).set_body_source("", single()).exec().get_code(), code::body_set);
     EXPECT_EQ(origin.requests(), 2U);
+    bool there = false;
+    one->POST(origin.url())
+        .set_body_source("", single(), std::nullopt, [&] { return there; })
+        .exec();
+    EXPECT_EQ(one->exec().get_code(), code::body_set);
+    there = true;
+    EXPECT_EQ(one->exec().get_code(), 200) << "each start asks anew";
     // Nothing of it has been read yet: it is all there.
     dead_port nobody;
     one->POST(nobody.url()).set_body_source("", single()).exec();

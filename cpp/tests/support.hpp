@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -69,6 +71,12 @@ public:
         }
     }
     std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+
+    // How many files there are.
+    std::size_t size() const {
+        const std::filesystem::directory_iterator all(path_);
+        return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+    }
 
     std::string write(const std::string &name, const std::string &text) const {
         std::ofstream(*this / name, std::ios::binary) << text;

@@ -149,7 +149,7 @@ public:
 };
 } // namespace detail
 
-inline const std::error_category &category() noexcept {
+[[gnu::visibility("default")]] inline const std::error_category &category() noexcept {
     static const detail::category instance;
     return instance;
 }

@@ -3,7 +3,8 @@
 // - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
 // - While it is under way every other call but join, abort, resume and get_code is ignored. From inside its own completion callback it
 //   may be built and started anew.
-// - Each start has exactly one completion, whatever goes wrong. No exception of a callback leaves it: it becomes code::user_callback.
+// - Each start has exactly one completion, whatever goes wrong; only callbacks that begin what is refused, again and again, are told no
+//   more after 32 such starts. No exception of a callback leaves it: it becomes code::user_callback.
 // - Calls may come from several threads. References that accessors hand out hold until it is built or started anew.
 #pragma once
 
@@ -103,8 +104,15 @@ public:
     template <typename Json>
     http &REST(std::string_view url, std::string_view verb, const Json &document,
         const key_values &query = {}) {
-        return REQUEST(verb, url, query)
-            .set_body("application/json", json_codec<Json>::write(document))
+        std::optional<std::string> text = json_codec<Json>::write(document);
+        REQUEST(verb, url, query);
+        if (!text) {
+            return edit([&] {
+                fail(error_kind::bad_request, code::body_set,
+                    "the document cannot be written as JSON");
+            });
+        }
+        return set_body("application/json", std::move(*text))
             .add_headers({{"Accept", "application/json"}});
     }
     http &REST(std::string_view url, std::string_view verb) {
@@ -304,6 +312,7 @@ public:
         return timeout(std::chrono::milliseconds(0));
     }
     // The body of an answer with a status of 200 to 299 into a file, which is there once it is whole. Else the file is left alone.
+    // Until then it is beside it, as path.<16 digits>.part.
     http &download_to(std::string path) {
         return edit([&] { extra().sink = std::make_unique<detail::file_sink>(std::move(path)); });
     }
@@ -393,10 +402,10 @@ private:
     bool again();
 
     // Callbacks of the transfer, told to the library only where there are any.
-    void prepare(detail::extras &more);
+    std::optional<error> prepare(detail::extras &more);
 
     // Its source at the beginning, for the same request once more.
-    bool rewound(detail::extras &more);
+    std::optional<error> rewound(detail::extras &more);
 
     bool wants_another_try();
 

@@ -1,6 +1,7 @@
 // JSON by whichever parser is there: nlohmann/json, RapidJSON, or both. Define HEARTH_NO_JSON to compile without either.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,8 @@
 namespace hearth {
 inline namespace v1 {
 
-// How a document of type `Json` is written and read. Specialise it for a parser of your own.
+// How a document of type `Json` is written and read. Specialise it for a parser of your own. `write` says a std::string, or where there are
+// documents that cannot be written an std::optional of it.
 template <typename Json>
 struct json_codec;
 
@@ -41,11 +43,14 @@ struct json_codec<nlohmann::json> {
 #ifdef HEARTH_HAS_RAPIDJSON
 template <>
 struct json_codec<rapidjson::Document> {
-    static std::string write(const rapidjson::Document &document) {
+    // Nothing: it has a number that JSON has not, an infinity for one.
+    static std::optional<std::string> write(const rapidjson::Document &document) {
         rapidjson::StringBuffer buffer;
         rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
-        document.Accept(writer);
-        return {buffer.GetString(), buffer.GetSize()};
+        if (!document.Accept(writer)) {
+            return std::nullopt;
+        }
+        return std::string(buffer.GetString(), buffer.GetSize());
     }
     static bool read(std::string_view text, rapidjson::Document &document) {
         document.Parse(text.data(), text.size());

@@ -3,7 +3,8 @@
 // - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
 // - While it is under way every other call but join, abort and get_code is ignored. From inside its own completion callback it may be
 //   built and started anew.
-// - Each start has exactly one completion. What a callback throws becomes code::user_callback.
+// - Each start has exactly one completion, but where callbacks begin what is refused without end (http.hpp). What a callback throws becomes
+//   code::user_callback.
 // - Nothing that is given can break out of its place: an address, a subject or a field with CR, LF or NUL is refused.
 // - Who stands in Bcc is in the envelope and nowhere in the message.
 #pragma once
@@ -146,7 +147,7 @@ public:
         return part(HEARTH_MAIL_RELATED, content_type, filename, id, data, {});
     }
     smtp &embed_file(std::string_view id, std::string_view content_type, std::string_view path) {
-        return part(HEARTH_MAIL_RELATED, content_type, {}, id, {}, path);
+        return file(HEARTH_MAIL_RELATED, content_type, {}, id, path);
     }
     // A file, from memory or read while it is sent. Without a type: application/octet-stream.
     smtp &attach(std::string_view filename, std::string_view content_type, std::string_view data) {
@@ -154,7 +155,7 @@ public:
     }
     smtp &attach_file(
         std::string_view path, std::string_view content_type = {}, std::string_view filename = {}) {
-        return part(HEARTH_MAIL_ATTACHMENT, content_type, filename, {}, {}, path);
+        return file(HEARTH_MAIL_ATTACHMENT, content_type, filename, {}, path);
     }
 
     // curlev's: recipients, subject and parts at once. The first text, or the first alternatives, is what is read; further ones are shown behind
@@ -222,6 +223,15 @@ private:
             judge(hearth_mail_add_part(handle_, &given), code::mime_set);
         });
     }
+    // To the library a part without a path is one of bytes.
+    smtp &file(int place, std::string_view content_type, std::string_view filename,
+        std::string_view id, std::string_view path) {
+        if (path.empty()) {
+            return edit(
+                [&] { fail(error_kind::bad_request, code::mime_set, "a file has an empty path"); });
+        }
+        return part(place, content_type, filename, id, {}, path);
+    }
     void add_part(const mime::parameter &one, bool &read) {
         part(std::exchange(read, true) ? HEARTH_MAIL_INLINE : HEARTH_MAIL_BODY, "text/plain", {},
             {}, one.value, {});
@@ -251,7 +261,7 @@ private:
         part(place, one.content_type, one.filename, {}, one.data, {});
     }
     void add_form(const mime::file &one, int place) {
-        part(place, one.content_type, one.filename, {}, {}, one.filedata);
+        file(place, one.content_type, one.filename, {}, one.filedata);
     }
 
     void begin_anew(std::string_view url, const address &from) {

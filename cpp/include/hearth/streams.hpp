@@ -1,6 +1,8 @@
 // What a request does with bodies that are not held in memory: sources, sinks, events, progress.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -10,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 
 #include <hearth.h>
@@ -73,17 +76,28 @@ std::function<flow(Argument)> flowing(Callback &&callback) {
     }
 }
 
-// A download on its way into a file: beside its place until it is whole.
+// A download on its way into a file: beside its place until it is whole, under a name of its own, since others may download to the same.
 class file_sink {
 public:
-    explicit file_sink(std::string path) : path_(std::move(path)), beside_(path_ + ".part") {}
+    explicit file_sink(std::string path) : path_(std::move(path)) {}
     file_sink(const file_sink &) = delete;
     file_sink &operator=(const file_sink &) = delete;
     ~file_sink() { drop(); }
 
     bool open() {
         drop();
-        file_.reset(std::fopen(beside_.c_str(), "wbe"));
+        std::array<unsigned char, 8> chance = {};
+        if (::getentropy(chance.data(), chance.size()) != 0) {
+            return false;
+        }
+        constexpr std::string_view digits = "0123456789abcdef";
+        beside_ = path_ + ".";
+        for (const auto byte : chance) {
+            beside_ += digits[byte >> 4U];
+            beside_ += digits[byte & 15U];
+        }
+        beside_ += ".part";
+        file_.reset(std::fopen(beside_.c_str(), "wbxe"));
         return file_ != nullptr;
     }
     bool write(std::string_view data) {

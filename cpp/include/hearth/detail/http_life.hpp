@@ -117,33 +117,28 @@ inline std::optional<error> http::prepare() {
             return detail::thrown_error(std::current_exception());
         }
     }
-    if (extras_) {
-        prepare(*extras_);
-    }
-    return std::nullopt;
+    return extras_ && !broken_ && ready() ? prepare(*extras_) : std::nullopt;
 }
 
-inline void http::prepare(detail::extras &more) {
-    if (broken_ || !ready()) {
-        return;
-    }
+inline std::optional<error> http::prepare(detail::extras &more) {
     if (more.cancel && !more.cancel->add(this_start())) {
-        fail(error_kind::aborted, code::aborted, "it was cancelled before it began");
-        return;
+        return error{error_kind::aborted, code::aborted, "it was cancelled before it began"};
     }
     more.thrown = nullptr;
     more.sink_failed = false;
     more.event_too_large = false;
     more.wanted = true;
     more.events = event_parser(more.largest_event);
+    if (more.source_used) {
+        if (auto why = rewound(more)) {
+            return why;
+        }
+        more.source_used = false;
+    }
     if (more.sink && !more.sink->open()) {
-        fail(error_kind::system, code::write_error, "the file to download to cannot be written");
-        return;
+        return error{
+            error_kind::system, code::write_error, "the file to download to cannot be written"};
     }
-    if (more.source_used && !rewound(more)) {
-        return;
-    }
-    more.source_used = false;
     const bool streams = more.body || more.event || more.sink;
     hearth_request_on_head(handle_, more.head || streams ? &http::head_came : nullptr, this);
     hearth_request_on_interim(handle_, more.interim ? &http::interim_came : nullptr, this);
@@ -151,19 +146,18 @@ inline void http::prepare(detail::extras &more) {
     hearth_request_on_progress(handle_, more.moved ? &http::moved_on : nullptr, this);
     hearth_request_on_debug(
         handle_, more.wire ? &http::wire_seen : nullptr, more.secrets ? 1 : 0, this);
+    return std::nullopt;
 }
 
-inline bool http::rewound(detail::extras &more) {
+inline std::optional<error> http::rewound(detail::extras &more) {
     try {
         if (more.rewind && more.rewind()) {
-            return true;
+            return std::nullopt;
         }
-        fail(error_kind::bad_request, code::body_set, "the body cannot be had once more");
+        return error{error_kind::bad_request, code::body_set, "the body cannot be had once more"};
     } catch (...) {
-        const auto why = detail::thrown_error(std::current_exception());
-        fail(why.kind, why.code, why.message);
+        return detail::thrown_error(std::current_exception());
     }
-    return false;
 }
 
 inline response http::outcome(const hearth_response *lent) {

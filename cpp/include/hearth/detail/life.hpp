@@ -190,44 +190,66 @@ public:
     }
 
 #ifdef HEARTH_HAS_COROUTINES
-    // co_await http::create(engine)->GET(url): a response. Goes on where a callback would be called.
+    // co_await http::create(engine)->GET(url): a response. Goes on where a callback would be called. Destroyed while it waits, as the frame of a
+    // task that is given up is, it aborts its request and is not resumed; not from another thread while it is being resumed.
     class awaitable {
     public:
         explicit awaitable(std::shared_ptr<Derived> object) : object_(std::move(object)) {}
         awaitable(const awaitable &) = delete;
         awaitable &operator=(const awaitable &) = delete;
-        ~awaitable() = default;
+        ~awaitable() {
+            if (wait_ && wait_->now.exchange(stage::left) != stage::ended) {
+                end_start(object_.get(), wait_->start);
+            }
+        }
 
         bool await_ready() const noexcept { return false; }
         bool await_suspend(std::coroutine_handle<> waiting) {
-            life &object = *object_;
+            // This may be gone as soon as it has begun.
+            const auto held = object_;
+            const auto own = wait_ = std::make_shared<wait>(waiting);
+            own->kept = own;
+            life &object = *held;
             const auto begun = object.begin(
-                [this, waiting](const Derived &done) {
-                    result_ = done.get_response();
-                    start_ = done.epoch_;
-                    if (met_.exchange(true)) {
-                        waiting.resume();
-                    }
-                },
-                false, nullptr, true);
+                [at = own.get()](const Derived &done) { at->end(done.get_response()); }, false,
+                nullptr, &own->start);
             if (!begun) {
-                result_ = object.under_way();
+                own->end(object.under_way());
                 return false;
             }
-            if (!met_.exchange(true)) {
+            auto before = stage::begun;
+            if (own->now.compare_exchange_strong(before, stage::waits) || before == stage::left) {
                 return true;
             }
-            object.let_return(start_);
+            object.let_return(own->start);
             return false;
         }
-        response await_resume() noexcept { return std::move(result_); }
+        response await_resume() noexcept { return std::move(wait_->result); }
 
     private:
+        enum class stage : std::uint8_t { begun, waits, ended, left };
+
+        // What the completion finds, whatever has become of the coroutine. It has a bare pointer, for which a callback needs no memory.
+        struct wait {
+            explicit wait(std::coroutine_handle<> coroutine) : waiting(coroutine) {}
+
+            void end(response with) {
+                const auto until_done = std::move(kept);
+                result = std::move(with);
+                if (now.exchange(stage::ended) == stage::waits) {
+                    waiting.resume();
+                }
+            }
+
+            std::coroutine_handle<> waiting;
+            response result;
+            unsigned start = 0;
+            std::atomic<stage> now = stage::begun;
+            std::shared_ptr<wait> kept; // until then
+        };
+
         std::shared_ptr<Derived> object_;
-        response result_;
-        unsigned start_ = 0;
-        // Who comes second, of the end of await_suspend and the completion, goes on.
-        std::atomic<bool> met_ = false;
+        std::shared_ptr<wait> wait_;
     };
     awaitable operator co_await() {
         return awaitable(this->shared_from_this());
@@ -315,14 +337,16 @@ protected:
 
     // This start, for who can end it, and none after it.
     cancellation::entry this_start() {
-        return {this->weak_from_this(), epoch_, [](void *object, unsigned epoch) {
-                    life &one = *static_cast<Derived *>(object);
-                    one.look_for_fork();
-                    const std::lock_guard lock(places::of(&one).mutex);
-                    if (one.epoch_ == epoch) {
-                        one.end();
-                    }
-                }};
+        return {this->weak_from_this(), epoch_,
+            [](void *object, unsigned start) { end_start(static_cast<Derived *>(object), start); }};
+    }
+    static void end_start(Derived *object, unsigned start) {
+        life &one = *object;
+        one.look_for_fork();
+        const std::lock_guard lock(places::of(&one).mutex);
+        if (one.epoch_ == start) {
+            one.end();
+        }
     }
 
     // Waits until that start, whose callback is at its end, is over: nothing of the program's runs in between, so any thread may.
@@ -424,9 +448,9 @@ protected:
     // ---- starting ----
 
     // False: it is under way already, and `done` is not told of anything. `quick`: it is none of the program's, and may run anywhere.
-    // `future` is taken over and answered. `resumes`: a coroutine waits for `done`.
+    // `future` is taken over and answered. `awaited`: a coroutine waits for `done`, and has the number of this start there.
     bool begin(callback done, bool quick, std::unique_ptr<pledge> *future = nullptr,
-        bool resumes = false) {
+        unsigned *awaited = nullptr) {
         look_for_fork();
         // A completion on another thread must not be the end of it.
         const auto self = this->shared_from_this();
@@ -445,14 +469,19 @@ protected:
             derived().gathered();
             runs_threaded_ = threaded_ && ((callback_ && !quick) || derived().has_callbacks());
             self_ = self;
-            resumes_ = resumes;
+            resumes_ = awaited != nullptr;
+            if (awaited != nullptr) {
+                *awaited = epoch_;
+            }
             if (future != nullptr) {
                 pledge_ = std::move(*future);
                 pledge_->join(places::of(this).pledges);
             }
         }
         if (!attempt()) {
-            deliver();
+            const inside_refusal inside;
+            // A coroutine goes on in its own frame.
+            deliver(awaited != nullptr || !inside_refusal::too_deep());
         }
         return true;
     }
@@ -523,7 +552,7 @@ protected:
     }
 
     // Tells who is to be told, then lets go. State is `delivering`, by this thread.
-    void deliver() noexcept {
+    void deliver(bool tells = true) noexcept {
         callback done;
         std::shared_ptr<Derived> self;
         const auto epoch = epoch_.load();
@@ -533,14 +562,14 @@ protected:
             self = std::move(self_);
         }
         std::exception_ptr thrown;
-        if (done) {
+        if (done && tells) {
             try {
                 done(derived());
             } catch (...) {
                 thrown = std::current_exception();
             }
-            done = nullptr;
         }
+        done = nullptr;
         auto &place = places::of(this);
         const locked lock(this);
         if (epoch_ != epoch) {

@@ -1,6 +1,7 @@
 // Where threads wait for requests to end. A request is small because its mutex and its condition stand here, shared with others.
 //
 // - No callback of a program runs while one of these locks is held, and no destructor.
+// - What there is once stays visible, so that all parts of a program have the same one even where the rest is hidden.
 // - fork() finds all of them free, and in the child nobody waits any more: futures of what is the parent's are answered there.
 #pragma once
 
@@ -128,7 +129,7 @@ private:
     }
 
     // Never destroyed: threads of the library may end after main() has.
-    static places &all() {
+    [[gnu::visibility("default")]] static places &all() {
         static auto *const instance = new places();
         return *instance;
     }
@@ -179,7 +180,7 @@ private:
         scope &operator=(const scope &) = delete;
         ~scope() { here() = nullptr; }
 
-        static scope *&here() noexcept {
+        [[gnu::visibility("default")]] static scope *&here() noexcept {
             thread_local scope *instance = nullptr;
             return instance;
         }
@@ -194,9 +195,10 @@ private:
 // Whose callback this thread is in.
 struct whereabouts {
     const void *engine = nullptr;
-    bool loop = false; // on its I/O thread, where nothing can be waited for
+    bool loop = false;     // on its I/O thread, where nothing can be waited for
+    unsigned refusals = 0; // callbacks of refused starts that it is in, one inside the other
 
-    static whereabouts &here() noexcept {
+    [[gnu::visibility("default")]] static whereabouts &here() noexcept {
         thread_local whereabouts instance;
         return instance;
     }
@@ -205,7 +207,7 @@ struct whereabouts {
 class inside_callback {
 public:
     inside_callback(const void *engine, bool loop) noexcept : before_(whereabouts::here()) {
-        whereabouts::here() = {engine, loop};
+        whereabouts::here() = {engine, loop, before_.refusals};
     }
     inside_callback(const inside_callback &) = delete;
     inside_callback &operator=(const inside_callback &) = delete;
@@ -213,6 +215,21 @@ public:
 
 private:
     whereabouts before_;
+};
+
+// A refused start is told to its callback on the stack of whoever started. Callbacks that begin anew in there without end, because the engine
+// is stopping, would have no stack left: such a chain is told of so many starts and no more.
+class inside_refusal {
+public:
+    inside_refusal() noexcept { ++whereabouts::here().refusals; }
+    inside_refusal(const inside_refusal &) = delete;
+    inside_refusal &operator=(const inside_refusal &) = delete;
+    ~inside_refusal() { --whereabouts::here().refusals; }
+
+    static bool too_deep() noexcept { return whereabouts::here().refusals > most; }
+
+private:
+    static constexpr unsigned most = 32;
 };
 
 } // namespace detail

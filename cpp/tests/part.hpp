@@ -1,0 +1,13 @@
+// Another part of the program, a shared library with headers of its own that hides what it can: parts may hand each other their requests.
+#pragma once
+
+#include <hearth/http.hpp>
+
+namespace part {
+
+[[gnu::visibility("default")]] void start(hearth::http &one);
+[[gnu::visibility("default")]] std::error_code fetch(hearth::http &one);
+[[gnu::visibility("default")]] const void *place_of(const void *object);
+[[gnu::visibility("default")]] const void *whereabouts();
+
+} // namespace part
