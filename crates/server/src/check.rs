@@ -110,7 +110,8 @@ pub(crate) fn check(
     }
     if let Some(application) = &application {
         let whose = (&eyes, &eyes.of_php(plan.as_ref()));
-        application::look(&mut report, application, info.as_ref(), environment, whose);
+        let read = (&settings, environment);
+        application::look(&mut report, application, info.as_ref(), read, whose);
         if on_lambda || lambda::is_here(environment) {
             lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
         }
@@ -167,7 +168,8 @@ fn another(
     report.fine(Topic::Application, what);
     eyes.application(report, &plan.application);
     let whose = (eyes, &eyes.of_php(Some(&plan)));
-    application::look(report, &plan.application, info.as_ref(), environment, whose);
+    let read = (settings, environment);
+    application::look(report, &plan.application, info.as_ref(), read, whose);
     paths::of_application(report, settings, &plan.application.folder);
     databases::look(report, settings, Some(&plan), environment);
 }

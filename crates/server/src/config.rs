@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use applications::{MAIN, NamedApplication};
 pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use connectors::NamedConnector;
-pub(crate) use dotenv::DotEnv;
+pub(crate) use dotenv::{DotEnv, of_php};
 pub(crate) use environment::Environment;
 pub(crate) use file::File;
 use file::Table;

@@ -7,7 +7,7 @@ use rustix::fs::Access;
 use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::composer;
-use crate::config::{DotEnv, Environment};
+use crate::config::{DotEnv, Environment, Settings};
 use crate::detect::{Application, Kind};
 use crate::php::{Info, has_extension};
 
@@ -16,14 +16,20 @@ pub(crate) fn look(
     report: &mut Report,
     application: &Application,
     info: Option<&Info>,
-    environment: &Environment,
+    (settings, environment): (&Settings, &Environment),
     (server, php): (&Eyes, &Eyes),
 ) {
     files(report, application, server, php);
     requirements(report, application, info);
     match application.kind {
-        Kind::Laravel => laravel(report, application, environment, php),
-        Kind::Symfony => symfony(report, application, environment, php),
+        Kind::Laravel => {
+            let variables = DotEnv::read(&application.folder, settings, environment);
+            laravel(report, &application.folder, &variables, php);
+        }
+        Kind::Symfony => {
+            let variables = DotEnv::read(&application.folder, settings, environment);
+            symfony(report, &application.folder, &variables, php);
+        }
         Kind::FrontController
         | Kind::WorkerScript
         | Kind::StaticFiles
@@ -111,38 +117,40 @@ fn requirements(report: &mut Report, application: &Application, info: Option<&In
     }
 }
 
-fn laravel(report: &mut Report, application: &Application, environment: &Environment, php: &Eyes) {
-    let folder = &application.folder;
+fn laravel(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eyes) {
     writable(
         report,
         folder,
         &["storage", "storage/framework", "storage/logs", "bootstrap/cache"],
         php,
     );
-    let variables = DotEnv::read(folder, environment);
     let setting = |name: &str| variables.get(name);
     let reads_key = std::fs::read_to_string(folder.join("config/app.php"))
         .map_or(true, |config| config.contains("APP_KEY"));
     if setting("APP_KEY").is_none_or(str::is_empty) && reads_key {
+        // The command writes into that file.
+        let hint = if folder.join(".env").exists() {
+            "run `hearth php artisan key:generate`"
+        } else {
+            "copy .env.example to .env and run `hearth php artisan key:generate`, or set it in `[php.env]`"
+        };
         report.problem(
             Topic::Application,
             "APP_KEY is missing: Laravel cannot encrypt cookies and sessions",
-            "run `hearth php artisan key:generate`",
+            hint,
         );
     }
     if setting("APP_DEBUG").is_some_and(is_true) {
         report.warning(
             Topic::Application,
             "APP_DEBUG is on: errors show code and settings to visitors",
-            "set APP_DEBUG=false in .env where others can reach the application",
+            "set APP_DEBUG=false where others can reach the application",
         );
     }
 }
 
-fn symfony(report: &mut Report, application: &Application, environment: &Environment, php: &Eyes) {
-    let folder = &application.folder;
+fn symfony(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eyes) {
     writable(report, folder, &["var", "var/cache", "var/log"], php);
-    let variables = DotEnv::read(folder, environment);
     let setting = |name: &str| variables.get(name);
     let env = setting("APP_ENV").unwrap_or_default();
     let debug = setting("APP_DEBUG").map_or(env == "dev", is_true);

@@ -152,6 +152,30 @@ fn everything_wrong_with_a_laravel_application_is_said_at_once() {
 }
 
 #[test]
+fn what_the_settings_give_php_is_what_a_framework_is_judged_by() {
+    let findings = |framework: &[(&str, &str)], toml: &str| {
+        let index = [("public/index.php", ""), ("hearth.toml", toml)];
+        let report = report(&[framework, &index].concat(), "true", &[]);
+        (report.is_fine(), text(&report))
+    };
+    let laravel = [("artisan", ""), ("bootstrap/app.php", "")];
+    let (fine, without) = findings(&laravel, "");
+    assert!(!fine && without.contains("    copy .env.example to .env and run"), "{without}");
+    let settings = "[php.env]\nAPP_KEY = \"base64:AA==\"\nAPP_DEBUG = true\n";
+    let (fine, with) = findings(&laravel, settings);
+    assert!(
+        fine && !with.contains("APP_KEY") && with.contains("! application: APP_DEBUG"),
+        "{with}"
+    );
+
+    let symfony = [("config/bundles.php", ""), (".env", "APP_ENV=dev\n")];
+    let (_, dev) = findings(&symfony, "");
+    let (_, prod) = findings(&symfony, "[php.env]\nAPP_ENV = \"prod\"\n");
+    let debug = "Symfony's debug mode is on";
+    assert!(dev.contains(debug) && !prod.contains(debug), "{dev}\n{prod}");
+}
+
+#[test]
 fn a_symfony_application_in_debug_mode_is_told_so() {
     let files = [
         ("config/bundles.php", ""),

@@ -45,7 +45,7 @@ async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let broadcasting = apps::Broadcasting::read(&environment.current_dir, environment);
+    let broadcasting = apps::Broadcasting::read(&environment.current_dir, settings, environment);
     let named = apps::alone(settings, &broadcasting)?;
     if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup {
         return Err(apps::no_php());
