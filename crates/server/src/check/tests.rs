@@ -379,6 +379,61 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
     }
 }
 
+#[test]
+fn what_php_may_not_read_at_its_boot_is_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    testkit::write_program(&worker, &WORKER.replace("OPCACHE", "true"));
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(folder.path(), 0o755);
+    mode(lib.path(), 0o755);
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let lib_path = lib.path().to_str().unwrap();
+    let environment = Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path)]);
+    // Root's eyes see everything; of another user the check is made by his own.
+    let user = rustix::process::geteuid().is_root().then_some(("php.user", "nobody"));
+    let refused = |names: &[&str], but: &[&str]| {
+        names.iter().for_each(|name| mode(&folder.path().join(name), 0));
+        let defaults = [("http.listen", "127.0.0.1:0"), ("php.model", "request")];
+        let flags = defaults.into_iter().chain(user);
+        let flags = flags.map(|(name, value)| (name, Raw::Text(value.into()))).collect();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        let text = check(&target, false, &environment).unwrap().text(false);
+        names.iter().for_each(|name| mode(&folder.path().join(name), 0o755));
+        assert!(!text.contains(" is missing"), "{text}");
+        let lines = text.lines().filter(|line| line.starts_with('✗'));
+        let lists = lines.filter_map(|line| line.split(" cannot read ").nth(1)?.split(": ").next());
+        let told: Vec<&str> = lists.flat_map(|list| list.split(", ")).collect();
+        for name in names {
+            assert_eq!(told.contains(name), !but.contains(name), "{name}: {text}");
+        }
+    };
+    for name in ["artisan", "public/index.php", "bootstrap/app.php", "config/app.php"] {
+        write(name, "");
+    }
+    write("composer.json", "{}");
+    write("vendor/autoload.php", "");
+    write(".env", "APP_KEY=base64:AA==\n");
+    write(".env.local", "");
+    refused(&[], &[]);
+    refused(&[".env", "vendor/autoload.php", "config", ".env.local"], &[".env.local"]);
+    write("bootstrap/cache/config.php", "");
+    refused(&[".env", "bootstrap/cache/config.php"], &[".env"]);
+
+    fs::remove_file(folder.path().join("artisan")).unwrap();
+    write("config/bundles.php", "");
+    refused(&[".env", ".env.local", "config/bundles.php"], &[]);
+    write(".env.local.php", "");
+    refused(&[".env", ".env.local.php"], &[".env"]);
+}
+
 /// The lines about outgoing calls.
 fn egress(report: &Report) -> String {
     let text = text(report);

@@ -44,7 +44,8 @@ impl<'a> DotEnv<'a> {
         self.get(name).filter(|value| !matches!(*value, "" | "null" | "(null)"))
     }
 
-    fn of_process(&self, name: &str) -> Option<&'a str> {
+    /// A variable that PHP is started with.
+    pub(crate) fn of_process(&self, name: &str) -> Option<&'a str> {
         of_php(name, self.settings, self.environment)
     }
 
