@@ -1,7 +1,7 @@
 //! `hearth check`: what would run, and everything that is wrong with it.
 //!
 //! Invariants
-//! - It changes nothing: no file is written, no script of the application runs; sockets are bound and closed at once.
+//! - It changes nothing: no file is written, no script of the application runs; sockets are bound, and closed at the end.
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod application;

@@ -13,6 +13,7 @@ mod dotenv;
 mod environment;
 mod file;
 mod keys;
+mod listeners;
 mod log_filter;
 #[cfg(test)]
 mod reference;

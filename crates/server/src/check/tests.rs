@@ -219,6 +219,27 @@ fn an_address_in_use_and_a_missing_certificate_are_problems() {
 }
 
 #[test]
+fn addresses_of_which_only_one_can_listen_are_a_problem() {
+    // An address of this test alone: a port that was free stays free.
+    let free = std::net::TcpListener::bind("127.0.0.78:0").unwrap().local_addr().unwrap();
+    let address = free.to_string();
+    let twice = format!("http://{address},http://{address}");
+    for (listen, admin) in [(&address, Some(&address)), (&twice, None)] {
+        let second = if admin.is_some() { "admin.listen" } else { "http.listen" };
+        let names = format!("`http.listen` {address}, `{second}` {address}");
+        let mut flags = vec![("http.listen", listen.as_str())];
+        flags.extend(admin.map(|admin| ("admin.listen", admin.as_str())));
+        let report = report(&[("index.php", "")], "true", &flags);
+        let text = text(&report);
+        let told = format!(
+            "✗ listeners: cannot listen on {address}: Address already in use (os error 98)\n    \
+             only one of these can listen: {names};"
+        );
+        assert!(!report.is_fine() && text.contains(&told), "{text}");
+    }
+}
+
+#[test]
 fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
     let broken =
         report(&[("index.php", ""), ("hearth.toml", "[http]\nlisten = 80\n")], "true", &[]);
