@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::*;
 use crate::config::Raw;
 
-const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
+const WORKER: &str = "#!/bin/sh\ncase $* in *extension=rediss*)\n    echo \"PHP Warning:  PHP Startup: Unable to load 'rediss' in Unknown on line 0\" >&2 ;; esac\nif [ \"$1\" = --probe-snapshot ]; then\n\
                       echo '{\"tracker\": \"'${TRACKER:-userfaultfd}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
                       \"extensions\": {\"Core\": \"8.2.35\", \"curl\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
                       \"ini_file\": \"/etc/php/8.2/php.ini\", \"ini\": [\"memory_limit\", \"opcache.enable\"], \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
@@ -356,6 +356,20 @@ fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("`extension`"), "{text}");
+}
+
+#[test]
+fn what_php_complains_of_and_bodies_that_never_reach_it_are_warned_of() {
+    let toml = "[http]\nbody_limit = \"8MiB\"\n[php.ini]\npost_max_size = \"256M\"\nextension = \"rediss\"\n";
+    let report = report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[]);
+    assert!(report.is_fine(), "PHP runs without it");
+    let text = report.text(false);
+    for part in [
+        "! php: PHP starts with a complaint: Unable to load 'rediss'\n    install the extension",
+        "! php: `post_max_size` (256M) is above `http.body_limit` (8388608 bytes)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
