@@ -44,19 +44,25 @@ pub(crate) fn check(
 ) -> Result<Report, Failure> {
     let mut report = Report::default();
     let folder = detect::folder_of(&target.path)?;
-    let settings =
-        match config::load(&folder, target.config.as_deref(), target.flags.clone(), environment) {
-            Ok(settings) => settings,
-            // A wrong flag is a mistake in calling us, not something found.
-            Err(error @ ConfigError::WrongValue { origin: Origin::Flag(_), .. }) => {
-                return Err(error.into());
+    let (file, flags) = (target.config.as_deref(), &target.flags);
+    let settings = match config::load(&folder, file, flags.clone(), environment) {
+        Ok(settings) => settings,
+        Err(first) => {
+            let mut all = config::problems(&folder, file, flags.clone(), environment);
+            if all.is_empty() {
+                all.push(first);
             }
-            Err(error) => {
-                // Without settings nothing else can be judged.
+            for error in all {
+                // A wrong flag is a mistake in calling us, not something found.
+                if matches!(error, ConfigError::WrongValue { origin: Origin::Flag(_), .. }) {
+                    return Err(error.into());
+                }
                 report.failure(Topic::Settings, &error.into());
-                return Ok(report);
             }
-        };
+            // Without settings nothing else can be judged.
+            return Ok(report);
+        }
+    };
     report.fine(Topic::Settings, "all settings can be used");
     let eyes = Eyes::of(&mut report, &settings);
     let named = target.config.as_deref().or_else(|| environment.config_file());

@@ -258,6 +258,28 @@ fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
 }
 
 #[test]
+fn every_setting_that_cannot_be_used_is_found_in_one_run() {
+    let toml = "[http]\nlisten = 8080\n[htpp]\n[php]\nworkers = \"four\"\nmodle = \"octane\"\nmodel = \"octane\"\n\
+                [applications.shop]\nhosts = [\"a/b\"]\npahts = [\"/x\"]\n[applications.shop.php]\nversion = \"new\"\n";
+    let report =
+        report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[("php.workers", "2")]);
+    let text = text(&report);
+    for part in [
+        "unknown setting `htpp` (",
+        "unknown setting `php.modle` (",
+        "unknown setting `applications.shop.pahts` (",
+        "wrong value for `http.listen` (",
+        "wrong value for `php.workers` (",
+        "wrong value for `php.model` (",
+        "wrong value for `hosts` (",
+        "wrong value for `php.version` (",
+    ] {
+        assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+    }
+    assert!(text.ends_with("8 problems to solve"), "{text}");
+}
+
+#[test]
 fn programs_get_the_same_as_one_json_object() {
     let report = report(&[("index.php", "")], "true", &[]);
     let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();

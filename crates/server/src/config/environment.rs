@@ -238,17 +238,16 @@ fn named_path(named: &OsStr, path: &OsStr, current_dir: &Path, program: &Path) -
     candidates.into_iter().find(is_it).unwrap_or_else(|| program.to_owned())
 }
 
-/// Errs on the first `HEARTH_*` variable that is no setting.
-pub(super) fn check_names(variables: &[(String, String)]) -> Result<(), ConfigError> {
+/// The `HEARTH_*` variables that are no settings.
+pub(super) fn unknown_names(variables: &[(String, String)]) -> Vec<ConfigError> {
     let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
-    match variables.iter().find(|(name, _)| !known.contains(name)) {
-        None => Ok(()),
-        Some((name, _)) => Err(ConfigError::UnknownKey {
-            name: name.clone(),
-            origin: Origin::Environment("environment".into()),
-            nearest: nearest_variable(name, &known),
-        }),
-    }
+    let unknown = variables.iter().filter(|(name, _)| !known.contains(name));
+    let errors = unknown.map(|(name, _)| ConfigError::UnknownKey {
+        name: name.clone(),
+        origin: Origin::Environment("environment".into()),
+        nearest: nearest_variable(name, &known),
+    });
+    errors.collect()
 }
 
 /// A forgotten section (`HEARTH_WORKERS`) is likelier than a slip of the finger.

@@ -131,23 +131,30 @@ impl File {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| (&entry.raw, entry.line))
     }
 
-    /// Errs on the first name that is no setting.
-    pub(super) fn check_names(&self) -> Result<(), ConfigError> {
-        match self.entries.iter().find(|entry| !KEYS.iter().any(|key| key.name == entry.name)) {
-            None => applications::check_names(&self.path, &self.applications),
-            Some(entry) if entry.name == APPLICATIONS => Err(ConfigError::Together {
+    /// The names that are no settings.
+    pub(super) fn unknown_names(&self) -> Vec<ConfigError> {
+        let unknown = |entry: &&Entry| !KEYS.iter().any(|key| key.name == entry.name);
+        let mut errors: Vec<ConfigError> =
+            self.entries.iter().filter(unknown).map(|entry| self.unknown(entry)).collect();
+        errors.extend(applications::unknown_names(&self.path, &self.applications));
+        errors
+    }
+
+    fn unknown(&self, entry: &Entry) -> ConfigError {
+        if entry.name == APPLICATIONS {
+            return ConfigError::Together {
                 problem: format!(
                     "`{APPLICATIONS}` ({}:{}) has a value outside the table of an application",
                     self.path.display(),
                     entry.line
                 ),
                 hint: "write it below `[applications.NAME]`".into(),
-            }),
-            Some(entry) => Err(ConfigError::UnknownKey {
-                name: entry.name.clone(),
-                origin: Origin::File { path: self.path.clone(), line: entry.line },
-                nearest: nearest_key(&entry.name),
-            }),
+            };
+        }
+        ConfigError::UnknownKey {
+            name: entry.name.clone(),
+            origin: Origin::File { path: self.path.clone(), line: entry.line },
+            nearest: nearest_key(&entry.name),
         }
     }
 }
