@@ -128,7 +128,7 @@ impl Value for PathClaim {
     const PLACEHOLDER: &'static str = "PATH";
 
     fn expected() -> String {
-        "a path such as `/legacy`, decoded".into()
+        "a path such as `/legacy`, decoded and without `*`: everything below it is included".into()
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
