@@ -13,10 +13,9 @@ use super::{Report, Topic};
 use crate::admin;
 use crate::config::{Address, Environment, Settings};
 use crate::control::Running;
-use crate::failure::Failure;
 use crate::fallback::kernel_release;
 use crate::plan::most_workers;
-use crate::tls::{acme_cache, days_until};
+use crate::tls::{acme_cache, days_until, unusable};
 
 /// Descriptors beside clients' connections and workers: logs, listeners, open files.
 const OWN_DESCRIPTORS: usize = 256;
@@ -99,8 +98,7 @@ fn certificates(report: &mut Report, settings: &Settings) {
         let certificate = match Certificate::read(&files) {
             Ok(certificate) => certificate,
             Err(error) => {
-                let failure = Failure::caused(&error, "correct `--tls-cert` and `--tls-key`");
-                report.failure(Topic::Listeners, &failure);
+                report.failure(Topic::Listeners, &unusable(&error));
                 continue;
             }
         };
