@@ -428,6 +428,9 @@ impl Settings {
     }
 }
 
+/// What others call a setting.
+const ELSEWHERE: &[(&str, &str)] = &[("acme.email", "acme.contact")];
+
 /// The candidate that is most like `name`, if any is much like it.
 pub(crate) fn nearest<'a>(
     name: &str,

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{ConfigError, KEYS, Key, Origin, nearest};
+use super::{ConfigError, ELSEWHERE, KEYS, Key, Origin, nearest};
 
 /// Variables that start like settings and are not, with what they are for: the reference page lists them.
 pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
@@ -253,8 +253,12 @@ pub(super) fn unknown_names(variables: &[(String, String)]) -> Vec<ConfigError> 
 /// A forgotten section (`HEARTH_WORKERS`) is likelier than a slip of the finger.
 fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
     let bare = name.trim_start_matches("HEARTH_").to_ascii_lowercase();
+    let elsewhere = ELSEWHERE.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
+    let meant = |key: &&Key| {
+        elsewhere.map_or(key.section_and_key().1 == bare, |(_, ours)| key.name == *ours)
+    };
     KEYS.iter()
-        .find(|key| key.section_and_key().1 == bare)
+        .find(meant)
         .map(Key::environment)
         .or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned))
 }

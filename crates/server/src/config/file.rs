@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::value::Raw;
-use super::{ConfigError, KEYS, Origin, SECTIONS, applications, nearest};
+use super::{ConfigError, ELSEWHERE, KEYS, Origin, SECTIONS, applications, nearest};
 
 /// A read file.
 #[derive(Clone, Debug, Default)]
@@ -161,6 +161,9 @@ impl File {
 
 /// The right key in the wrong section, a key like it in its section, or any key like it.
 fn nearest_key(name: &str) -> Option<String> {
+    if let Some((_, ours)) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == name) {
+        return Some((*ours).to_owned());
+    }
     let bare = name.rsplit('.').next().unwrap_or(name);
     if let Some(elsewhere) = KEYS.iter().find(|key| key.section_and_key().1 == bare) {
         return Some(elsewhere.name.to_owned());

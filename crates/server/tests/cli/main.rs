@@ -92,6 +92,9 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
     let mut seen = String::new();
     let misuses: &[&[&str]] = &[
         &["serv"],
+        &["start"],
+        &["serve", ""],
+        &["serve", "--port", "8080"],
         &["serve", "--lisen", ":80"],
         &["serve", "--listen"],
         &["serve", "--listen", "nowhere"],
