@@ -457,13 +457,17 @@ fn what_php_may_not_read_at_its_boot_is_a_problem() {
     // Root's eyes see everything; of another user the check is made by his own.
     let user = rustix::process::geteuid().is_root().then_some(("php.user", "nobody"));
     let refused = |names: &[&str], but: &[&str]| {
-        names.iter().for_each(|name| mode(&folder.path().join(name), 0));
+        for name in names {
+            mode(&folder.path().join(name), 0);
+        }
         let defaults = [("http.listen", "127.0.0.1:0"), ("php.model", "request")];
         let flags = defaults.into_iter().chain(user);
         let flags = flags.map(|(name, value)| (name, Raw::Text(value.into()))).collect();
         let target = Target { path: folder.path().to_owned(), config: None, flags };
         let text = check(&target, false, &environment).unwrap().text(false);
-        names.iter().for_each(|name| mode(&folder.path().join(name), 0o755));
+        for name in names {
+            mode(&folder.path().join(name), 0o755);
+        }
         assert!(!text.contains(" is missing"), "{text}");
         let lines = text.lines().filter(|line| line.starts_with('✗'));
         let lists = lines.filter_map(|line| line.split(" cannot read ").nth(1)?.split(": ").next());

@@ -255,7 +255,8 @@ fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
     let bare = name.trim_start_matches("HEARTH_").to_ascii_lowercase();
     let elsewhere = ELSEWHERE.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
     let meant = |key: &&Key| {
-        elsewhere.map_or(key.section_and_key().1 == bare, |(_, ours)| key.name == *ours)
+        let ours = elsewhere.map(|(_, ours)| *ours);
+        ours.map_or_else(|| key.section_and_key().1 == bare, |ours| key.name == ours)
     };
     KEYS.iter()
         .find(meant)
