@@ -71,7 +71,7 @@ pub struct PathClaim(String);
 
 /// A text that begins no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a decoded path without dot segments")]
+#[error("not a decoded path without dot segments and `*`")]
 pub struct NoPath;
 
 impl PathClaim {
@@ -85,7 +85,8 @@ impl FromStr for PathClaim {
     type Err = NoPath;
 
     fn from_str(text: &str) -> Result<Self, NoPath> {
-        let fits = !text.contains(['%', '?', '#', '\\', '\0'])
+        // `/legacy/*` is how others write what `/legacy` means here, and a folder of that name nobody has.
+        let fits = !text.contains(['%', '?', '#', '*', '\\', '\0'])
             && route::clean(text).is_ok_and(|clean| clean.as_bytes() == text.as_bytes());
         if fits { Ok(Self(text.trim_end_matches('/').to_owned())) } else { Err(NoPath) }
     }
@@ -287,7 +288,10 @@ mod tests {
         for (path, whole) in [("/", ""), ("/a", "/a"), ("/a/", "/a"), ("/a/b.c", "/a/b.c")] {
             assert_eq!(path.parse::<PathClaim>().unwrap().as_str(), whole);
         }
-        for path in ["", "a", "//", "/a//b", "/a/../b", "/./a", "/a%20b", "/a?b", "/a#b", "/a\\b"] {
+        for path in [
+            "", "a", "//", "/a//b", "/a/../b", "/./a", "/a%20b", "/a?b", "/a#b", "/a/*", "/*",
+            "/a\\b",
+        ] {
             assert_eq!(path.parse::<PathClaim>(), Err(NoPath), "{path}");
         }
     }

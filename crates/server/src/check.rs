@@ -1,7 +1,7 @@
 //! `hearth check`: what would run, and everything that is wrong with it.
 //!
 //! Invariants
-//! - It changes nothing: no file is written, no script of the application runs; sockets are bound and closed at once.
+//! - It changes nothing: no file is written, no script of the application runs; sockets are bound, and closed at the end.
 //! - It goes on after a problem as far as that makes sense, so one run shows them all.
 
 mod application;
@@ -44,19 +44,25 @@ pub(crate) fn check(
 ) -> Result<Report, Failure> {
     let mut report = Report::default();
     let folder = detect::folder_of(&target.path)?;
-    let settings =
-        match config::load(&folder, target.config.as_deref(), target.flags.clone(), environment) {
-            Ok(settings) => settings,
-            // A wrong flag is a mistake in calling us, not something found.
-            Err(error @ ConfigError::WrongValue { origin: Origin::Flag(_), .. }) => {
-                return Err(error.into());
+    let (file, flags) = (target.config.as_deref(), &target.flags);
+    let settings = match config::load(&folder, file, flags.clone(), environment) {
+        Ok(settings) => settings,
+        Err(first) => {
+            let mut all = config::problems(&folder, file, flags.clone(), environment);
+            if all.is_empty() {
+                all.push(first);
             }
-            Err(error) => {
-                // Without settings nothing else can be judged.
+            for error in all {
+                // A wrong flag is a mistake in calling us, not something found.
+                if matches!(error, ConfigError::WrongValue { origin: Origin::Flag(_), .. }) {
+                    return Err(error.into());
+                }
                 report.failure(Topic::Settings, &error.into());
-                return Ok(report);
             }
-        };
+            // Without settings nothing else can be judged.
+            return Ok(report);
+        }
+    };
     report.fine(Topic::Settings, "all settings can be used");
     let eyes = Eyes::of(&mut report, &settings);
     let named = target.config.as_deref().or_else(|| environment.config_file());
@@ -110,7 +116,8 @@ pub(crate) fn check(
     }
     if let Some(application) = &application {
         let whose = (&eyes, &eyes.of_php(plan.as_ref()));
-        application::look(&mut report, application, info.as_ref(), environment, whose);
+        let read = (&settings, environment);
+        application::look(&mut report, application, info.as_ref(), read, whose);
         if on_lambda || lambda::is_here(environment) {
             lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
         }
@@ -167,7 +174,8 @@ fn another(
     report.fine(Topic::Application, what);
     eyes.application(report, &plan.application);
     let whose = (eyes, &eyes.of_php(Some(&plan)));
-    application::look(report, &plan.application, info.as_ref(), environment, whose);
+    let read = (settings, environment);
+    application::look(report, &plan.application, info.as_ref(), read, whose);
     paths::of_application(report, settings, &plan.application.folder);
     databases::look(report, settings, Some(&plan), environment);
 }

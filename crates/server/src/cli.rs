@@ -678,6 +678,17 @@ fn setting(key: &'static Key, flag: &'static str) -> Arg {
         .allow_hyphen_values(false)
 }
 
+/// What other servers call a command or a flag, and what does that here.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("start", "serve"),
+    ("run", "serve"),
+    ("up", "serve"),
+    ("--port", "hearth serve --listen :8080"),
+    ("-p", "hearth serve --listen :8080"),
+    ("--host", "hearth serve --listen 0.0.0.0:8080"),
+    ("--acme-email", "--acme-contact"),
+];
+
 /// Clap's complaint in our words: what is wrong first, what to do last.
 fn misused(error: &clap::Error) -> Failure {
     let context = |kind| match error.get(kind) {
@@ -687,7 +698,11 @@ fn misused(error: &clap::Error) -> Failure {
     };
     let argument = context(ContextKind::InvalidArg).unwrap_or_default();
     let flag_name = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
-    let suggested = context(ContextKind::SuggestedArg)
+    let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+    let elsewhere = ELSEWHERE.iter().find(|(name, _)| *name == argument || *name == command);
+    let suggested = elsewhere
+        .map(|(_, ours)| (*ours).to_owned())
+        .or_else(|| context(ContextKind::SuggestedArg))
         .or_else(|| context(ContextKind::SuggestedSubcommand))
         .map(|name| format!("did you mean `{name}`?"));
     let (message, hint) = match error.kind() {
@@ -700,15 +715,17 @@ fn misused(error: &clap::Error) -> Failure {
             "`hearth --help` shows how each command is called".into(),
         ),
         ErrorKind::InvalidSubcommand => (
-            format!(
-                "unknown command `{}`",
-                context(ContextKind::InvalidSubcommand).unwrap_or_default()
-            ),
+            format!("unknown command `{command}`"),
             suggested.unwrap_or_else(|| "`hearth --help` names the commands".into()),
         ),
         ErrorKind::ArgumentConflict => (
             format!("`{}` may be given only once", flag_name(&argument)),
             "leave all but one out".into(),
+        ),
+        // A shell's `"$APP"` that is not set.
+        ErrorKind::InvalidValue if !argument.starts_with('-') => (
+            format!("{} is empty", argument.trim_matches(['[', ']', '<', '>'])),
+            "name the application's folder, or leave it out".into(),
         ),
         ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
             (format!("`{}` needs a value", flag_name(&argument)), format!("write `{argument}`"))

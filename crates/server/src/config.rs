@@ -13,6 +13,7 @@ mod dotenv;
 mod environment;
 mod file;
 mod keys;
+mod listeners;
 mod log_filter;
 #[cfg(test)]
 mod reference;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use applications::{MAIN, NamedApplication};
 pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use connectors::NamedConnector;
-pub(crate) use dotenv::DotEnv;
+pub(crate) use dotenv::{DotEnv, of_php};
 pub(crate) use environment::Environment;
 pub(crate) use file::File;
 use file::Table;
@@ -176,12 +177,15 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Errs on names that no setting has.
-    pub(crate) fn check_names(&self) -> Result<(), ConfigError> {
-        if let Some(file) = &self.file {
-            file.check_names()?;
-        }
-        environment::check_names(&self.environment)
+    /// Names that no setting has.
+    fn unknown_names(&self) -> Vec<ConfigError> {
+        let of_file = self.file.iter().flat_map(File::unknown_names);
+        of_file.chain(environment::unknown_names(&self.environment)).collect()
+    }
+
+    /// Errs on the first of them.
+    fn check_names(&self) -> Result<(), ConfigError> {
+        self.unknown_names().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Has none of them say anything of those settings.
@@ -308,11 +312,50 @@ pub(crate) fn load_on(
     flags: Vec<(&'static str, Raw)>,
     environment: &Environment,
 ) -> Result<Settings, ConfigError> {
+    let sources = sources(platform, folder, file, flags, environment)?;
+    sources.check_names()?;
+    let mut settings = Settings::read(&sources)?;
+    settings.check_together()?;
+    settings.applications = applications::read(&sources)?;
+    Ok(settings)
+}
+
+/// Every name that no setting has and every value that none can have; [`load`] ends at the first. None: what it says is of several together.
+pub(crate) fn problems(
+    folder: &Path,
+    file: Option<&Path>,
+    flags: Vec<(&'static str, Raw)>,
+    environment: &Environment,
+) -> Vec<ConfigError> {
+    let Ok(sources) = sources(Vec::new(), folder, file, flags, environment) else {
+        return Vec::new();
+    };
+    let mut all = sources.unknown_names();
+    all.extend(Settings::wrong(&sources));
+    all.extend(applications::wrong(&sources));
+    // What is said of all applications is wrong once.
+    let mut told: Vec<String> = Vec::new();
+    all.retain(|error| {
+        let text = error.to_string();
+        let is_new = !told.contains(&text);
+        told.push(text);
+        is_new
+    });
+    all
+}
+
+fn sources(
+    platform: Vec<(&'static str, &'static str, Raw)>,
+    folder: &Path,
+    file: Option<&Path>,
+    flags: Vec<(&'static str, Raw)>,
+    environment: &Environment,
+) -> Result<Sources, ConfigError> {
     let file = match file.or_else(|| environment.config_file()) {
         Some(path) => Some(File::read(&environment.current_dir.join(path))?),
         None => File::read_if_there(&folder.join("hearth.toml"))?,
     };
-    let sources = Sources {
+    Ok(Sources {
         platform,
         shared: OfOpenTelemetry::read(environment).settings,
         flags,
@@ -322,12 +365,7 @@ pub(crate) fn load_on(
         folder: folder.to_owned(),
         application: None,
         own_folder: None,
-    };
-    sources.check_names()?;
-    let mut settings = Settings::read(&sources)?;
-    settings.check_together()?;
-    settings.applications = applications::read(&sources)?;
-    Ok(settings)
+    })
 }
 
 impl Settings {
@@ -389,6 +427,9 @@ impl Settings {
         self.check_acme()
     }
 }
+
+/// What others call a setting.
+const ELSEWHERE: &[(&str, &str)] = &[("acme.email", "acme.contact")];
 
 /// The candidate that is most like `name`, if any is much like it.
 pub(crate) fn nearest<'a>(

@@ -54,7 +54,7 @@ pub(crate) async fn bind(
     let files: Vec<PathBuf> = given.iter().filter_map(file_of).collect();
     let front = Front::bind_with(options, given, Php::default())
         .await
-        .map_err(|error| Failure::caused(&error, hint(&error)))?;
+        .map_err(|error| not_bound(&error, settings))?;
     let addresses = front.addresses();
     let is_listened_on = |file: &PathBuf| {
         addresses
@@ -333,8 +333,19 @@ fn routing(plan: &Plan) -> Result<Routing, Failure> {
     Ok(Routing::Files { front_controller: Some(name) })
 }
 
+/// Why the listeners of these settings could not be bound.
+pub(crate) fn not_bound(error: &BindError, settings: &Settings) -> Failure {
+    let own = match error {
+        BindError::Listen { address, cause } if cause.kind() == std::io::ErrorKind::AddrInUse => {
+            settings.named_twice(address)
+        }
+        _ => None,
+    };
+    Failure::caused(error, own.unwrap_or_else(|| hint(error)))
+}
+
 /// What to do about it.
-pub(crate) fn hint(error: &BindError) -> String {
+fn hint(error: &BindError) -> String {
     let kind = |cause: &std::io::Error| cause.kind();
     match error {
         BindError::Listen { cause, .. } if kind(cause) == std::io::ErrorKind::PermissionDenied => {

@@ -51,6 +51,9 @@ pub(crate) struct Info {
     /// OPcache's settings.
     #[serde(default)]
     pub opcache: serde_json::Value,
+    /// What PHP complained of when it started: extensions that do not load, values that it does not take.
+    #[serde(skip)]
+    pub complaints: Vec<String>,
 }
 
 /// All worker programs at hand, highest version first.
@@ -184,6 +187,8 @@ pub(crate) fn info(
         command.arg("--ini").arg(format!("{name}={value}"));
     }
     PhpUser::put_on(user, &mut command);
+    // Its complaints are for us, and not for the application's log.
+    command.args(["--ini", "error_log="]);
     let output = command
         .arg("--info-json")
         .output()
@@ -195,9 +200,26 @@ pub(crate) fn info(
             rebuild,
         ));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| {
+    let info: Info = serde_json::from_slice(&output.stdout).map_err(|error| {
         Failure::caused_by(format!("{program} --info-json printed something else"), &error, rebuild)
-    })
+    })?;
+    Ok(Info { complaints: complaints(&String::from_utf8_lossy(&output.stderr)), ..info })
+}
+
+/// `PHP Warning:  PHP Startup: Unable to load dynamic library … in Unknown on line 0`
+fn complaints(stderr: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in stderr.lines() {
+        let said = line.strip_prefix("PHP ").and_then(|line| line.split_once(": "));
+        let Some((_, said)) = said else { continue };
+        let said = said.trim_start();
+        let said = said.strip_prefix("PHP Startup: ").unwrap_or(said);
+        let said = said.strip_suffix(" in Unknown on line 0").unwrap_or(said);
+        if !found.iter().any(|known| known == said) {
+            found.push(said.to_owned());
+        }
+    }
+    found
 }
 
 /// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
@@ -266,6 +288,7 @@ pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<In
         ini: Vec::new(),
         scanned: serde_json::Value::Null,
         opcache: serde_json::Value::Null,
+        complaints: Vec::new(),
     })
 }
 

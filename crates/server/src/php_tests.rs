@@ -22,7 +22,7 @@ fn said(script: &str) -> Result<Info, Failure> {
 #[test]
 fn a_worker_program_is_asked_with_the_applications_ini_settings() {
     let info = said(
-        "#!/bin/sh\n[ \"$*\" = \"--ini memory_limit=1M --info-json\" ] && echo '{\"php_version\": \"8.2.35\", \
+        "#!/bin/sh\n[ \"$*\" = \"--ini memory_limit=1M --ini error_log= --info-json\" ] && echo '{\"php_version\": \"8.2.35\", \
          \"sapi\": \"fpm-fcgi\", \"zts\": false, \"extensions\": {\"Core\": \"8.2.35\", \"Zend OPcache\": null}}'\n",
     )
     .unwrap();
@@ -31,6 +31,19 @@ fn a_worker_program_is_asked_with_the_applications_ini_settings() {
     assert!(has_extension(&info, "zend-opcache"));
     assert!(has_extension(&info, "opcache"));
     assert!(!has_extension(&info, "gd"));
+}
+
+#[test]
+fn what_php_complains_of_at_its_start_is_kept() {
+    let info = said(
+        "#!/bin/sh\necho \"PHP Warning:  PHP Startup: Unable to load dynamic library 'x' (tried: y) in Unknown on line 0\" >&2\n\
+         echo 'PHP Warning:  Invalid \"memory_limit\" setting. in Unknown on line 0' >&2\necho 'another program: says so' >&2\n\
+         echo '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \"extensions\": {}}'\n",
+    )
+    .unwrap();
+    let told =
+        ["Unable to load dynamic library 'x' (tried: y)", "Invalid \"memory_limit\" setting."];
+    assert_eq!(info.complaints, told);
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Realtime {
             ..hub::Options::default()
         };
         let hub = Hub::start(options, &channels)
-            .map_err(|error| Failure::caused(&error, hint(&error)))?;
+            .map_err(|error| Failure::caused(&error, hint(&error, settings)))?;
         let body_limit = named.iter().map(body_limit).max().unwrap_or_default();
         // Whoever is looked up has these limits, or says others itself.
         let of_all = lookup.as_ref().map(|_| settings.realtime.apps.adopted("", "", ""));
@@ -290,13 +290,15 @@ fn body_limit(named: &NamedApp) -> u64 {
     (limits.batch.max(1) * (limits.data * 6 + names + 1024)) as u64
 }
 
-fn hint(error: &hub::StartError) -> String {
+fn hint(error: &hub::StartError, settings: &Settings) -> String {
     match error {
         hub::StartError::Listen { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
             "`setcap cap_net_bind_service=+ep` on hearth, or listen on a port above 1023: `--listen :6001`".into()
         }
-        hub::StartError::Listen { cause, .. } if cause.kind() == std::io::ErrorKind::AddrInUse => {
-            "end what listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one".into()
+        hub::StartError::Listen { address, cause } if cause.kind() == std::io::ErrorKind::AddrInUse => {
+            settings.named_twice(address).unwrap_or_else(|| {
+                "end what listens there (perhaps Hearth itself), or choose another with `--listen`; port 0 takes any free one".into()
+            })
         }
         hub::StartError::Listen { .. } => "choose another with `--listen`".into(),
         _ => "lower `realtime.threads`, or raise the limits of processes and open files".into(),

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Environment, Settings};
+use crate::config::{Environment, Settings, of_php};
 use crate::detect::Application;
 
 /// A worker script that an application keeps for FrankenPHP; Octane's has this name. Hearth's own scripts do more for the models that
@@ -26,7 +26,7 @@ pub(crate) fn octane_environment(
     let never = u32::MAX.to_string();
     let wanted =
         [("APP_BASE_PATH", folder), ("LARAVEL_OCTANE", "1".into()), ("MAX_REQUESTS", never)];
-    let set = |name: &str| variable(name, settings, environment).is_some();
+    let set = |name: &str| of_php(name, settings, environment).is_some();
     let missing = wanted.into_iter().filter(|(name, _)| !set(name));
     missing.map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -38,7 +38,7 @@ pub(crate) fn symfony_runtime(
     settings: &Settings,
     environment: &Environment,
 ) -> Option<PathBuf> {
-    let named = variable("APP_RUNTIME", settings, environment)
+    let named = of_php("APP_RUNTIME", settings, environment)
         .map(str::to_owned)
         .or_else(|| runtime_of_composer(&application.folder))?
         .to_ascii_lowercase();
@@ -51,14 +51,4 @@ fn runtime_of_composer(folder: &Path) -> Option<String> {
     let text = std::fs::read(folder.join("composer.json")).ok()?;
     let composer: serde_json::Value = serde_json::from_slice(&text).ok()?;
     composer.pointer("/extra/runtime/class")?.as_str().map(str::to_owned)
-}
-
-/// A variable as PHP will see it.
-fn variable<'a>(
-    name: &str,
-    settings: &'a Settings,
-    environment: &'a Environment,
-) -> Option<&'a str> {
-    let of_settings = settings.php.env.0.iter().find(|(known, _)| known == name);
-    of_settings.map(|(_, value)| value.as_str()).or_else(|| environment.variable(name))
 }

@@ -352,7 +352,7 @@ async fn start_realtime(
     environment: &Environment,
     listeners: &[String],
 ) -> Result<Option<Arc<Realtime>>, Failure> {
-    let broadcasting = Broadcasting::read(&detect::folder_of(&target.path)?, environment);
+    let broadcasting = Broadcasting::read(&detect::folder_of(&target.path)?, settings, environment);
     let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
     log::say(&realtime::explain(settings, &named));
     if let Some(elsewhere) = broadcasting.elsewhere(listeners) {

@@ -64,7 +64,29 @@ pub(crate) struct Status {
 pub(crate) fn read(settings: &Settings) -> Result<Vec<Certificate>, Failure> {
     let files = settings.http.certificate_files();
     let read: Result<_, TlsError> = files.iter().map(Certificate::read).collect();
-    read.map_err(|error| Failure::caused(&error, "correct `--tls-cert` and `--tls-key`"))
+    read.map_err(|error| unusable(&error))
+}
+
+/// Why a certificate cannot be shown.
+pub(crate) fn unusable(error: &TlsError) -> Failure {
+    let hint = match error {
+        TlsError::EncryptedKey { path } => format!(
+            "decrypt it, for Hearth's user alone: `umask 077; openssl pkey -in {} -out FILE`, and name that with `--tls-key`",
+            path.display()
+        ),
+        _ => "correct `--tls-cert` and `--tls-key`".to_owned(),
+    };
+    Failure::caused(error, hint)
+}
+
+/// They are shown all the same: there may be clients that do not look.
+fn warn_of_those_over(read: &[Certificate]) {
+    for certificate in read {
+        let days_left = days_until(certificate.not_after());
+        if days_left < 0 {
+            tracing::warn!(names = ?certificate.names(), days_left, "certificate is over: clients refuse it");
+        }
+    }
 }
 
 impl Tls {
@@ -80,7 +102,9 @@ impl Tls {
         let certificates = Certificates::new();
         let files = settings.http.certificate_files();
         let before = signature(&files);
-        certificates.show(Place::Files, read(settings)?);
+        let read = read(settings)?;
+        warn_of_those_over(&read);
+        certificates.show(Place::Files, read);
         let mut tasks = JoinSet::new();
         let files = Arc::new(Mutex::new(Files { named: files, shown: 0 }));
         tasks.spawn(look_after(certificates.clone(), Arc::clone(&files), before, drain.clone()));
@@ -123,6 +147,7 @@ impl Tls {
     fn show_of(&self, named: Vec<TlsFiles>, read: Vec<Certificate>) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         *files = Files { named, shown: files.shown + 1 };
+        warn_of_those_over(&read);
         self.watch.certificates.show(Place::Files, read);
     }
 }
@@ -401,6 +426,7 @@ async fn look_after(
                     let days_left = days_until(certificate.not_after());
                     tracing::info!(names = ?certificate.names(), days_left, "certificate read anew");
                 }
+                warn_of_those_over(&read);
                 certificates.show(Place::Files, read);
                 (seen, failed, said) = (found, None, false);
             }
@@ -443,6 +469,13 @@ mod tests {
     use testkit::certificates;
 
     use super::*;
+
+    #[test]
+    fn an_encrypted_key_is_told_with_how_to_decrypt_it() {
+        let told = unusable(&TlsError::EncryptedKey { path: "/etc/key.pem".into() }).render();
+        assert!(told.starts_with("error: the key in /etc/key.pem is encrypted\nhint: "), "{told}");
+        assert!(told.contains("`umask 077; openssl pkey -in /etc/key.pem -out FILE`"), "{told}");
+    }
 
     #[tokio::test]
     async fn what_a_reload_read_before_the_files_changed_does_not_stay() {

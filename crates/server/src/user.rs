@@ -92,7 +92,7 @@ fn bind(settings: &Settings, sockets: &mut Sockets) -> Result<(), Failure> {
             if let Address::Tcp(address) = listen.address {
                 sockets.http.push(Given::bind(address).map_err(|cause| {
                     let error = BindError::Listen { address: address.to_string(), cause };
-                    Failure::caused(&error, front::hint(&error))
+                    front::not_bound(&error, settings)
                 })?);
             }
         }

@@ -52,6 +52,12 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
+    /// The private key in a file is encrypted.
+    #[error("the key in {} is encrypted", path.display())]
+    EncryptedKey {
+        /// The file.
+        path: PathBuf,
+    },
     /// Certificate and key cannot be used, or not together.
     #[error("the certificate in {} cannot be used with the key in {}", certificate.display(), key.display())]
     Unusable {
@@ -237,7 +243,11 @@ fn chain(text: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsEr
 }
 
 fn private_key(text: &[u8], path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    // PKCS #8 (RFC 5958, section 3) and RFC 1421 say so, each in its way.
+    let marks: [&[u8]; 2] = [b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED"];
+    let holds = |mark: &[u8]| text.windows(mark.len()).any(|part| part == mark);
     PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        _ if marks.into_iter().any(holds) => TlsError::EncryptedKey { path: path.to_owned() },
         pem::Error::NoItemsFound => TlsError::NoKey { path: path.to_owned() },
         error => not_pem(path, &error),
     })
@@ -254,6 +264,24 @@ fn not_pem(path: &Path, error: &pem::Error) -> TlsError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_encrypted_key_is_called_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = testkit::certificates().origin.write(folder.path(), "origin");
+        let files = TlsFiles { certificate, key };
+        let refused = |label: &str, head: &str| {
+            let text = format!("-----BEGIN {label}-----\n{head}MIIB\n-----END {label}-----\n");
+            std::fs::write(&files.key, text).unwrap();
+            Certificate::read(&files).unwrap_err()
+        };
+        let head = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n";
+        for (label, head) in [("ENCRYPTED PRIVATE KEY", ""), ("RSA PRIVATE KEY", head)] {
+            let error = refused(label, head);
+            assert!(matches!(error, TlsError::EncryptedKey { .. }), "{error}");
+        }
+        assert!(matches!(refused("PUBLIC KEY", ""), TlsError::NoKey { .. }));
+    }
 
     #[test]
     fn a_response_is_not_stapled_once_its_time_is_over() {

@@ -1,5 +1,6 @@
 //! The application: its files, what it may write, what it requires of PHP, and how its framework is set.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rustix::fs::Access;
@@ -7,23 +8,32 @@ use rustix::fs::Access;
 use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::composer;
-use crate::config::{DotEnv, Environment};
+use crate::config::{DotEnv, Environment, Settings};
 use crate::detect::{Application, Kind};
 use crate::php::{Info, has_extension};
+
+/// Composer's loader of classes.
+const AUTOLOAD: &str = "vendor/autoload.php";
 
 /// Looks at the application, by the server's eyes and by PHP's.
 pub(crate) fn look(
     report: &mut Report,
     application: &Application,
     info: Option<&Info>,
-    environment: &Environment,
+    (settings, environment): (&Settings, &Environment),
     (server, php): (&Eyes, &Eyes),
 ) {
     files(report, application, server, php);
-    requirements(report, application, info);
+    requirements(report, application, info, php);
     match application.kind {
-        Kind::Laravel => laravel(report, application, environment, php),
-        Kind::Symfony => symfony(report, application, environment, php),
+        Kind::Laravel => {
+            let variables = DotEnv::read(&application.folder, settings, environment);
+            laravel(report, &application.folder, &variables, php);
+        }
+        Kind::Symfony => {
+            let variables = DotEnv::read(&application.folder, settings, environment);
+            symfony(report, &application.folder, &variables, php);
+        }
         Kind::FrontController
         | Kind::WorkerScript
         | Kind::StaticFiles
@@ -62,18 +72,21 @@ fn files(report: &mut Report, application: &Application, server: &Eyes, php: &Ey
     }
 }
 
-fn requirements(report: &mut Report, application: &Application, info: Option<&Info>) {
+fn requirements(report: &mut Report, application: &Application, info: Option<&Info>, php: &Eyes) {
     let requirements = match composer::requirements(&application.folder) {
         Ok(Some(requirements)) => requirements,
         Ok(None) => return,
         Err(failure) => return report.failure(Topic::Application, &failure),
     };
-    if !application.folder.join("vendor/autoload.php").is_file() {
+    let autoload = application.folder.join(AUTOLOAD);
+    if php.may(&autoload, Access::READ_OK).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         report.problem(
             Topic::Application,
-            "vendor/autoload.php is missing",
+            format!("{AUTOLOAD} is missing"),
             "run `composer install` in the application's folder",
         );
+    } else {
+        readable(report, &application.folder, &[AUTOLOAD.to_owned()], php);
     }
     let Some(info) = info else { return };
     let missing: Vec<&str> = requirements
@@ -111,38 +124,42 @@ fn requirements(report: &mut Report, application: &Application, info: Option<&In
     }
 }
 
-fn laravel(report: &mut Report, application: &Application, environment: &Environment, php: &Eyes) {
-    let folder = &application.folder;
+fn laravel(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eyes) {
     writable(
         report,
         folder,
         &["storage", "storage/framework", "storage/logs", "bootstrap/cache"],
         php,
     );
-    let variables = DotEnv::read(folder, environment);
+    let may_read = readable(report, folder, &read_by_laravel(folder, variables), php);
     let setting = |name: &str| variables.get(name);
     let reads_key = std::fs::read_to_string(folder.join("config/app.php"))
         .map_or(true, |config| config.contains("APP_KEY"));
-    if setting("APP_KEY").is_none_or(str::is_empty) && reads_key {
+    if setting("APP_KEY").is_none_or(str::is_empty) && reads_key && may_read {
+        // The command writes into that file.
+        let hint = if folder.join(".env").exists() {
+            "run `hearth php artisan key:generate`"
+        } else {
+            "copy .env.example to .env and run `hearth php artisan key:generate`, or set it in `[php.env]`"
+        };
         report.problem(
             Topic::Application,
             "APP_KEY is missing: Laravel cannot encrypt cookies and sessions",
-            "run `hearth php artisan key:generate`",
+            hint,
         );
     }
     if setting("APP_DEBUG").is_some_and(is_true) {
         report.warning(
             Topic::Application,
             "APP_DEBUG is on: errors show code and settings to visitors",
-            "set APP_DEBUG=false in .env where others can reach the application",
+            "set APP_DEBUG=false where others can reach the application",
         );
     }
 }
 
-fn symfony(report: &mut Report, application: &Application, environment: &Environment, php: &Eyes) {
-    let folder = &application.folder;
+fn symfony(report: &mut Report, folder: &Path, variables: &DotEnv<'_>, php: &Eyes) {
     writable(report, folder, &["var", "var/cache", "var/log"], php);
-    let variables = DotEnv::read(folder, environment);
+    readable(report, folder, &read_by_symfony(folder, variables), php);
     let setting = |name: &str| variables.get(name);
     let env = setting("APP_ENV").unwrap_or_default();
     let debug = setting("APP_DEBUG").map_or(env == "dev", is_true);
@@ -153,6 +170,54 @@ fn symfony(report: &mut Report, application: &Application, environment: &Environ
             "set APP_ENV=prod and APP_DEBUG=0 where others can reach the application",
         );
     }
+}
+
+/// What Laravel's boot reads beside its script. What is cached is not read in its own place.
+fn read_by_laravel(folder: &Path, variables: &DotEnv<'_>) -> Vec<String> {
+    const CACHED: &str = "bootstrap/cache/config.php";
+    let mut names = vec!["bootstrap/app.php".to_owned()];
+    if folder.join(CACHED).exists() {
+        names.push(CACHED.to_owned());
+    } else {
+        let of_env = variables.of_process("APP_ENV").map(|env| format!(".env.{env}"));
+        let of_env = of_env.filter(|name| folder.join(name).exists());
+        names.extend(["config".to_owned(), of_env.unwrap_or_else(|| ".env".to_owned())]);
+    }
+    names
+}
+
+/// What Symfony's boot reads beside its script. `composer dump-env` makes one file out of the others.
+fn read_by_symfony(folder: &Path, variables: &DotEnv<'_>) -> Vec<String> {
+    const DUMPED: &str = ".env.local.php";
+    let mut names = vec!["config/bundles.php".to_owned()];
+    if folder.join(DUMPED).exists() {
+        names.push(DUMPED.to_owned());
+    } else {
+        let env = variables.get("APP_ENV").unwrap_or("dev");
+        names.extend([".env", ".env.local"].map(str::to_owned));
+        names.extend([format!(".env.{env}"), format!(".env.{env}.local")]);
+    }
+    names
+}
+
+/// Whether PHP may read what is there of these.
+fn readable(report: &mut Report, folder: &Path, names: &[String], php: &Eyes) -> bool {
+    let refused = names.iter().filter_map(|name| {
+        let path = folder.join(name);
+        let list = if path.is_dir() { Access::EXEC_OK } else { Access::empty() };
+        let error = php.may(&path, Access::READ_OK | list).err()?;
+        (error.kind() != ErrorKind::NotFound).then_some((name.as_str(), path, error))
+    });
+    let refused: Vec<_> = refused.collect();
+    let Some((_, path, error)) = refused.first() else { return true };
+    let names: Vec<&str> = refused.iter().map(|(name, ..)| *name).collect();
+    let whose = php.user().map(|user| format!(" as user {user}")).unwrap_or_default();
+    report.problem(
+        Topic::Application,
+        format!("PHP{whose} cannot read {}: {error}", names.join(", ")),
+        format!("let it (`namei -l {}` shows where its way ends)", path.display()),
+    );
+    false
 }
 
 /// Folders that the framework writes to. One that is not there yet must be possible to make.

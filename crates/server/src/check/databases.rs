@@ -27,7 +27,7 @@ pub(crate) fn look(
         );
     }
     let application = &plan.application;
-    let variables = DotEnv::read(&application.folder, environment);
+    let variables = DotEnv::read(&application.folder, settings, environment);
     let (kept, database) = match application.kind {
         Kind::Laravel => (
             "Laravel's default connection, and Redis of sessions, cache and queue,",

@@ -55,6 +55,11 @@ impl Eyes {
         }
     }
 
+    /// Who looks, where that is not the server as it is.
+    pub(super) fn user(&self) -> Option<u32> {
+        self.identity.as_ref().map(|identity| identity.user)
+    }
+
     /// Whether a folder is there that can be written, or can be made.
     pub(super) fn can_make(&self, folder: &Path) -> io::Result<()> {
         // The nearest one that is there: the others are made.

@@ -1,6 +1,7 @@
 //! The machine: addresses, certificates, limits, the kernel.
 
-use std::net::TcpListener;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use front_http::Certificate;
@@ -12,10 +13,9 @@ use super::{Report, Topic};
 use crate::admin;
 use crate::config::{Address, Environment, Settings};
 use crate::control::Running;
-use crate::failure::Failure;
 use crate::fallback::kernel_release;
 use crate::plan::most_workers;
-use crate::tls::{acme_cache, days_until};
+use crate::tls::{acme_cache, days_until, unusable};
 
 /// Descriptors beside clients' connections and workers: logs, listeners, open files.
 const OWN_DESCRIPTORS: usize = 256;
@@ -30,14 +30,8 @@ pub(crate) fn look(
     eyes: &Eyes,
     running: &Running<'_>,
 ) {
-    for listen in &settings.http.listen {
-        match &listen.address {
-            Address::Tcp(socket) => bindable(report, *socket, "--listen", running),
-            Address::Unix(path) => unix(report, path, eyes),
-        }
-    }
+    listeners(report, settings, eyes, running);
     if let Some(socket) = settings.admin.listen {
-        bindable(report, socket, "--admin", running);
         if let Err(failure) = admin::may_listen(socket, settings.admin.token.as_ref()) {
             report.failure(Topic::Listeners, &failure);
         } else if !socket.ip().is_loopback() {
@@ -53,6 +47,25 @@ pub(crate) fn look(
     descriptors(report, settings);
     kernel(report);
     sandbox(report, settings);
+}
+
+/// Tries every address while those before it are bound: one of the settings may exclude another.
+fn listeners(report: &mut Report, settings: &Settings, eyes: &Eyes, running: &Running<'_>) {
+    let http = settings.http.listen.iter().map(|listen| ("--listen", listen.address.clone()));
+    let admin = settings.admin.listen.map(|socket| ("--admin", Address::Tcp(socket)));
+    let mut bound = Vec::new();
+    let mut before: Vec<Address> = Vec::new();
+    for (flag, address) in http.chain(admin) {
+        let own = before.iter().any(|other| other.excludes(&address));
+        let own = own.then(|| settings.named_twice(&address.to_string())).flatten();
+        match &address {
+            Address::Tcp(socket) => {
+                bound.extend(bindable(report, *socket, (flag, own), running));
+            }
+            Address::Unix(path) => unix(report, path, own, eyes),
+        }
+        before.push(address);
+    }
 }
 
 fn sandbox(report: &mut Report, settings: &Settings) {
@@ -85,8 +98,7 @@ fn certificates(report: &mut Report, settings: &Settings) {
         let certificate = match Certificate::read(&files) {
             Ok(certificate) => certificate,
             Err(error) => {
-                let failure = Failure::caused(&error, "correct `--tls-cert` and `--tls-key`");
-                report.failure(Topic::Listeners, &failure);
+                report.failure(Topic::Listeners, &unusable(&error));
                 continue;
             }
         };
@@ -155,36 +167,52 @@ fn acme(report: &mut Report, settings: &Settings, environment: &Environment, eye
     }
 }
 
-fn bindable(report: &mut Report, address: std::net::SocketAddr, flag: &str, running: &Running<'_>) {
-    match TcpListener::bind(address) {
-        Ok(_closed_at_once) => report.fine(Topic::Listeners, format!("can listen on {address}")),
-        Err(error) => {
-            // It may have been given rights that are not ours, as by systemd.
-            if let Some(pid) = running.listens_on(address) {
-                let what = format!("the running server (process {pid}) listens on {address}");
-                return report.fine(Topic::Listeners, what);
-            }
-            let hint = match error.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    format!(
-                        "`setcap cap_net_bind_service=+ep` on hearth, or a port above 1023 with `{flag}`"
-                    )
-                }
-                std::io::ErrorKind::AddrInUse => {
-                    format!(
-                        "end what listens there (perhaps Hearth itself), or choose another with `{flag}`"
-                    )
-                }
-                _ => format!("choose another with `{flag}`"),
-            };
-            report.problem(Topic::Listeners, format!("cannot listen on {address}: {error}"), hint);
+/// What is bound there, if anything can be. `own`: what to do where another of the settings has the address.
+fn bindable(
+    report: &mut Report,
+    address: SocketAddr,
+    (flag, own): (&str, Option<String>),
+    running: &Running<'_>,
+) -> Option<TcpListener> {
+    let error = match TcpListener::bind(address) {
+        Ok(bound) => {
+            report.fine(Topic::Listeners, format!("can listen on {address}"));
+            return Some(bound);
         }
+        Err(error) => error,
+    };
+    let own = own.filter(|_| error.kind() == ErrorKind::AddrInUse);
+    // It may have been given rights that are not ours, as by systemd.
+    if own.is_none()
+        && let Some(pid) = running.listens_on(address)
+    {
+        let what = format!("the running server (process {pid}) listens on {address}");
+        report.fine(Topic::Listeners, what);
+        return None;
     }
+    let hint = own.unwrap_or_else(|| match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!(
+                "`setcap cap_net_bind_service=+ep` on hearth, or a port above 1023 with `{flag}`"
+            )
+        }
+        ErrorKind::AddrInUse => {
+            format!(
+                "end what listens there (perhaps Hearth itself), or choose another with `{flag}`"
+            )
+        }
+        _ => format!("choose another with `{flag}`"),
+    });
+    report.problem(Topic::Listeners, format!("cannot listen on {address}: {error}"), hint);
+    None
 }
 
-fn unix(report: &mut Report, path: &Path, eyes: &Eyes) {
+fn unix(report: &mut Report, path: &Path, own: Option<String>, eyes: &Eyes) {
     let folder = path.parent().unwrap_or_else(|| Path::new("/"));
-    if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
+    if let Some(hint) = own {
+        let what = format!("cannot listen on unix:{} twice", path.display());
+        report.problem(Topic::Listeners, what, hint);
+    } else if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
         report.fine(Topic::Listeners, format!("can listen on unix:{}", path.display()));
     } else {
         report.problem(

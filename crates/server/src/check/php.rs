@@ -1,11 +1,11 @@
 //! PHP: the versions found, the one that would run, its OPcache.
 
-use pool::Model;
+use pool::{ByteSize, Model};
 use rustix::process::geteuid;
 use serde_json::Value;
 
 use super::{Report, Topic};
-use crate::config::{Environment, Settings, nearest};
+use crate::config::{Environment, Raw, Settings, Value as _, nearest};
 use crate::php::{self, Info};
 use crate::plan::{PhpPlan, Plan};
 use crate::user::{NOT_AS_ROOT, PHP_IS_ROOT, check_php, lacking};
@@ -23,6 +23,7 @@ pub(crate) fn look(
             found.iter().map(|worker| worker.program.display().to_string()).collect();
         report.fine(Topic::Php, format!("worker programs found: {}", programs.join(", ")));
     }
+    bodies(report, settings);
     if let Some(php) = plan.and_then(|plan| plan.php.as_ref()).filter(|php| php.model.is_foreign())
     {
         return foreign(report, php);
@@ -52,6 +53,7 @@ pub(crate) fn look(
     }
     opcache(report, &info);
     unknown_ini(report, settings, &info);
+    complaints(report, &info);
     report.php(info.clone());
     Some(info)
 }
@@ -71,6 +73,34 @@ fn unknown_ini(report: &mut Report, settings: &Settings, info: &Info) {
             Topic::Php,
             format!("PHP knows no `{name}` (`[php.ini]`): it does nothing"),
             hint,
+        );
+    }
+}
+
+/// What PHP says of its extensions and its settings, and goes on without.
+fn complaints(report: &mut Report, info: &Info) {
+    for complaint in &info.complaints {
+        let loads = ["Unable to load", "Failed loading"];
+        let hint = if loads.iter().any(|start| complaint.starts_with(start)) {
+            "install the extension for this PHP version, or take it out of php.ini or `[php.ini]`"
+        } else {
+            "correct it in php.ini or `[php.ini]`"
+        };
+        report.warning(Topic::Php, format!("PHP starts with a complaint: {complaint}"), hint);
+    }
+}
+
+/// Whether PHP is to take bodies that the server refuses.
+fn bodies(report: &mut Report, settings: &Settings) {
+    let Some(limit) = settings.http.body_limit else { return };
+    let mut ini = settings.php.ini.0.iter();
+    let Some((name, value)) = ini.find(|(name, _)| name == "post_max_size") else { return };
+    let size = ByteSize::parse(&Raw::Text(value.clone()), "/".as_ref());
+    if size.is_ok_and(|size| size > limit) {
+        report.warning(
+            Topic::Php,
+            format!("`{name}` ({value}) is above `http.body_limit` ({} bytes): such a body gets 413 before PHP sees it", limit.0),
+            "raise `http.body_limit`, or lower the other",
         );
     }
 }

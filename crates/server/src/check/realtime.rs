@@ -20,7 +20,7 @@ pub(crate) fn look(
     settings: &Settings,
     environment: &Environment,
 ) {
-    let broadcasting = Broadcasting::read(folder, environment);
+    let broadcasting = Broadcasting::read(folder, settings, environment);
     let apps = match realtime::of_served(settings, &broadcasting) {
         Ok(Some(apps)) => apps,
         Ok(None) => return missed(report, settings, &broadcasting),

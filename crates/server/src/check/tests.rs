@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::*;
 use crate::config::Raw;
 
-const WORKER: &str = "#!/bin/sh\nif [ \"$1\" = --probe-snapshot ]; then\n\
+const WORKER: &str = "#!/bin/sh\ncase $* in *extension=rediss*)\n    echo \"PHP Warning:  PHP Startup: Unable to load 'rediss' in Unknown on line 0\" >&2 ;; esac\nif [ \"$1\" = --probe-snapshot ]; then\n\
                       echo '{\"tracker\": \"'${TRACKER:-userfaultfd}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
                       \"extensions\": {\"Core\": \"8.2.35\", \"curl\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
                       \"ini_file\": \"/etc/php/8.2/php.ini\", \"ini\": [\"memory_limit\", \"opcache.enable\"], \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
@@ -152,6 +152,30 @@ fn everything_wrong_with_a_laravel_application_is_said_at_once() {
 }
 
 #[test]
+fn what_the_settings_give_php_is_what_a_framework_is_judged_by() {
+    let findings = |framework: &[(&str, &str)], toml: &str| {
+        let index = [("public/index.php", ""), ("hearth.toml", toml)];
+        let report = report(&[framework, &index].concat(), "true", &[]);
+        (report.is_fine(), text(&report))
+    };
+    let laravel = [("artisan", ""), ("bootstrap/app.php", "")];
+    let (fine, without) = findings(&laravel, "");
+    assert!(!fine && without.contains("    copy .env.example to .env and run"), "{without}");
+    let settings = "[php.env]\nAPP_KEY = \"base64:AA==\"\nAPP_DEBUG = true\n";
+    let (fine, with) = findings(&laravel, settings);
+    assert!(
+        fine && !with.contains("APP_KEY") && with.contains("! application: APP_DEBUG"),
+        "{with}"
+    );
+
+    let symfony = [("config/bundles.php", ""), (".env", "APP_ENV=dev\n")];
+    let (_, dev) = findings(&symfony, "");
+    let (_, prod) = findings(&symfony, "[php.env]\nAPP_ENV = \"prod\"\n");
+    let debug = "Symfony's debug mode is on";
+    assert!(dev.contains(debug) && !prod.contains(debug), "{dev}\n{prod}");
+}
+
+#[test]
 fn a_symfony_application_in_debug_mode_is_told_so() {
     let files = [
         ("config/bundles.php", ""),
@@ -195,6 +219,27 @@ fn an_address_in_use_and_a_missing_certificate_are_problems() {
 }
 
 #[test]
+fn addresses_of_which_only_one_can_listen_are_a_problem() {
+    // An address of this test alone: a port that was free stays free.
+    let free = std::net::TcpListener::bind("127.0.0.78:0").unwrap().local_addr().unwrap();
+    let address = free.to_string();
+    let twice = format!("http://{address},http://{address}");
+    for (listen, admin) in [(&address, Some(&address)), (&twice, None)] {
+        let second = if admin.is_some() { "admin.listen" } else { "http.listen" };
+        let names = format!("`http.listen` {address}, `{second}` {address}");
+        let mut flags = vec![("http.listen", listen.as_str())];
+        flags.extend(admin.map(|admin| ("admin.listen", admin.as_str())));
+        let report = report(&[("index.php", "")], "true", &flags);
+        let text = text(&report);
+        let told = format!(
+            "✗ listeners: cannot listen on {address}: Address already in use (os error 98)\n    \
+             only one of these can listen: {names};"
+        );
+        assert!(!report.is_fine() && text.contains(&told), "{text}");
+    }
+}
+
+#[test]
 fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
     let broken =
         report(&[("index.php", ""), ("hearth.toml", "[http]\nlisten = 80\n")], "true", &[]);
@@ -210,6 +255,28 @@ fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
     let refused =
         check(&Target { path: "/".into(), config: None, flags }, false, &environment).unwrap_err();
     assert_eq!(refused.status(), 2);
+}
+
+#[test]
+fn every_setting_that_cannot_be_used_is_found_in_one_run() {
+    let toml = "[http]\nlisten = 8080\n[htpp]\n[php]\nworkers = \"four\"\nmodle = \"octane\"\nmodel = \"octane\"\n\
+                [applications.shop]\nhosts = [\"a/b\"]\npahts = [\"/x\"]\n[applications.shop.php]\nversion = \"new\"\n";
+    let report =
+        report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[("php.workers", "2")]);
+    let text = text(&report);
+    for part in [
+        "unknown setting `htpp` (",
+        "unknown setting `php.modle` (",
+        "unknown setting `applications.shop.pahts` (",
+        "wrong value for `http.listen` (",
+        "wrong value for `php.workers` (",
+        "wrong value for `php.model` (",
+        "wrong value for `hosts` (",
+        "wrong value for `php.version` (",
+    ] {
+        assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+    }
+    assert!(text.ends_with("8 problems to solve"), "{text}");
 }
 
 #[test]
@@ -314,6 +381,20 @@ fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
 }
 
 #[test]
+fn what_php_complains_of_and_bodies_that_never_reach_it_are_warned_of() {
+    let toml = "[http]\nbody_limit = \"8MiB\"\n[php.ini]\npost_max_size = \"256M\"\nextension = \"rediss\"\n";
+    let report = report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[]);
+    assert!(report.is_fine(), "PHP runs without it");
+    let text = report.text(false);
+    for part in [
+        "! php: PHP starts with a complaint: Unable to load 'rediss'\n    install the extension",
+        "! php: `post_max_size` (256M) is above `http.body_limit` (8388608 bytes)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
 fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
     let folder = tempfile::tempdir().unwrap();
     let lib = tempfile::tempdir().unwrap();
@@ -353,6 +434,65 @@ fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
         let refused = laravel.contains("✗ application: cannot be written: storage");
         assert_eq!(refused, rustix::process::geteuid().is_root(), "{user}: {laravel}");
     }
+}
+
+#[test]
+fn what_php_may_not_read_at_its_boot_is_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    testkit::write_program(&worker, &WORKER.replace("OPCACHE", "true"));
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(folder.path(), 0o755);
+    mode(lib.path(), 0o755);
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let lib_path = lib.path().to_str().unwrap();
+    let environment = Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path)]);
+    // Root's eyes see everything; of another user the check is made by his own.
+    let user = rustix::process::geteuid().is_root().then_some(("php.user", "nobody"));
+    let refused = |names: &[&str], but: &[&str]| {
+        for name in names {
+            mode(&folder.path().join(name), 0);
+        }
+        let defaults = [("http.listen", "127.0.0.1:0"), ("php.model", "request")];
+        let flags = defaults.into_iter().chain(user);
+        let flags = flags.map(|(name, value)| (name, Raw::Text(value.into()))).collect();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        let text = check(&target, false, &environment).unwrap().text(false);
+        for name in names {
+            mode(&folder.path().join(name), 0o755);
+        }
+        assert!(!text.contains(" is missing"), "{text}");
+        let lines = text.lines().filter(|line| line.starts_with('✗'));
+        let lists = lines.filter_map(|line| line.split(" cannot read ").nth(1)?.split(": ").next());
+        let told: Vec<&str> = lists.flat_map(|list| list.split(", ")).collect();
+        for name in names {
+            assert_eq!(told.contains(name), !but.contains(name), "{name}: {text}");
+        }
+    };
+    for name in ["artisan", "public/index.php", "bootstrap/app.php", "config/app.php"] {
+        write(name, "");
+    }
+    write("composer.json", "{}");
+    write("vendor/autoload.php", "");
+    write(".env", "APP_KEY=base64:AA==\n");
+    write(".env.local", "");
+    refused(&[], &[]);
+    refused(&[".env", "vendor/autoload.php", "config", ".env.local"], &[".env.local"]);
+    write("bootstrap/cache/config.php", "");
+    refused(&[".env", "bootstrap/cache/config.php"], &[".env"]);
+
+    fs::remove_file(folder.path().join("artisan")).unwrap();
+    write("config/bundles.php", "");
+    refused(&[".env", ".env.local", "config/bundles.php"], &[]);
+    write(".env.local.php", "");
+    refused(&[".env", ".env.local.php"], &[".env"]);
 }
 
 /// The lines about outgoing calls.

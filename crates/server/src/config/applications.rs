@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use front_http::{Claim, HostClaim, PathClaim};
 
-use super::file::Table;
+use super::file::{Entry, Table};
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, KEYS, Key, Origin, Settings, Sources, nearest, read_raw};
 use crate::detect;
@@ -128,7 +128,7 @@ impl Value for PathClaim {
     const PLACEHOLDER: &'static str = "PATH";
 
     fn expected() -> String {
-        "a path such as `/legacy`, decoded".into()
+        "a path such as `/legacy`, decoded and without `*`: everything below it is included".into()
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
@@ -137,59 +137,66 @@ impl Value for PathClaim {
     }
 }
 
-/// Errs on the first name in a table that no application has.
-pub(super) fn check_names(file: &Path, tables: &[Table]) -> Result<(), ConfigError> {
+/// The names in tables that no application has.
+pub(super) fn unknown_names(file: &Path, tables: &[Table]) -> Vec<ConfigError> {
+    let mut errors = Vec::new();
     for table in tables {
-        let whole = |key: &str| format!("applications.{}.{key}", table.name);
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        if table.name.is_empty() || table.name.len() > 64 || !table.name.bytes().all(fits) {
-            return together(
-                format!(
-                    "`{}` is no name for an application ({}:{})",
-                    table.name,
-                    file.display(),
-                    table.line
-                ),
-                "write letters, digits, `-` and `_`, 64 of them at most",
-            );
-        }
-        if table.name == MAIN {
-            return together(
-                format!(
-                    "`applications.{MAIN}` ({}:{}): that is what the application at PATH is called",
-                    file.display(),
-                    table.line
-                ),
-                "write its settings outside `[applications]`, or choose another name",
-            );
-        }
-        for entry in &table.entries {
-            let known = KEYS.iter().find(|key| key.name == entry.name);
-            if known.is_some_and(Key::is_of_application)
-                || APPLICATION_KEYS.iter().any(|key| key.name == entry.name)
-            {
-                continue;
-            }
-            if known.is_some() {
-                return together(
-                    format!(
-                        "`{}` ({}:{}): `{}` is the server's, and no application has its own",
-                        whole(&entry.name),
-                        file.display(),
-                        entry.line,
-                        entry.name
-                    ),
-                    format!("move it to `[{}]`", entry.name.split('.').next().unwrap_or_default()),
-                );
-            }
-            return Err(ConfigError::UnknownKey {
-                name: whole(&entry.name),
-                origin: Origin::File { path: file.to_owned(), line: entry.line },
-                nearest: nearest_key(&entry.name).map(whole),
-            });
-        }
+        errors.extend(wrong_name(file, table));
+        errors.extend(table.entries.iter().filter_map(|entry| unknown(file, table, entry)));
     }
-    Ok(())
+    errors
+}
+
+fn wrong_name(file: &Path, table: &Table) -> Option<ConfigError> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if table.name.is_empty() || table.name.len() > 64 || !table.name.bytes().all(fits) {
+        return Some(together(
+            format!(
+                "`{}` is no name for an application ({}:{})",
+                table.name,
+                file.display(),
+                table.line
+            ),
+            "write letters, digits, `-` and `_`, 64 of them at most",
+        ));
+    }
+    (table.name == MAIN).then(|| {
+        together(
+            format!(
+                "`applications.{MAIN}` ({}:{}): that is what the application at PATH is called",
+                file.display(),
+                table.line
+            ),
+            "write its settings outside `[applications]`, or choose another name",
+        )
+    })
+}
+
+fn unknown(file: &Path, table: &Table, entry: &Entry) -> Option<ConfigError> {
+    let whole = |key: &str| format!("applications.{}.{key}", table.name);
+    let known = KEYS.iter().find(|key| key.name == entry.name);
+    if known.is_some_and(Key::is_of_application)
+        || APPLICATION_KEYS.iter().any(|key| key.name == entry.name)
+    {
+        return None;
+    }
+    if known.is_some() {
+        return Some(together(
+            format!(
+                "`{}` ({}:{}): `{}` is the server's, and no application has its own",
+                whole(&entry.name),
+                file.display(),
+                entry.line,
+                entry.name
+            ),
+            format!("move it to `[{}]`", entry.name.split('.').next().unwrap_or_default()),
+        ));
+    }
+    Some(ConfigError::UnknownKey {
+        name: whole(&entry.name),
+        origin: Origin::File { path: file.to_owned(), line: entry.line },
+        nearest: nearest_key(&entry.name).map(whole),
+    })
 }
 
 /// A key of the same name in its section, a key like it, or any like it.
@@ -203,8 +210,8 @@ fn nearest_key(name: &str) -> Option<&'static str> {
     nearest(name, own.chain(keys().map(|key| key.name)))
 }
 
-fn together<T>(problem: String, hint: impl Into<String>) -> Result<T, ConfigError> {
-    Err(ConfigError::Together { problem, hint: hint.into() })
+fn together(problem: String, hint: impl Into<String>) -> ConfigError {
+    ConfigError::Together { problem, hint: hint.into() }
 }
 
 /// Reads the tables of the file, if there is one.
@@ -215,13 +222,13 @@ pub(super) fn read(sources: &Sources) -> Result<Vec<NamedApplication>, ConfigErr
         let application = application(sources, &file.path, table)?;
         for claim in &application.claims {
             if let Some(other) = all.iter().find(|other| other.claims.contains(claim)) {
-                return together(
+                return Err(together(
                     format!(
                         "`applications.{}` and `applications.{}` both claim {claim}",
                         other.name, application.name
                     ),
                     "each host and path is for one of them: change `hosts` or `paths`",
-                );
+                ));
             }
         }
         all.push(application);
@@ -252,7 +259,7 @@ fn application(
         for path in &paths {
             let claim = Claim { host: host.clone(), path: path.clone() };
             if claim == Claim::everything() {
-                return together(
+                return Err(together(
                     format!(
                         "`applications.{}` ({}:{}) names neither hosts nor paths",
                         table.name,
@@ -260,13 +267,21 @@ fn application(
                         table.line
                     ),
                     "add `hosts` or `paths`: what nobody claims goes to the application at PATH",
-                );
+                ));
             }
             if !claims.contains(&claim) {
                 claims.push(claim);
             }
         }
     }
+    let settings = Settings::read(&sources_of(sources, table, path.as_deref()))?;
+    let name = table.name.as_str().into();
+    let names_user = OF_BOTH.iter().any(|key| table.entry(key).is_some());
+    Ok(NamedApplication { name, path, claims, settings, names_user })
+}
+
+/// What is said of one application, here or of all.
+fn sources_of(sources: &Sources, table: &Table, path: Option<&Path>) -> Sources {
     let mut of_it = sources.clone();
     of_it.forget(|key| {
         let foreign = path.is_some() && OF_PATH.contains(&key);
@@ -277,11 +292,23 @@ fn application(
     of_it.application = Some(table.clone());
     // One that is not there is refused when it is looked at.
     of_it.own_folder =
-        path.as_ref().map(|path| detect::folder_of(path).unwrap_or_else(|_gone| path.clone()));
-    let settings = Settings::read(&of_it)?;
-    let name = table.name.as_str().into();
-    let names_user = OF_BOTH.iter().any(|key| table.entry(key).is_some());
-    Ok(NamedApplication { name, path, claims, settings, names_user })
+        path.map(|path| detect::folder_of(path).unwrap_or_else(|_gone| path.to_owned()));
+    of_it
+}
+
+/// What keeps the tables of the file from being read, each by itself.
+pub(super) fn wrong(sources: &Sources) -> Vec<ConfigError> {
+    let Some(file) = &sources.file else { return Vec::new() };
+    let mut errors = Vec::new();
+    for table in file.applications() {
+        let path = own::<PathBuf>(&file.path, table, PATH);
+        let hosts = own::<Vec<HostClaim>>(&file.path, table, HOSTS).err();
+        let paths = own::<Vec<PathClaim>>(&file.path, table, PATHS).err();
+        let known = path.as_ref().ok().cloned().flatten();
+        errors.extend([path.err(), hosts, paths].into_iter().flatten());
+        errors.extend(Settings::wrong(&sources_of(sources, table, known.as_deref())));
+    }
+    errors
 }
 
 #[cfg(test)]

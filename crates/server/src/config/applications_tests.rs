@@ -121,7 +121,11 @@ fn a_wrong_name_or_value_names_the_nearest_right_one_and_its_line() {
         ),
         (
             "[applications.shop]\npaths = [\"/a/../b\"]",
-            "wrong value for `paths` (hearth.toml:2): `/a/../b`\nwrite a path such as `/legacy`, decoded; several as a list, or separated by commas",
+            "wrong value for `paths` (hearth.toml:2): `/a/../b`\nwrite a path such as `/legacy`, decoded and without `*`: everything below it is included; several as a list, or separated by commas",
+        ),
+        (
+            "[applications.shop]\npaths = [\"/legacy/*\"]",
+            "wrong value for `paths` (hearth.toml:2): `/legacy/*`\nwrite a path such as `/legacy`, decoded and without `*`: everything below it is included; several as a list, or separated by commas",
         ),
         (
             "[applications.\"a b\"]\npath = \"x\"",

@@ -1,26 +1,31 @@
 //! `.env` files as Laravel and Symfony read them (vlucas/phpdotenv, symfony/dotenv): what the application will see, without running it.
 //!
 //! Invariants
-//! - The environment of the process wins over every file, as it does in the application.
+//! - The environment of PHP's processes wins over every file, as it does in the application: `[php.env]`, and the server's own under it.
 //! - A line that is no assignment is passed over: the application says what is wrong with it, at its own time.
 
 use std::path::Path;
 
-use super::Environment;
+use super::{Environment, Settings};
 
 /// The variables that an application finds.
 #[derive(Clone, Debug)]
 pub(crate) struct DotEnv<'a> {
+    settings: &'a Settings,
     environment: &'a Environment,
     variables: Vec<(String, String)>,
 }
 
 impl<'a> DotEnv<'a> {
     /// Reads `.env`, and before it `.env.local` (Symfony's) or the file of `APP_ENV` (Laravel's).
-    pub(crate) fn read(folder: &Path, environment: &'a Environment) -> Self {
-        let of_env = environment.variable("APP_ENV").map(|name| format!(".env.{name}"));
+    pub(crate) fn read(
+        folder: &Path,
+        settings: &'a Settings,
+        environment: &'a Environment,
+    ) -> Self {
+        let of_env = of_php("APP_ENV", settings, environment).map(|name| format!(".env.{name}"));
         let files = [Some(".env.local".to_owned()), of_env, Some(".env".to_owned())];
-        let mut read = Self { environment, variables: Vec::new() };
+        let mut read = Self { settings, environment, variables: Vec::new() };
         for file in files.into_iter().flatten() {
             if let Ok(text) = std::fs::read_to_string(folder.join(file)) {
                 read.add(&text);
@@ -31,12 +36,17 @@ impl<'a> DotEnv<'a> {
 
     /// A variable as the application will see it.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.environment.variable(name).or_else(|| value_of(&self.variables, name))
+        self.of_process(name).or_else(|| value_of(&self.variables, name))
     }
 
     /// The same, but an empty one is none: `PUSHER_HOST=` names no host.
     pub(crate) fn filled(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !matches!(*value, "" | "null" | "(null)"))
+    }
+
+    /// A variable that PHP is started with.
+    pub(crate) fn of_process(&self, name: &str) -> Option<&'a str> {
+        of_php(name, self.settings, self.environment)
     }
 
     /// The first file that names a variable has the say.
@@ -54,7 +64,7 @@ impl<'a> DotEnv<'a> {
             let lookup = |wanted: &str| {
                 let known =
                     value_of(&of_file, wanted).or_else(|| value_of(&self.variables, wanted));
-                self.environment.variable(wanted).or(known).unwrap_or_default().to_owned()
+                self.of_process(wanted).or(known).unwrap_or_default().to_owned()
             };
             let (value, behind) = value(rest.split_at(sign).1, &lookup);
             rest = behind.split_once('\n').map_or("", |(_, next)| next);
@@ -65,6 +75,15 @@ impl<'a> DotEnv<'a> {
         of_file.retain(|(name, _)| !known(name));
         self.variables.append(&mut of_file);
     }
+}
+
+/// A variable as PHP gets it, before it reads any file.
+pub(crate) fn of_php<'a>(
+    name: &str,
+    settings: &'a Settings,
+    environment: &'a Environment,
+) -> Option<&'a str> {
+    value_of(&settings.php.env.0, name).or_else(|| environment.variable(name))
 }
 
 fn value_of<'v>(variables: &'v [(String, String)], name: &str) -> Option<&'v str> {
@@ -144,7 +163,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(".env"), text).unwrap();
         let environment = Environment::for_test(folder.path(), variables);
-        let read = DotEnv::read(folder.path(), &environment);
+        let settings = super::super::load(folder.path(), None, Vec::new(), &environment).unwrap();
+        let read = DotEnv::read(folder.path(), &settings, &environment);
         names.iter().map(|name| read.get(name).unwrap_or("(none)").to_owned()).collect()
     }
 
@@ -195,6 +215,13 @@ mod tests {
     }
 
     #[test]
+    fn what_the_settings_give_php_wins_over_the_environment() {
+        let variables = [("A", "process"), ("HEARTH_PHP_ENV", "A=settings")];
+        let values = read("A=file\nB=${A}\n", &variables, &["A", "B"]);
+        assert_eq!(values, ["settings"; 2]);
+    }
+
+    #[test]
     fn of_one_name_in_a_file_the_last_holds() {
         assert_eq!(read("A=1\nA=2\n", &[], &["A"]), ["2"]);
     }
@@ -208,7 +235,8 @@ mod tests {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         let environment = Environment::for_test(folder.path(), &[("APP_ENV", "testing")]);
-        let read = DotEnv::read(folder.path(), &environment);
+        let settings = super::super::load(folder.path(), None, Vec::new(), &environment).unwrap();
+        let read = DotEnv::read(folder.path(), &settings, &environment);
         assert_eq!((read.get("A"), read.get("B")), (Some("2"), Some("3")));
     }
 }

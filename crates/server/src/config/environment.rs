@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{ConfigError, KEYS, Key, Origin, nearest};
+use super::{ConfigError, ELSEWHERE, KEYS, Key, Origin, nearest};
 
 /// Variables that start like settings and are not, with what they are for: the reference page lists them.
 pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
@@ -238,24 +238,28 @@ fn named_path(named: &OsStr, path: &OsStr, current_dir: &Path, program: &Path) -
     candidates.into_iter().find(is_it).unwrap_or_else(|| program.to_owned())
 }
 
-/// Errs on the first `HEARTH_*` variable that is no setting.
-pub(super) fn check_names(variables: &[(String, String)]) -> Result<(), ConfigError> {
+/// The `HEARTH_*` variables that are no settings.
+pub(super) fn unknown_names(variables: &[(String, String)]) -> Vec<ConfigError> {
     let known: Vec<String> = KEYS.iter().map(Key::environment).collect();
-    match variables.iter().find(|(name, _)| !known.contains(name)) {
-        None => Ok(()),
-        Some((name, _)) => Err(ConfigError::UnknownKey {
-            name: name.clone(),
-            origin: Origin::Environment("environment".into()),
-            nearest: nearest_variable(name, &known),
-        }),
-    }
+    let unknown = variables.iter().filter(|(name, _)| !known.contains(name));
+    let errors = unknown.map(|(name, _)| ConfigError::UnknownKey {
+        name: name.clone(),
+        origin: Origin::Environment("environment".into()),
+        nearest: nearest_variable(name, &known),
+    });
+    errors.collect()
 }
 
 /// A forgotten section (`HEARTH_WORKERS`) is likelier than a slip of the finger.
 fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
     let bare = name.trim_start_matches("HEARTH_").to_ascii_lowercase();
+    let elsewhere = ELSEWHERE.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
+    let meant = |key: &&Key| {
+        let ours = elsewhere.map(|(_, ours)| *ours);
+        ours.map_or_else(|| key.section_and_key().1 == bare, |ours| key.name == ours)
+    };
     KEYS.iter()
-        .find(|key| key.section_and_key().1 == bare)
+        .find(meant)
         .map(Key::environment)
         .or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned))
 }

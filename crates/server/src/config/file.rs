@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::value::Raw;
-use super::{ConfigError, KEYS, Origin, SECTIONS, applications, nearest};
+use super::{ConfigError, ELSEWHERE, KEYS, Origin, SECTIONS, applications, nearest};
 
 /// A read file.
 #[derive(Clone, Debug, Default)]
@@ -131,29 +131,39 @@ impl File {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| (&entry.raw, entry.line))
     }
 
-    /// Errs on the first name that is no setting.
-    pub(super) fn check_names(&self) -> Result<(), ConfigError> {
-        match self.entries.iter().find(|entry| !KEYS.iter().any(|key| key.name == entry.name)) {
-            None => applications::check_names(&self.path, &self.applications),
-            Some(entry) if entry.name == APPLICATIONS => Err(ConfigError::Together {
+    /// The names that are no settings.
+    pub(super) fn unknown_names(&self) -> Vec<ConfigError> {
+        let unknown = |entry: &&Entry| !KEYS.iter().any(|key| key.name == entry.name);
+        let mut errors: Vec<ConfigError> =
+            self.entries.iter().filter(unknown).map(|entry| self.unknown(entry)).collect();
+        errors.extend(applications::unknown_names(&self.path, &self.applications));
+        errors
+    }
+
+    fn unknown(&self, entry: &Entry) -> ConfigError {
+        if entry.name == APPLICATIONS {
+            return ConfigError::Together {
                 problem: format!(
                     "`{APPLICATIONS}` ({}:{}) has a value outside the table of an application",
                     self.path.display(),
                     entry.line
                 ),
                 hint: "write it below `[applications.NAME]`".into(),
-            }),
-            Some(entry) => Err(ConfigError::UnknownKey {
-                name: entry.name.clone(),
-                origin: Origin::File { path: self.path.clone(), line: entry.line },
-                nearest: nearest_key(&entry.name),
-            }),
+            };
+        }
+        ConfigError::UnknownKey {
+            name: entry.name.clone(),
+            origin: Origin::File { path: self.path.clone(), line: entry.line },
+            nearest: nearest_key(&entry.name),
         }
     }
 }
 
 /// The right key in the wrong section, a key like it in its section, or any key like it.
 fn nearest_key(name: &str) -> Option<String> {
+    if let Some((_, ours)) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == name) {
+        return Some((*ours).to_owned());
+    }
     let bare = name.rsplit('.').next().unwrap_or(name);
     if let Some(elsewhere) = KEYS.iter().find(|key| key.section_and_key().1 == bare) {
         return Some(elsewhere.name.to_owned());

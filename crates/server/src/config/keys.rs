@@ -134,6 +134,14 @@ macro_rules! settings {
                     written: Written::of(sources),
                 })
             }
+
+            /// What keeps settings from being read, each by itself.
+            pub(super) fn wrong(sources: &Sources) -> Vec<ConfigError> {
+                let mut keys = KEYS.iter();
+                let mut next = || keys.next().expect("a row per field: both come from one table");
+                let values = [$($(sources.value::<$type>(next()).err()),+),+];
+                values.into_iter().flatten().collect()
+            }
         }
     };
 }

@@ -137,6 +137,8 @@ fn every_mistake_is_named_with_its_place_and_what_to_do() {
             vec![],
         ),
         ("[acme]\ndirectory = \"http://ca.example\"\n", &[], vec![]),
+        ("[acme]\nemail = \"ops@shop.example\"\n", &[], vec![]),
+        ("", &[("HEARTH_ACME_EMAIL", "ops@shop.example")], vec![]),
         ("", &[("HEARTH_PHP_WORKER", "2")], vec![]),
         ("", &[("HEARTH_WORKERS", "2")], vec![]),
         ("", &[("HEARTH_0123456789", "2")], vec![]),

@@ -45,7 +45,7 @@ async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let broadcasting = apps::Broadcasting::read(&environment.current_dir, environment);
+    let broadcasting = apps::Broadcasting::read(&environment.current_dir, settings, environment);
     let named = apps::alone(settings, &broadcasting)?;
     if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup {
         return Err(apps::no_php());
@@ -54,9 +54,8 @@ async fn serve_and_drain(
     let certificates = keeper.as_ref().map(|keeper| keeper.certificates().clone());
     let tls = certificates.is_some();
     let options = Options { tls: certificates, ..front::options_alone(settings) };
-    let mut front = Front::bind(options, Nothing)
-        .await
-        .map_err(|error| Failure::caused(&error, front::hint(&error)))?;
+    let mut front =
+        Front::bind(options, Nothing).await.map_err(|error| front::not_bound(&error, settings))?;
     let own = if tls {
         Own::default()
     } else {

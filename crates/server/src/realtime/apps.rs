@@ -133,8 +133,8 @@ pub(crate) struct Broadcasting {
 
 impl Broadcasting {
     /// Reads it.
-    pub(crate) fn read(folder: &Path, environment: &Environment) -> Self {
-        let env = DotEnv::read(folder, environment);
+    pub(crate) fn read(folder: &Path, settings: &Settings, environment: &Environment) -> Self {
+        let env = DotEnv::read(folder, settings, environment);
         let driver = Driver::of(&env);
         let order = match driver {
             Some(Driver::Pusher) => [Prefix::Pusher, Prefix::Reverb],
@@ -243,7 +243,9 @@ mod tests {
     fn read(text: &str) -> Broadcasting {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(".env"), text).unwrap();
-        Broadcasting::read(folder.path(), &Environment::for_test(folder.path(), &[]))
+        let environment = Environment::for_test(folder.path(), &[]);
+        let settings = crate::config::load(folder.path(), None, Vec::new(), &environment).unwrap();
+        Broadcasting::read(folder.path(), &settings, &environment)
     }
 
     const REVERB: &str = "REVERB_APP_ID=1\nREVERB_APP_KEY=rk\nREVERB_APP_SECRET=rs\nREVERB_HOST=localhost\nREVERB_PORT=8080\n\

@@ -92,6 +92,9 @@ fn each_misuse_exits_with_2_and_says_what_to_do_last() {
     let mut seen = String::new();
     let misuses: &[&[&str]] = &[
         &["serv"],
+        &["start"],
+        &["serve", ""],
+        &["serve", "--port", "8080"],
         &["serve", "--lisen", ":80"],
         &["serve", "--listen"],
         &["serve", "--listen", "nowhere"],
@@ -240,4 +243,21 @@ fn an_address_in_use_is_an_error_with_its_cause() {
         outcome(&hearth(folder.path()).args(["serve", "--listen", &address]).output().unwrap());
     assert_eq!(status, 1);
     insta::assert_snapshot!(stderr.replace(&address, "ADDRESS"));
+}
+
+#[test]
+fn an_address_that_the_settings_name_twice_is_in_nobody_elses_use() {
+    // An address of this test alone: a port that was free stays free.
+    let free = std::net::TcpListener::bind("127.0.0.79:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("index.html"), "hello").unwrap();
+    let asked = ["serve", "--listen", &address, "--admin", &address];
+    let (status, _, stderr) = outcome(&hearth(folder.path()).args(asked).output().unwrap());
+    assert_eq!(status, 1);
+    let told = format!(
+        "hint: only one of these can listen: `http.listen` {address}, `admin.listen` {address};"
+    );
+    assert!(stderr.contains(&told), "{stderr}");
 }

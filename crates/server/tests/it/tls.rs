@@ -73,6 +73,7 @@ fn certificates_by_name_are_read_anew_when_their_files_change_and_half_a_change_
         .workers(1)
         .start();
     assert!(hearth.url.starts_with("https://"));
+    hearth.log_line("certificate is over");
     assert!(says(&hearth, "localhost"));
     assert!(!says(&hearth, "other.example"));
     let metrics = hearth.admin("/metrics").text();
