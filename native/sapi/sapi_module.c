@@ -90,7 +90,12 @@ static size_t read_post(char *buffer, size_t len) {
             return 0;
         }
     }
-    return request_read_body(buffer, len);
+    size_t got = request_read_body(buffer, len);
+    if (request_is_cut() && !PG(during_request_startup) && !response_ended()) {
+        /* by the script itself, and nobody takes its answer. What PHP reads before the script is the model's to judge. */
+        handle_gone_client();
+    }
+    return got;
 }
 
 /* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
