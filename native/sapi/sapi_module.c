@@ -270,10 +270,13 @@ bool module_publish(const struct hearth_event *event) {
     struct frame_text data = {ZSTR_VAL(event->data), ZSTR_LEN(event->data)};
     struct frame_text except = {"", 0};
     struct frame_text channels[FRAME_MAX_PAIRS];
+    if (event->count > FRAME_MAX_PAIRS) {
+        return false;
+    }
     if (event->except != NULL) {
         except = (struct frame_text){ZSTR_VAL(event->except), ZSTR_LEN(event->except)};
     }
-    for (size_t i = 0; i < event->count && i < FRAME_MAX_PAIRS; i++) {
+    for (size_t i = 0; i < event->count; i++) {
         channels[i] =
             (struct frame_text){ZSTR_VAL(event->channels[i]), ZSTR_LEN(event->channels[i])};
     }
