@@ -28,6 +28,7 @@
 #include "snapshot_model.h"
 #include "variables.h"
 #include "worker.h"
+#include "zend_memory.h"
 #include "zygote.h"
 
 static enum {
@@ -171,6 +172,12 @@ static void fork_workers(void) {
             "a snapshot would repeat random numbers: %s; the model fork would not",
             randomness_obstacle());
         _exit(EXIT_UNFIT);
+    }
+    if (options->model == MODEL_SNAPSHOT && !zend_memory_is_known()) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "PHP %s keeps its free memory otherwise than is known: each request has more to be put "
+            "back than it needs to",
+            module_php_version());
     }
     if (options->model == MODEL_FORK) {
         prefault_prepare();
