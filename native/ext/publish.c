@@ -9,8 +9,12 @@
 #include <string.h>
 
 #include "host.h"
+#include "wire/frame.h"
 
-/* Of the application that is published to; HEARTH_REALTIME has them in this order. */
+/* Of names and data; a frame has room for their lengths besides. */
+enum { PUBLISHED_AT_ONCE = FRAME_MAX_PAYLOAD - 8192 };
+
+/* Of the application that is published to; HEARTH_REALTIME has them in this order. What one frame cannot take is refused here, too. */
 static struct {
     size_t channels;
     size_t channel_name;
@@ -24,6 +28,9 @@ void publish_startup(void) {
     const char *said = getenv("HEARTH_REALTIME");
     has_realtime = said != NULL && sscanf(said, "%zu %zu %zu %zu", &limits.channels,
                                        &limits.channel_name, &limits.event_name, &limits.data) == 4;
+    if (limits.channels > FRAME_MAX_PAIRS) {
+        limits.channels = FRAME_MAX_PAIRS;
+    }
 }
 
 /* NULL when events can be published; else what is missing and what to do. Static. */
@@ -178,6 +185,21 @@ static size_t take_channels(struct hearth_event *event, zend_string *one, HashTa
     return event->count;
 }
 
+static bool check_size(const struct hearth_event *event) {
+    size_t size = ZSTR_LEN(event->name) + ZSTR_LEN(event->data);
+    size += event->except != NULL ? ZSTR_LEN(event->except) : 0;
+    for (size_t i = 0; i < event->count; i++) {
+        size += ZSTR_LEN(event->channels[i]);
+    }
+    if (size > PUBLISHED_AT_ONCE) {
+        zend_value_error(
+            "hearth_publish(): an event's data and names may have %d bytes in all, got %zu",
+            PUBLISHED_AT_ONCE, size);
+        return false;
+    }
+    return true;
+}
+
 PHP_FUNCTION(hearth_publish) {
     zend_string *channel = NULL;
     HashTable *channels = NULL;
@@ -200,7 +222,7 @@ PHP_FUNCTION(hearth_publish) {
     RETVAL_FALSE;
     if (take_channels(&event, channel, channels) != 0 && check_event(event.name) &&
         (event.except == NULL || check_socket(event.except)) &&
-        (event.data = encoded(data)) != NULL && check_data(event.data)) {
+        (event.data = encoded(data)) != NULL && check_data(event.data) && check_size(&event)) {
         RETVAL_BOOL(hearth_host->publish(&event));
     }
     if (event.data != NULL) {

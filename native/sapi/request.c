@@ -17,6 +17,7 @@ static bool present;
 static size_t piece;  /* bytes of the current BODY frame that have not been read */
 static bool last;     /* that frame is the last one */
 static bool complete; /* no further BODY will come */
+static bool cut;      /* it ended before its last frame */
 static bool aborted;
 
 void request_prepare(void) {
@@ -46,9 +47,15 @@ bool request_receive(void) {
     }
     board_count();
     piece = 0;
-    aborted = false;
+    cut = aborted = false;
     present = true;
     return true;
+}
+
+/* The body ends here, and is not whole: the client has left or was refused, or the server is gone. Nobody waits for the answer. */
+static void break_off(void) {
+    cut = aborted = complete = true;
+    piece = 0;
 }
 
 /* Makes `piece` the next BODY frame with bytes. False at the end of the body. */
@@ -62,8 +69,7 @@ static bool next_piece(void) {
         }
         struct frame_header header;
         if (!channel_next(&header)) {
-            /* the server is gone: nobody waits for the answer either */
-            aborted = complete = true;
+            break_off();
             return false;
         }
         switch (header.type) {
@@ -72,7 +78,7 @@ static bool next_piece(void) {
             last = (header.flags & FRAME_FLAG_LAST) != 0;
             break;
         case FRAME_ABORT:
-            aborted = complete = true;
+            break_off();
             return false;
         default:
             channel_malformed("a request inside an exchange");
@@ -87,8 +93,7 @@ size_t request_read_body(char *to, size_t len) {
         size_t want = len - done < piece ? len - done : piece;
         size_t got = channel_read_some(to + done, want);
         if (got == 0) {
-            aborted = complete = true;
-            piece = 0;
+            break_off();
             break;
         }
         done += got;
@@ -106,6 +111,10 @@ void request_release(void) {
 
 bool request_present(void) {
     return present;
+}
+
+bool request_is_cut(void) {
+    return cut;
 }
 
 bool request_aborted(void) {

@@ -30,6 +30,8 @@ const struct frame_request *request_head(void);
 
 /* Up to `len` bytes of the body; fewer only at its end. */
 size_t request_read_body(char *to, size_t len);
+/* Whether that end was found before the body was whole. Half a form, or half a file, must not pass for a whole one. */
+bool request_is_cut(void);
 /* Whether the client has gone. Looks at the socket without waiting. */
 bool request_aborted(void);
 

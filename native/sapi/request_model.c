@@ -65,10 +65,13 @@ static void run_script(void) {
 static void serve(void) {
     response_begin();
     module_fill_request_info();
-    if (php_request_startup() == SUCCESS) {
-        run_script();
-    } else {
+    if (php_request_startup() != SUCCESS) {
         SG(sapi_headers).http_response_code = 500;
+    } else if (request_is_cut()) {
+        /* behind a web server that collects bodies php-fpm would not have heard of it; the server has answered the client */
+        SG(sapi_headers).http_response_code = 400;
+    } else {
+        run_script();
     }
     module_complete_answer(0, true);
     /* the engine frees what it allocated, not what the request lent it */

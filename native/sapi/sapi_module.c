@@ -90,7 +90,12 @@ static size_t read_post(char *buffer, size_t len) {
             return 0;
         }
     }
-    return request_read_body(buffer, len);
+    size_t got = request_read_body(buffer, len);
+    if (request_is_cut() && !PG(during_request_startup) && !response_ended()) {
+        /* by the script itself, and nobody takes its answer. What PHP reads before the script is the model's to judge. */
+        handle_gone_client();
+    }
+    return got;
 }
 
 /* Called by sapi_activate() when it has read a body. A body whose length was announced and is too large has not been read; one
@@ -265,10 +270,13 @@ bool module_publish(const struct hearth_event *event) {
     struct frame_text data = {ZSTR_VAL(event->data), ZSTR_LEN(event->data)};
     struct frame_text except = {"", 0};
     struct frame_text channels[FRAME_MAX_PAIRS];
+    if (event->count > FRAME_MAX_PAIRS) {
+        return false;
+    }
     if (event->except != NULL) {
         except = (struct frame_text){ZSTR_VAL(event->except), ZSTR_LEN(event->except)};
     }
-    for (size_t i = 0; i < event->count && i < FRAME_MAX_PAIRS; i++) {
+    for (size_t i = 0; i < event->count; i++) {
         channels[i] =
             (struct frame_text){ZSTR_VAL(event->channels[i]), ZSTR_LEN(event->channels[i])};
     }

@@ -153,7 +153,11 @@ static void settle_exception(void) {
     }
     if (!exits) {
         if (Z_TYPE(EG(user_exception_handler)) != IS_UNDEF) {
+            /* Without a frame, as at the end of a script: the engine reports what leaves the handler then, and drops it otherwise. */
+            zend_execute_data *frame = EG(current_execute_data);
+            EG(current_execute_data) = NULL;
             zend_user_exception_handler();
+            EG(current_execute_data) = frame;
         }
         if (EG(exception) != NULL && !zend_is_unwind_exit(EG(exception))) {
             zend_exception_error(EG(exception), E_ERROR);

@@ -28,6 +28,7 @@
 #include "snapshot_model.h"
 #include "variables.h"
 #include "worker.h"
+#include "zend_memory.h"
 #include "zygote.h"
 
 static enum {
@@ -126,12 +127,20 @@ static uint8_t end_flags(void) {
     return model_is_one_shot(options->model) ? 0 : FRAME_FLAG_READY;
 }
 
-static void serve(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
+/* False: the body broke off before PHP had read it, and the handler was not called. The server has answered the client, and the
+ * script is not to hear of it: what runners do behind their handler belongs to a request that it has had. */
+static bool serve(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     state = SERVING;
     script_request_begin();
-    script_request_call(fci, fcc);
+    bool whole = !request_is_cut();
+    if (whole) {
+        script_request_call(fci, fcc);
+    } else {
+        SG(sapi_headers).http_response_code = 400;
+    }
     script_request_answer(end_flags());
     state = IDLE;
+    return whole;
 }
 
 /* D and S, in the zygote: one of the server's synthetic requests, served as any other; its answer goes nowhere. The script's loop
@@ -163,6 +172,12 @@ static void fork_workers(void) {
             "a snapshot would repeat random numbers: %s; the model fork would not",
             randomness_obstacle());
         _exit(EXIT_UNFIT);
+    }
+    if (options->model == MODEL_SNAPSHOT && !zend_memory_is_known()) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "PHP %s keeps its free memory otherwise than is known: each request has more to be put "
+            "back than it needs to",
+            module_php_version());
     }
     if (options->model == MODEL_FORK) {
         prefault_prepare();
@@ -255,25 +270,28 @@ static void end_script_of_fork(void) {
 
 /* A and C: receives in a loop that runs on. */
 static bool serve_next(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
-    /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
-    bool announce = !announced || response_was_busy();
-    if (served) {
-        state = CLOSED; /* C */
-        return false;
+    bool called = false;
+    while (!called) {
+        /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
+        bool announce = !announced || response_was_busy();
+        if (served) {
+            state = CLOSED; /* C */
+            return false;
+        }
+        php_output_end_all();
+        if (announce) {
+            announced = true;
+            send_ready();
+        }
+        if (!request_receive()) {
+            state = CLOSED;
+            return false;
+        }
+        script_request_close();
+        served = options->model == MODEL_PRESPAWN;
+        called = serve(fci, fcc);
+        clean_up();
     }
-    php_output_end_all();
-    if (announce) {
-        announced = true;
-        send_ready();
-    }
-    if (!request_receive()) {
-        state = CLOSED;
-        return false;
-    }
-    script_request_close();
-    served = options->model == MODEL_PRESPAWN;
-    serve(fci, fcc);
-    clean_up();
     return true;
 }
 
@@ -301,14 +319,18 @@ static bool serve_from_boot(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     }
     served = true;
     volatile bool whole = false;
+    volatile bool called = false;
     zend_try {
-        serve(fci, fcc);
+        called = serve(fci, fcc);
         whole = true;
     }
     zend_end_try();
     if (!whole) {
         /* Caught here and not at the script's end, where the engine closes the script's own file, which belongs to the boot. */
         end_after_bailout();
+    }
+    if (!called) {
+        end_life();
     }
     return true;
 }

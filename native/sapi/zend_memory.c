@@ -44,18 +44,28 @@ static bool is_head(void *const *lists, size_t bin) {
     return was && lists[bin] == slot;
 }
 
+/* The first bin in use: heap protection needs room for two pointers in a free slot, so that from PHP 8.4 on the smallest is served by the
+ * one behind it. */
+static size_t first_bin(void) {
+    void *smallest = emalloc(bin_sizes[0]);
+    efree(smallest);
+    void *next = emalloc(bin_sizes[1]);
+    efree(next);
+    return smallest == next ? 1 : 0;
+}
+
 /* zend_mm_heap.free_slot, or NULL. */
-static void **free_lists(void) {
+static void **free_lists(size_t first) {
     char *heap = (char *)zend_mm_get_heap();
-    void *slot = emalloc(bin_sizes[0]);
+    void *slot = emalloc(bin_sizes[first]);
     efree(slot);
     for (size_t at = 0; at + BINS * sizeof(void *) <= HEAD_SEARCHED; at += sizeof(void *)) {
         void **lists = (void **)(heap + at);
-        if (lists[0] != slot) {
+        if (lists[first] != slot) {
             continue;
         }
         bool all = true;
-        for (size_t bin = 0; bin < BINS && all; bin++) {
+        for (size_t bin = first; bin < BINS && all; bin++) {
             all = is_head(lists, bin);
         }
         if (all) {
@@ -65,15 +75,20 @@ static void **free_lists(void) {
     return NULL;
 }
 
+bool zend_memory_is_known(void) {
+    return !is_zends_own() || free_lists(first_bin()) != NULL;
+}
+
 void zend_memory_detach(void) {
     gc_collect_cycles();
     if (!is_zends_own()) {
         return;
     }
     zend_mm_gc(zend_mm_get_heap());
-    void **lists = free_lists();
+    size_t first = first_bin();
+    void **lists = free_lists(first);
     if (lists != NULL) {
-        memset(lists, 0, BINS * sizeof *lists);
+        memset(lists + first, 0, (BINS - first) * sizeof *lists);
     }
 }
 

@@ -7,9 +7,13 @@
 #ifndef HEARTH_SAPI_ZEND_MEMORY_H
 #define HEARTH_SAPI_ZEND_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "snapshot/snapshot.h"
+
+/* Whether the heap's free slots were found. Without them zend_memory_detach() does nothing. */
+bool zend_memory_is_known(void);
 
 /* Gives up the free slots of pages that are partly in use: what a request allocates then lies in pages of its own, not between the
  * boot's objects, and need not be put back. Called before zend_memory_dead(); nothing may be freed in between. */

@@ -416,6 +416,12 @@ static void check_refusals(const struct vector *v) {
     if (frame_end_head(&head) || out.len != 0) {
         fail(v, "a head above MAX_PAYLOAD was written");
     }
+    struct frame_text channels[1] = {{"a", 1}};
+    if (frame_write_publish(
+            &out, channels[0], channels[0], channels[0], channels, FRAME_MAX_PAIRS + 1) ||
+        out.len != 0) {
+        fail(v, "an event for too many channels was written");
+    }
     frame_begin_head(&head, &out, FRAME_HEAD, 103, "", 0);
     if (frame_end_head(&head)) {
         fail(v, "a HEAD of status 103 was written");

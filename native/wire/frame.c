@@ -286,15 +286,15 @@ bool frame_write_publish(struct frame_buffer *buffer, struct frame_text event,
     size_t count) {
     const struct frame_text parts[] = {event, except, data};
     size_t payload_len = 4;
+    if (count == 0 || count > FRAME_MAX_PAIRS) {
+        return false;
+    }
     for (size_t i = 0; i < 3 + count; i++) {
         size_t len = i < 3 ? parts[i].len : channels[i - 3].len;
         if (len > FRAME_MAX_PAYLOAD - 4 || payload_len > FRAME_MAX_PAYLOAD - 4 - len) {
             return false;
         }
         payload_len += 4 + len;
-    }
-    if (count == 0 || count > FRAME_MAX_PAIRS) {
-        return false;
     }
     uint8_t *p = begin(buffer, FRAME_PUBLISH, 0, (uint32_t)payload_len);
     put_u16(p, (uint16_t)count);

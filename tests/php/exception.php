@@ -1,8 +1,12 @@
 <?php
-// An exception that nobody catches; ?handler: the script's own handler answers.
+// An exception that nobody catches; ?handler: the script's own handler answers; ?handler=throws: it throws another, ?handler=again: the same.
 if (isset($_GET['handler'])) {
     set_exception_handler(static function (Throwable $e): void {
-        http_response_code(503);
+        match ($_GET['handler']) {
+            'throws' => throw new LogicException('nor this'),
+            'again' => throw $e,
+            default => http_response_code(503),
+        };
         echo 'handled: ', $e->getMessage();
     });
 }

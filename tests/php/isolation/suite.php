@@ -67,6 +67,18 @@ function place(string $file): string
     return __DIR__ . '/' . $file;
 }
 
+/** Whether something is so, where a process that has just ended may not be gone yet: in a moment. */
+function eventually(Closure $is): bool
+{
+    for ($i = 0; $i < 200 && isset($_GET['patient']); $i++) {
+        if ($is()) {
+            return true;
+        }
+        usleep(10_000);
+    }
+    return $is();
+}
+
 /** Whatever a request wants to keep beyond its end, so that PHP's own counting of references does not clean up. */
 final class Kept
 {

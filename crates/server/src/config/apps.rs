@@ -342,7 +342,7 @@ app_keys! {
         |app, raw| app.app.limits.event_name = read(raw)?;
     event_data: ByteSize = "10KiB", "Bytes of an event's data.",
         |app, raw| app.app.limits.data = bytes(raw)?;
-    channels_per_event: usize = "100", "Channels that one call may publish to.",
+    channels_per_event: usize = "100", "Channels that one call may publish to; `hearth_publish()` takes 1024 at most.",
         |app, raw| app.app.limits.channels_per_event = read(raw)?;
     batch: usize = "10", "Events of one batch.",
         |app, raw| app.app.limits.batch = read(raw)?;

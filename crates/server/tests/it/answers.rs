@@ -269,6 +269,25 @@ fn a_script_that_fails_is_answered_as_by_php_fpm_and_logged_and_its_worker_goes_
 }
 
 #[test]
+fn an_exception_that_leaves_the_exception_handler_is_answered_with_500_and_logged_in_each_model() {
+    for (model, _site, hearth) in in_each_model() {
+        let answer = hearth.get("/exception.php?handler");
+        assert_eq!((answer.status, answer.text().as_str()), (503, "handled: nobody catches this"));
+        for (how, log) in
+            [("throws", "Uncaught LogicException: nor this"), ("again", "nobody catches this")]
+        {
+            let answer = hearth.get(&format!("/exception.php?handler={how}"));
+            assert_eq!((answer.status, answer.text().as_str()), (500, ""), "{model} {how}");
+            let id = format!("request.id\":\"{}", answer.field("x-request-id").unwrap());
+            let line = hearth.log_line(&id);
+            assert_eq!(line["level"], "ERROR", "{model} {how}: {line}");
+            assert!(line["message"].as_str().unwrap().contains(log), "{model} {how}: {line}");
+        }
+        assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+    }
+}
+
+#[test]
 fn shutdown_functions_run_after_the_memory_limit_in_each_model() {
     for (model, _site, hearth) in in_each_model() {
         let answer = hearth.get("/memory.php?shutdown");

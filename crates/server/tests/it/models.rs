@@ -2,10 +2,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pool::Model;
 use serde_json::Value;
 use testkit::eventually;
 
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, isolating};
 
 const PID: &str = "<?php while (hearth_handle_request(function () { echo getmypid(); })) { }";
 
@@ -148,4 +149,15 @@ fn an_upload_behind_a_request_that_retires_its_worker_is_answered() {
         eventually("it is counted", LIMIT, || hearth.status()["pool"]["retired"] == round);
     }
     assert_eq!(hearth.status()["pool"]["crashes"], 0);
+}
+
+#[test]
+fn a_snapshot_knows_where_this_php_keeps_its_free_memory() {
+    if isolating().contains(&Model::Snapshot) {
+        let site = Site::empty().with_file("worker.php", PID);
+        let hearth = serve(&site, "worker.php", "snapshot").start();
+        assert_eq!(hearth.get("/").text(), hearth.worker_pid().to_string());
+        let log = hearth.log().text();
+        assert!(!log.contains("keeps its free memory otherwise"), "{log}");
+    }
 }

@@ -117,6 +117,40 @@ fn what_breaks_a_limit_is_an_exception_in_php() {
     assert!(hearth.get(&format!("/?text={long}")).text().contains("at most 10240 bytes"));
 }
 
+/// Publishes to as many channels, with as long names and as much data, as the query says.
+const MUCH: &str = "<?php
+$names = array_map(fn ($n) => str_pad((string) $n, (int) $_GET['name'], 'c'), range(1, (int) $_GET['channels']));
+try {
+    echo json_encode(hearth_publish($names, 'said', str_repeat('x', (int) $_GET['data'])));
+} catch (\\Throwable $error) {
+    echo get_class($error), ': ', $error->getMessage();
+}";
+
+#[test]
+fn an_event_that_cannot_be_sent_at_once_is_an_exception_whatever_the_limits_are() {
+    let limits = "[realtime.apps.1]\nkey = \"key\"\nsecret = \"secret\"\nchannels_per_event = 200000\n\
+        channel_name = 10000\nevent_data = \"10MiB\"\n";
+    let site = Site::empty().with_file("public/index.php", MUCH).with_file("hearth.toml", limits);
+    let hearth = Serve::new(site.path()).workers(1).start();
+    let ask = |channels: usize, name: usize, data: usize| {
+        hearth.get(&format!("/?channels={channels}&name={name}&data={data}")).text()
+    };
+    for (channels, name, data) in [(1024, 5, 10), (1024, 1000, 10), (1, 5, 1_040_000)] {
+        assert_eq!(ask(channels, name, data), "true", "{channels} of {name}, {data}");
+    }
+    for channels in [1025, 20_000] {
+        let refused = format!(
+            "ValueError: hearth_publish(): Argument #1 ($channels) must name between 1 and 1024 channels, got {channels}"
+        );
+        assert_eq!(ask(channels, 5, 10), refused);
+    }
+    for (channels, name, data) in [(1024, 10_000, 10), (1, 5, 1_048_576)] {
+        let refused = ask(channels, name, data);
+        assert!(refused.starts_with("ValueError: hearth_publish(): an event's data and names may have 1040384 bytes in all"), "{refused}");
+    }
+    assert_eq!(ask(1, 5, 10), "true");
+}
+
 #[test]
 fn without_an_application_php_is_told_what_to_do() {
     let site = Site::empty().with_file("public/index.php", PUBLISH);

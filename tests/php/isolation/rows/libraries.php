@@ -36,6 +36,27 @@ Row::add('curl handle of the boot', function () use ($curl): void {
     curl_setopt($curl, CURLOPT_PRIVATE, 'left');
     curl_exec($curl);
 }, fn () => [curl_getinfo($curl, CURLINFO_PRIVATE), curl_errno($curl)], able: $curl !== null);
+// A jar is written when its handle is freed.
+Row::add('cookies of a curl handle left open', function (): void {
+    $count = Cookies::count() + 1;
+    file_put_contents(place('cookies'), $count);
+    $curl = curl_init();
+    curl_setopt($curl, CURLOPT_COOKIEJAR, place('jar'));
+    curl_setopt($curl, CURLOPT_COOKIELIST, "Set-Cookie: count=$count; domain=example.com; path=/");
+    Kept::$things['curl'][] = $curl;
+}, fn () => eventually(static fn (): bool => Cookies::count() === Cookies::inJar()), able: $curl !== null);
+final class Cookies
+{
+    public static function count(): int
+    {
+        return (int) @file_get_contents(place('cookies'));
+    }
+
+    public static function inJar(): int
+    {
+        return preg_match('/\tcount\t(\d+)/', (string) @file_get_contents(place('jar')), $match) === 1 ? (int) $match[1] : 0;
+    }
+}
 
 $libc = null;
 if (class_exists(FFI::class) && in_array(strtolower((string) ini_get('ffi.enable')), ['1', 'on', 'true'], true)) {

@@ -44,3 +44,13 @@ function children(): int
     $children = trim((string) @file_get_contents('/proc/thread-self/children'));
     return count(preg_split('/ /', $children, -1, PREG_SPLIT_NO_EMPTY));
 }
+
+// Held by an object that releases it when it is freed.
+Row::add('semaphore held', function (): void {
+    $semaphore = sem_get(ftok(place('boot.txt'), 's'));
+    sem_acquire($semaphore, true);
+    Kept::$things['semaphores'][] = $semaphore;
+}, function (): bool {
+    $semaphore = sem_get(ftok(place('boot.txt'), 's'));
+    return eventually(static fn (): bool => sem_acquire($semaphore, true)) && sem_remove($semaphore);
+}, able: function_exists('sem_get'));

@@ -63,14 +63,7 @@ Row::add('file opened at boot and locked', fn () => flock($shared, LOCK_EX | LOC
 function lockable(string $path): bool
 {
     $file = fopen($path, 'c');
-    // a process that has just ended may not be gone yet
-    for ($i = 0; $i < 200 && isset($_GET['patient']); $i++) {
-        if (flock($file, LOCK_EX | LOCK_NB)) {
-            return true;
-        }
-        usleep(10_000);
-    }
-    return flock($file, LOCK_EX | LOCK_NB);
+    return eventually(static fn (): bool => flock($file, LOCK_EX | LOCK_NB));
 }
 
 Row::add('stream wrapper', fn () => in_array('left', stream_get_wrappers(), true) || stream_wrapper_register('left', stdClass::class), fn () => in_array('left', stream_get_wrappers(), true));
