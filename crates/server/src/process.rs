@@ -88,6 +88,18 @@ pub(crate) async fn attend(
     outcome
 }
 
+/// The same for a command that takes nobody's place and reloads nothing.
+pub(crate) async fn attend_alone(
+    settings: &Settings,
+    serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    attend(settings, None, alone(), async |state, drain| {
+        state.cannot_reload();
+        serve(state, drain).await
+    })
+    .await
+}
+
 /// Of a process that takes nobody's place.
 pub(crate) fn alone() -> CancellationToken {
     let alone = CancellationToken::new();
@@ -168,8 +180,8 @@ impl Signals {
                     }
                 }
                 Some(()) = self.hang_up.recv() => {
-                    if state.cannot_reload() {
-                        tracing::warn!("HUP ignored: there is no application to reload here");
+                    if !state.reloads_here() {
+                        tracing::warn!("HUP ignored: this command reloads nothing");
                     } else if !state.ask(Ask { why: "HUP".to_owned(), answer: None }) {
                         tracing::debug!("HUP: many wait for a reload already, or the server is shutting down");
                     }

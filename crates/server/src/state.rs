@@ -43,6 +43,8 @@ pub(crate) struct State {
     generations: Mutex<Generations>,
     asks: mpsc::Sender<Ask>,
     asked: Mutex<Option<mpsc::Receiver<Ask>>>,
+    /// This command reloads nothing.
+    no_reloads: AtomicBool,
     /// To the one who sees to them; none until there is one.
     upgrades: OnceLock<mpsc::Sender<UpgradeAsk>>,
     /// Why there will be none.
@@ -241,6 +243,7 @@ impl State {
             generations: Mutex::default(),
             asks,
             asked: Mutex::new(Some(asked)),
+            no_reloads: AtomicBool::new(false),
             upgrades: OnceLock::new(),
             no_upgrades: OnceLock::new(),
             upgrading: AtomicBool::new(false),
@@ -372,9 +375,14 @@ impl State {
         self.asked.lock().expect("no holder panics").take()
     }
 
-    /// Nobody sees to requests for reloads in this command.
-    pub(crate) fn cannot_reload(&self) -> bool {
-        self.asked.lock().expect("no holder panics").is_some()
+    /// Nobody will see to requests for reloads in this command.
+    pub(crate) fn cannot_reload(&self) {
+        self.no_reloads.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody sees to them, now or once what boots is ready.
+    pub(crate) fn reloads_here(&self) -> bool {
+        !self.no_reloads.load(Ordering::Acquire)
     }
 
     /// Asks for an upgrade. Errs when nobody takes such requests, or while one runs.
