@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
+use front_http::AccessLogFile;
 use pool::{Pool, PoolStatus};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -59,6 +60,8 @@ pub(crate) struct State {
     admin_address: OnceLock<SocketAddr>,
     /// Where spans begin, if anybody wants some.
     tracer: OnceLock<Tracer>,
+    /// The file of the access log, where it goes into one.
+    access_log: OnceLock<AccessLogFile>,
 }
 
 /// A socket for the admin address that was bound elsewhere.
@@ -251,6 +254,7 @@ impl State {
             admin: Mutex::default(),
             admin_address: OnceLock::new(),
             tracer: OnceLock::new(),
+            access_log: OnceLock::new(),
         })
     }
 
@@ -264,6 +268,18 @@ impl State {
     /// Where spans begin, if anybody wants some.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.get()
+    }
+
+    /// Requests are logged there from now on.
+    pub(crate) fn access_log(&self, file: Option<AccessLogFile>) {
+        if let Some(file) = file {
+            self.access_log.get_or_init(|| file);
+        }
+    }
+
+    /// Has the file of the access log opened anew, which somebody may have renamed. False: there is none.
+    pub(crate) fn reopen_access_log(&self) -> bool {
+        self.access_log.get().map(AccessLogFile::reopen).is_some()
     }
 
     /// By which an end is asked for.

@@ -57,6 +57,7 @@ async fn serve_and_drain(
     let mut front = Front::bind(options, Nothing)
         .await
         .map_err(|error| Failure::caused(&error, front::hint(&error)))?;
+    state.access_log(front.access_log());
     let own = if tls {
         Own::default()
     } else {

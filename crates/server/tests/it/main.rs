@@ -38,6 +38,7 @@ mod published_leaks;
 mod randomness;
 mod realtime;
 mod reload;
+mod rotation;
 mod sandbox;
 mod scaling;
 mod slow;
