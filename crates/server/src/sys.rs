@@ -48,6 +48,7 @@ pub(crate) fn hand_capabilities_on(command: &mut Command) {
 
 /// Has USR1 end nothing before somebody listens for it. A handler, which programs that are started do not inherit, as they would
 /// inherit that it is ignored.
+#[expect(clippy::fn_to_numeric_cast_any, reason = "signal(2) takes its handler as a number")]
 pub(crate) fn overhear_usr1() {
     extern "C" fn overheard(_number: libc::c_int) {}
     let handler: extern "C" fn(libc::c_int) = overheard;

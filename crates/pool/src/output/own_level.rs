@@ -54,7 +54,7 @@ fn of_monolog(name: &str) -> Option<u8> {
     }
 }
 
-/// After php_error_cb(), main/main.c: `PHP %s:  %s in %s on line %d`.
+/// After `php_error_cb()`, main/main.c: `PHP %s:  %s in %s on line %d`.
 fn of_php(line: &str) -> Option<u8> {
     match line.split_once(":  ")?.0 {
         "Warning" => Some(WARNING),
