@@ -57,7 +57,6 @@ async fn serve_and_drain(
     let mut front = Front::bind(options, Nothing)
         .await
         .map_err(|error| Failure::caused(&error, front::hint(&error)))?;
-    state.access_log(front.access_log());
     let own = if tls {
         Own::default()
     } else {
@@ -77,6 +76,7 @@ async fn serve_and_drain(
         let unix = settings.http.listen.iter().filter(|listen| !listen.is_tcp());
         listeners.extend(unix.map(|listen| listen.address.to_string()));
     }
+    state.access_log(front.access_log());
     let explanation = apps::explain(settings, &named);
     log::say(&explanation);
     state.ready(Serving {
