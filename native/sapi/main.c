@@ -170,7 +170,12 @@ static enum action parse(int argc, char **argv, struct options *options) {
     return action;
 }
 
-/* Standard input is /dev/null; writing to a closed pipe is an error, not a death. sapi/cli and sapi/fpm do the same. */
+static void overhear(int number) {
+    (void)number;
+}
+
+/* Standard input is /dev/null; writing to a closed pipe is an error, not a death. sapi/cli and sapi/fpm do the same. USR1 is meant for the
+ * server, and may be sent to its whole control group; a handler, unlike SIG_IGN, is not inherited by what PHP starts. */
 static void prepare_process(void) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) {
@@ -187,6 +192,7 @@ static void prepare_process(void) {
         close(null);
     }
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGUSR1, overhear);
 }
 
 /* The engine's module shutdown would tear down what lives in shared memory for the others: php-fpm's children skip it too. */

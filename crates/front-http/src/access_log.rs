@@ -1,12 +1,17 @@
 //! The access log: entries go through a bounded queue to one writer, so a slow disk never holds up a request.
 //!
 //! When the queue is full the entry is dropped and `hearth_access_log_dropped_total` counts it.
+//!
+//! Invariants
+//! - Only the writer opens the file anew, between two writes: no line is lost or torn by it, and no request waits for it.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
@@ -26,7 +31,27 @@ const QUEUE: usize = 8192;
 /// The sending end.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
-    sender: mpsc::Sender<Box<Record>>,
+    sender: mpsc::Sender<Option<Box<Record>>>,
+    renamed: Arc<AtomicBool>,
+}
+
+/// The file of an access log, for whoever renames it.
+#[derive(Clone, Debug)]
+pub struct AccessLogFile {
+    /// The log ends when there are no more requests, not when nobody renames it any more.
+    sender: mpsc::WeakSender<Option<Box<Record>>>,
+    renamed: Arc<AtomicBool>,
+}
+
+impl AccessLogFile {
+    /// Has the file opened anew by its name. Where that fails, lines go on to the one that is open, and the log says so.
+    pub fn reopen(&self) {
+        self.renamed.store(true, Ordering::Release);
+        if let Some(sender) = self.sender.upgrade() {
+            // Whom a full queue keeps busy looks without being woken.
+            let _full = sender.try_send(None).is_err();
+        }
+    }
 }
 
 /// One request, of which the end is not known yet.
@@ -61,23 +86,23 @@ impl Log {
         let mut target: Box<dyn Write + Send> = match &options.target {
             AccessLogTarget::Stdout => Box::new(io::stdout()),
             AccessLogTarget::Stderr => Box::new(io::stderr()),
-            AccessLogTarget::File(path) => {
-                Box::new(OpenOptions::new().create(true).append(true).open(path)?)
-            }
+            AccessLogTarget::File(path) => Box::new(opened(path)?),
         };
-        let (sender, mut entries) = mpsc::channel::<Box<Record>>(QUEUE);
+        let (sender, mut entries) = mpsc::channel::<Option<Box<Record>>>(QUEUE);
         let format = options.format;
+        let renamed = Arc::new(AtomicBool::new(false));
+        let log = Self { sender, renamed: Arc::clone(&renamed) };
+        let place = options.target.file().map(Path::to_owned);
         let writer = tokio::task::spawn_blocking(move || {
             let mut lines = String::new();
             let mut failed = false;
-            while let Some(record) = entries.blocking_recv() {
+            while let Some(entry) = entries.blocking_recv() {
                 lines.clear();
-                record.format(format, &mut lines);
-                // What has gathered meanwhile goes out in the same write.
-                while lines.len() < 32 << 10
-                    && let Ok(record) = entries.try_recv()
-                {
+                let mut next = Some(entry);
+                // What has gathered meanwhile goes out in the same write, up to a wish to open the file anew.
+                while let Some(Some(record)) = next {
                     record.format(format, &mut lines);
+                    next = if lines.len() < 32 << 10 { entries.try_recv().ok() } else { None };
                 }
                 let outcome = target.write_all(lines.as_bytes()).and_then(|()| target.flush());
                 if let Err(error) = outcome
@@ -86,9 +111,22 @@ impl Log {
                     failed = true;
                     tracing::error!(error = %error, "access log cannot be written");
                 }
+                // After each write, whether it was that wish that ended it: with a full queue it could not be sent.
+                if let Some(place) = &place
+                    && renamed.swap(false, Ordering::AcqRel)
+                    && let Some(file) = opened_anew(place)
+                {
+                    target = Box::new(file);
+                    failed = false;
+                }
             }
         });
-        Ok((Self { sender }, writer))
+        Ok((log, writer))
+    }
+
+    /// By which its file is opened anew.
+    pub(crate) fn file(&self) -> AccessLogFile {
+        AccessLogFile { sender: self.sender.downgrade(), renamed: Arc::clone(&self.renamed) }
     }
 
     /// Begins an entry.
@@ -121,6 +159,28 @@ impl Log {
     }
 }
 
+fn opened(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn opened_anew(path: &Path) -> Option<File> {
+    let place = path.display();
+    match opened(path) {
+        Ok(file) => {
+            tracing::info!(path = %place, "access log opened anew");
+            Some(file)
+        }
+        Err(error) => {
+            tracing::warn!(
+                path = %place, %error,
+                hint = "let the server's user create it, or create it for him; then send USR1 once more",
+                "access log not opened anew: its lines still go to the file that was renamed"
+            );
+            None
+        }
+    }
+}
+
 impl Entry {
     /// Says which of several applications it is for.
     pub(crate) fn of(&mut self, application: Option<&Arc<str>>) {
@@ -133,7 +193,7 @@ impl Entry {
         self.record.sent = account.sent;
         self.record.cut = account.cut;
         self.record.duration = duration;
-        if self.log.sender.try_send(self.record).is_err() {
+        if self.log.sender.try_send(Some(self.record)).is_err() {
             account.metrics.log_dropped.increment(1);
         }
     }

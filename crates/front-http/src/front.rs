@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
-use crate::access_log::Log;
+use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
 use crate::forwarded::Cidr;
 use crate::listener::{self, Bound, Given, Listener};
@@ -131,6 +131,7 @@ pub struct Front<A> {
     shared: Arc<Shared<A>>,
     listeners: Vec<Listener>,
     visitors: Option<mpsc::Receiver<Visitor>>,
+    access_log: Option<AccessLogFile>,
     log_writer: Option<JoinHandle<()>>,
     patience: Duration,
 }
@@ -188,6 +189,8 @@ impl<A: Application> Front<A> {
                 (Some(log), Some(writer))
             }
         };
+        let in_file = options.access_log.as_ref().and_then(|to| to.target.file()).is_some();
+        let access_log = log.as_ref().filter(|_| in_file).map(Log::file);
         let shared = Shared {
             switch: Switch::new(release, application),
             limits: Limits {
@@ -224,6 +227,7 @@ impl<A: Application> Front<A> {
             shared: Arc::new(shared),
             listeners,
             visitors: None,
+            access_log,
             log_writer,
             patience: options.patience,
         })
@@ -245,6 +249,11 @@ impl<A: Application> Front<A> {
         let (visitors, receiver) = Visitors::new();
         self.visitors = Some(receiver);
         visitors
+    }
+
+    /// The file of its access log, where that goes into one; good for as long as it is served.
+    pub fn access_log(&self) -> Option<AccessLogFile> {
+        self.access_log.clone()
     }
 
     /// What it has answered lately; goes on to count while it is served.
@@ -271,7 +280,7 @@ impl<A: Application> Front<A> {
     /// Serves until `shutdown` completes: then it stops accepting, closes idle connections, finishes the requests in flight,
     /// and after the patience of the options cuts what is left, the access log's lines included. Dropping the future cuts everything at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { shared, listeners, visitors, log_writer, patience } = self;
+        let Self { shared, listeners, visitors, log_writer, patience, .. } = self;
         let (end, drain) = (CancellationToken::new(), CancellationToken::new());
         let mut accepting = JoinSet::new();
         for listener in listeners {

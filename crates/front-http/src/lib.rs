@@ -45,6 +45,7 @@ mod trace;
 mod traffic;
 mod wire;
 
+pub use access_log::AccessLogFile;
 pub use application::Application;
 pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
 pub use forwarded::{Cidr, InvalidCidr};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use traces::Tracer;
@@ -182,6 +182,16 @@ pub enum AccessLogTarget {
     Stderr,
     /// Appended to this file.
     File(PathBuf),
+}
+
+impl AccessLogTarget {
+    /// The file, where there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Stdout | Self::Stderr => None,
+        }
+    }
 }
 
 impl fmt::Display for AccessLogTarget {

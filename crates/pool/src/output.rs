@@ -2,6 +2,9 @@
 //!
 //! Invariants
 //! - A line is at most [`MAX_LINE`] bytes; a longer one is cut into several, so a worker cannot fill the server's memory.
+//! - What comes without a level is `info`, or worse where it says so itself ([`own_level`]); never less: whoever wrote it wanted it to be seen.
+
+mod own_level;
 
 use std::sync::Arc;
 
@@ -9,10 +12,16 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tracing::{debug, error, info, warn};
 
+use crate::context::RequestId;
 use crate::info::WorkerInfo;
 
 /// Bytes of one log line.
 const MAX_LINE: u64 = 8 * 1024;
+
+/// Levels of syslog(3).
+const ERROR: u8 = 3;
+const WARNING: u8 = 4;
+const NOTICE: u8 = 5;
 
 /// Logs a LOG frame. It is read by whoever has the worker: the line says whose worker it is, not whose task.
 pub(crate) fn log_frame(info: &WorkerInfo, line: &wire::Output<'_>) {
@@ -32,22 +41,48 @@ fn log(info: &WorkerInfo, line: &wire::Output<'_>) {
         }
     };
     let request = info.current_request();
-    let id = request.as_ref().map(|id| &*id.0);
     let context = (!line.context.is_empty()).then(|| String::from_utf8_lossy(line.context));
-    let context = context.as_deref();
-    let pid = info.pid();
-    match line.level {
-        0..=3 => {
-            error!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
-        }
-        4 => {
-            warn!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
-        }
-        5 | 6 => {
-            info!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
-        }
-        _ => {
-            debug!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{message}");
+    let who = Writer { pid: info.pid(), request: request.as_ref(), source };
+    match (line.source, line.level) {
+        // So `error_log()` says everything.
+        (0, NOTICE) => who.says(message),
+        (_, level) => who.says_at(level, message, context.as_deref()),
+    }
+}
+
+/// Who has written a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer<'r> {
+    pub(crate) pid: u32,
+    /// The request that it had then.
+    pub(crate) request: Option<&'r RequestId>,
+    /// How it came here.
+    pub(crate) source: &'static str,
+}
+
+impl Writer<'_> {
+    /// Logs a line that came without a level.
+    pub(crate) fn says(self, line: &str) {
+        self.says_at(own_level::own_level(line).unwrap_or(NOTICE), line, None);
+    }
+
+    /// `level`: as syslog(3) counts.
+    fn says_at(self, level: u8, line: &str, context: Option<&str>) {
+        let Self { pid, request, source } = self;
+        let id = request.map(|id| &*id.0);
+        match level {
+            0..=ERROR => {
+                error!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{line}");
+            }
+            WARNING => {
+                warn!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{line}");
+            }
+            NOTICE | 6 => {
+                info!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{line}");
+            }
+            _ => {
+                debug!(target: "php", { worker.pid = pid, request.id = id, source, context }, "{line}");
+            }
         }
     }
 }
@@ -81,8 +116,7 @@ pub(crate) async fn read_lines(
                 }
                 info.remember(text);
                 let request = info.current_request();
-                let id = request.as_ref().map(|id| &*id.0);
-                info!(target: "php", { worker.pid = info.pid(), request.id = id, source }, "{text}");
+                Writer { pid: info.pid(), request: request.as_ref(), source }.says(text);
             }
         }
     }

@@ -61,7 +61,7 @@ impl Plans {
         let at_path = at_path(&target.path, settings)?;
         if let Some(application) = &at_path {
             let name: Arc<str> = MAIN.into();
-            let plan = plan(application.clone(), settings, environment)?;
+            let plan = plan(application.clone(), &name, settings, environment)?;
             let mut settings = settings.clone();
             settings.applications.clear();
             let claims = vec![Claim::everything()];
@@ -181,12 +181,13 @@ fn planned(
         claims: named.claims.clone(),
         is_at_path: named.path.is_none(),
         settings: named.settings.clone(),
-        plan: plan(application, &named.settings, environment)?,
+        plan: plan(application, &named.name, &named.settings, environment)?,
     })
 }
 
 fn plan(
     application: Application,
+    name: &str,
     settings: &Settings,
     environment: &Environment,
 ) -> Result<Plan, Failure> {
@@ -195,7 +196,7 @@ fn plan(
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
         let probe = php::probe(php, settings);
         if let Some(fallback) = plan.fit_to_machine(&probe) {
-            fallback.warn();
+            fallback.of_application(name).warn();
         }
     }
     Ok(plan)

@@ -303,7 +303,8 @@ fn serve() -> Command {
              hearth serve --tls-local             in development: https://localhost:8080\n  \
              hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
              Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
-             Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`.",
+             Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`,\n\
+             USR1 opens the access log's file anew.",
     )
 }
 

@@ -171,6 +171,8 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
 }
 
 async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
+    // As at HUP: it is the same to whoever rotates logs.
+    state.reopen_access_log();
     let (answer, outcome) = oneshot::channel();
     let ending = || Failure::failed("the server is shutting down", "start it again");
     if !state.ask(Ask { why: "hearth reload".to_owned(), answer: Some(answer) }) {

@@ -322,7 +322,7 @@ pub(crate) fn run(
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    process::attend(settings, None, process::alone(), async |state, drain| {
+    process::attend_alone(settings, async |state, drain| {
         serve_and_drain(settings, environment, state, drain).await
     })
     .await

@@ -31,7 +31,7 @@ pub(crate) fn run(
     log::keep_tail(tail.clone());
     let options = options(&settings, address, began, tail, environment);
     process::run(&settings, async {
-        let outcome = process::attend(&settings, None, process::alone(), async |state, drain| {
+        let outcome = process::attend_alone(&settings, async |state, drain| {
             let emulator = Emulator::bind(options).await.map_err(|error| {
                 Failure::caused_by(
                     format!("cannot listen on {address}"),

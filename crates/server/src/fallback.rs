@@ -8,6 +8,7 @@ use pool::{Model, StartError};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::detect::Kind;
+use crate::failure::hint_of_application;
 use crate::plan::Plan;
 
 /// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
@@ -73,6 +74,12 @@ fn name<S: Serializer>(model: &Model, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Fallback {
+    /// The same for one of several applications.
+    #[must_use]
+    pub(crate) fn of_application(self, name: &str) -> Self {
+        Self { hint: hint_of_application(&self.hint, name), ..self }
+    }
+
     /// Tells it to who runs the server.
     pub(crate) fn warn(&self) {
         tracing::warn!(

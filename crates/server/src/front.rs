@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogTarget, Application, BindError, Certificates, Front, Given, Hosted, Listen,
-    Options, Reader, Release, RequestBody, Routing, SendfileRoot, Switch,
+    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Certificates, Front, Given,
+    Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -130,6 +130,11 @@ impl Bound {
     /// To be cancelled when such a process accepts from them.
     pub(crate) fn succeeded(&self) -> CancellationToken {
         self.front.succeeded()
+    }
+
+    /// The file of the access log, where it goes into one.
+    pub(crate) fn access_log(&self) -> Option<AccessLogFile> {
+        self.front.access_log()
     }
 
     /// What is answered lately.

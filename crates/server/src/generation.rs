@@ -69,7 +69,9 @@ impl Booted {
             claims: self.planned.claims(),
             pool: self.pool.clone(),
             model: php.map(|php| php.model).map(Model::name),
-            fallback: php.and_then(|php| php.fallback.clone()),
+            fallback: php
+                .and_then(|php| php.fallback.clone())
+                .map(|fallback| fallback.of_application(&self.planned.name)),
             explanation: self.explanation(),
         }
     }

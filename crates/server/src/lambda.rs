@@ -63,7 +63,7 @@ pub(crate) fn run(
         return Err(tell(&api, failure));
     }
     process::run(&settings, async {
-        let outcome = process::attend(&settings, None, process::alone(), async |state, drain| {
+        let outcome = process::attend_alone(&settings, async |state, drain| {
             serve_and_drain(&settings, &path, &api, environment, state, drain).await
         });
         outcome.await

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<ExitCode, Failure> {
+    sys::overhear_usr1();
     let invocation = cli::parse(std::env::args_os())?;
     let environment = Environment::read().map_err(|error| {
         Failure::caused_by(

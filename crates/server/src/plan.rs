@@ -243,7 +243,7 @@ fn overridden(mut application: Application, settings: &Settings) -> Result<Appli
         let Ok(absolute) = root.canonicalize() else {
             return Err(Failure::misused(
                 format!("`http.document_root` names {}, which is no folder", root.display()),
-                "correct `http.document_root` (`--document-root`)",
+                "correct `http.document_root`",
             ));
         };
         application.document_root = absolute;

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload, USR2 for an upgrade.
+//! - HUP and USR1 open the access log's file anew; USR1 ends nothing, at whatever moment it comes.
 
 use std::num::NonZeroUsize;
 use std::pin::pin;
@@ -88,6 +89,18 @@ pub(crate) async fn attend(
     outcome
 }
 
+/// The same for a command that takes nobody's place and reloads nothing.
+pub(crate) async fn attend_alone(
+    settings: &Settings,
+    serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    attend(settings, None, alone(), async |state, drain| {
+        state.cannot_reload();
+        serve(state, drain).await
+    })
+    .await
+}
+
 /// Of a process that takes nobody's place.
 pub(crate) fn alone() -> CancellationToken {
     let alone = CancellationToken::new();
@@ -130,12 +143,13 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// The signals that ask for an end.
+/// The signals that ask for something.
 #[derive(Debug)]
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    reopen: Signal,
     upgrade: Signal,
 }
 
@@ -146,6 +160,7 @@ impl Signals {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
                 hang_up: signal(SignalKind::hangup())?,
+                reopen: signal(SignalKind::user_defined1())?,
                 upgrade: signal(SignalKind::user_defined2())?,
             })
         };
@@ -167,9 +182,17 @@ impl Signals {
                         tracing::warn!(reason = refused.message(), "USR2 ignored");
                     }
                 }
+                Some(()) = self.reopen.recv() => {
+                    if !state.reopen_access_log() {
+                        tracing::info!("USR1 ignored: there is no file of an access log to open anew");
+                    }
+                }
                 Some(()) = self.hang_up.recv() => {
-                    if state.cannot_reload() {
-                        tracing::warn!("HUP ignored: there is no application to reload here");
+                    let reopened = state.reopen_access_log();
+                    if !state.reloads_here() {
+                        if !reopened {
+                            tracing::warn!("HUP ignored: this command reloads nothing");
+                        }
                     } else if !state.ask(Ask { why: "HUP".to_owned(), answer: None }) {
                         tracing::debug!("HUP: many wait for a reload already, or the server is shutting down");
                     }

@@ -519,7 +519,7 @@ impl Means {
     ) -> Result<Booted, Failure> {
         let _place = self.places_at_once.acquire().await.expect("nobody closes it");
         let pool = loop {
-            let Planned { settings, plan, is_at_path, .. } = &mut planned;
+            let Planned { name, settings, plan, is_at_path, .. } = &mut planned;
             let Some(php) = &plan.php else { break None };
             let publisher = self.publisher.as_ref().filter(|_| *is_at_path);
             let user = php.user.as_ref();
@@ -560,7 +560,7 @@ impl Means {
                     let Some(fallback) = plan.fit_to_application(&error, runs) else {
                         return Err(boot_failure(&error, plan));
                     };
-                    fallback.warn();
+                    fallback.of_application(name).warn();
                 }
             }
         };

@@ -115,6 +115,7 @@ impl Server<'_> {
         state.trace(tracer);
         let sockets = (given, activated);
         let mut front = front::bind(settings, certificates, tracer, sockets).await?;
+        state.access_log(front.access_log());
         let realtime = start_realtime(settings, target, environment, &front.urls()).await?;
         if let Some(realtime) = &realtime {
             front.realtime(Arc::clone(realtime));

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
+use front_http::AccessLogFile;
 use pool::{Pool, PoolStatus};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -43,6 +44,8 @@ pub(crate) struct State {
     generations: Mutex<Generations>,
     asks: mpsc::Sender<Ask>,
     asked: Mutex<Option<mpsc::Receiver<Ask>>>,
+    /// This command reloads nothing.
+    no_reloads: AtomicBool,
     /// To the one who sees to them; none until there is one.
     upgrades: OnceLock<mpsc::Sender<UpgradeAsk>>,
     /// Why there will be none.
@@ -57,6 +60,8 @@ pub(crate) struct State {
     admin_address: OnceLock<SocketAddr>,
     /// Where spans begin, if anybody wants some.
     tracer: OnceLock<Tracer>,
+    /// The file of the access log, where it goes into one.
+    access_log: OnceLock<AccessLogFile>,
 }
 
 /// A socket for the admin address that was bound elsewhere.
@@ -241,6 +246,7 @@ impl State {
             generations: Mutex::default(),
             asks,
             asked: Mutex::new(Some(asked)),
+            no_reloads: AtomicBool::new(false),
             upgrades: OnceLock::new(),
             no_upgrades: OnceLock::new(),
             upgrading: AtomicBool::new(false),
@@ -248,6 +254,7 @@ impl State {
             admin: Mutex::default(),
             admin_address: OnceLock::new(),
             tracer: OnceLock::new(),
+            access_log: OnceLock::new(),
         })
     }
 
@@ -261,6 +268,18 @@ impl State {
     /// Where spans begin, if anybody wants some.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.get()
+    }
+
+    /// Requests are logged there from now on.
+    pub(crate) fn access_log(&self, file: Option<AccessLogFile>) {
+        if let Some(file) = file {
+            self.access_log.get_or_init(|| file);
+        }
+    }
+
+    /// Has the file of the access log opened anew, which somebody may have renamed. False: there is none.
+    pub(crate) fn reopen_access_log(&self) -> bool {
+        self.access_log.get().map(AccessLogFile::reopen).is_some()
     }
 
     /// By which an end is asked for.
@@ -372,9 +391,14 @@ impl State {
         self.asked.lock().expect("no holder panics").take()
     }
 
-    /// Nobody sees to requests for reloads in this command.
-    pub(crate) fn cannot_reload(&self) -> bool {
-        self.asked.lock().expect("no holder panics").is_some()
+    /// Nobody will see to requests for reloads in this command.
+    pub(crate) fn cannot_reload(&self) {
+        self.no_reloads.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody sees to them, now or once what boots is ready.
+    pub(crate) fn reloads_here(&self) -> bool {
+        !self.no_reloads.load(Ordering::Acquire)
     }
 
     /// Asks for an upgrade. Errs when nobody takes such requests, or while one runs.

@@ -1,5 +1,5 @@
-//! What `std` cannot say safely: descriptors that this process was started with, what a successor may, and variables that children are not to
-//! see.
+//! What `std` cannot say safely: descriptors that this process was started with, what a successor may, a signal that is to end nothing, and
+//! variables that children are not to see.
 #![expect(
     unsafe_code,
     reason = "numbers become descriptors; the environment is changed before there are threads"
@@ -43,6 +43,18 @@ pub(crate) fn hand_capabilities_on(command: &mut Command) {
     // SAFETY: the hook only makes system calls, which are async-signal-safe; it neither allocates nor locks.
     unsafe {
         command.pre_exec(hook);
+    }
+}
+
+/// Has USR1 end nothing before somebody listens for it. A handler, which programs that are started do not inherit, as they would
+/// inherit that it is ignored.
+#[expect(clippy::fn_to_numeric_cast_any, reason = "signal(2) takes its handler as a number")]
+pub(crate) fn overhear_usr1() {
+    extern "C" fn overheard(_number: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = overheard;
+    // SAFETY: the handler does nothing, which is async-signal-safe at any moment; who listens later takes its place.
+    unsafe {
+        libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
     }
 }
 

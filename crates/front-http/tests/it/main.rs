@@ -7,6 +7,7 @@
 
 mod support;
 
+mod access_log;
 mod answers;
 mod compression;
 mod files;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use front_http::{Address, Application, Bound, Front, Listen, Options, RequestBody};
+use front_http::{AccessLogFile, Address, Application, Bound, Front, Listen, Options, RequestBody};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -293,6 +293,7 @@ pub(crate) struct Server {
     pub(crate) app: App,
     pub(crate) root: TempDir,
     pub(crate) bound: Vec<Bound>,
+    pub(crate) access_log: Option<AccessLogFile>,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
@@ -312,7 +313,7 @@ impl Server {
         change(&mut options, root.path());
         let app = App::default();
         let front = Front::bind(options, app.clone()).await.unwrap();
-        let bound = front.addresses();
+        let (bound, access_log) = (front.addresses(), front.access_log());
         let (stop, stopped) = oneshot::channel::<()>();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -324,7 +325,7 @@ impl Server {
                 })
                 .await;
         });
-        Self { app, root, bound, stop: Some(stop), tasks }
+        Self { app, root, bound, access_log, stop: Some(stop), tasks }
     }
 
     pub(crate) fn write(&self, path: &str, contents: impl AsRef<[u8]>) {

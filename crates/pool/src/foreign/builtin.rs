@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
-use tracing::{Instrument as _, debug, info};
+use tracing::{Instrument as _, debug};
 
 use super::answer::Answer;
 use super::process::read_lines;
@@ -27,6 +27,7 @@ use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
+use crate::output::Writer;
 use crate::supervisor::must_see;
 use crate::variables::{Sink, reaches_php};
 
@@ -413,8 +414,7 @@ fn log(info: &WorkerInfo, line: &str) {
     };
     info.remember(text);
     let request = info.current_request();
-    let id = request.as_ref().map(|id| &*id.0);
-    info!(target: "php", { worker.pid = info.pid(), request.id = id, source = "error_log" }, "{text}");
+    Writer { pid: info.pid(), request: request.as_ref(), source: "error_log" }.says(text);
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use bytes::BytesMut;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tracing::{debug, info};
+use tracing::debug;
 
 use super::answer::Answer;
 use super::process::read_lines;
@@ -27,6 +27,7 @@ use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
+use crate::output::Writer;
 use crate::status::{Ending, WorkerEnd};
 use crate::variables::Sink;
 
@@ -181,7 +182,7 @@ impl Worker {
         };
         let (pid, id) = (self.info.pid(), request.context.id.clone());
         let lines = read_lines(stderr, move |line| {
-            info!(target: "php", { worker.pid = pid, request.id = &*id.0, source = "stderr" }, "{line}");
+            Writer { pid, request: Some(&id), source: "stderr" }.says(line);
         });
         let common = &self.cgi.common;
         common.tasks.spawn_on(lines, &common.runtime);

@@ -24,7 +24,7 @@ use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, debug, error, info, trace, warn};
+use tracing::{Instrument as _, debug, error, trace, warn};
 
 use super::answer::Answer;
 use super::fastcgi::{self, Record, RequestWriter};
@@ -33,6 +33,7 @@ use super::request::Request;
 use super::{Common, PrivateFile, both_ways, malformed, secret};
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
+use crate::output::Writer;
 use crate::status::{Ending, WorkerEnd};
 use crate::supervisor::must_see;
 use crate::variables::Sink;
@@ -165,19 +166,15 @@ impl Fpm {
             Line::Said { pid, text } => {
                 let info = self.child(pid);
                 let request = info.as_ref().and_then(|info| info.current_request());
-                let id = request.as_ref().map(|id| &*id.0);
                 if let Some(info) = &info {
                     info.remember(text);
                 }
                 // `NOTICE: PHP message: …` is PHP's error log; all else the script has written itself.
-                match text.split_once(": PHP message: ") {
-                    Some((level, text)) if !level.contains(' ') => {
-                        info!(target: "php", { worker.pid = pid, request.id = id, source = "error_log" }, "{text}");
-                    }
-                    _ => {
-                        info!(target: "php", { worker.pid = pid, request.id = id, source = "stderr" }, "{text}");
-                    }
-                }
+                let (source, text) = match text.split_once(": PHP message: ") {
+                    Some((level, text)) if !level.contains(' ') => ("error_log", text),
+                    _ => ("stderr", text),
+                };
+                Writer { pid, request: request.as_ref(), source }.says(text);
             }
             Line::Other { level: "WARNING", text } => warn!(target: "php_fpm", "{text}"),
             Line::Other { level: "ERROR" | "ALERT", text } => error!(target: "php_fpm", "{text}"),

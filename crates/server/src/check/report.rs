@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, hint_of_application};
 use crate::php::Info;
 
 /// Everything found.
@@ -147,6 +147,10 @@ impl Report {
 
     fn push(&mut self, level: Level, topic: Topic, message: String, hint: String) {
         let message = self.whole(message);
+        let hint = match &self.about {
+            Some(name) => hint_of_application(&hint, name),
+            None => hint,
+        };
         self.findings.push(Finding { level, topic, message, hint: Some(hint) });
     }
 

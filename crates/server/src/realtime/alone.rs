@@ -33,7 +33,7 @@ pub(crate) fn run(
 }
 
 async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    process::attend(settings, None, process::alone(), async |state, drain| {
+    process::attend_alone(settings, async |state, drain| {
         serve_and_drain(settings, environment, state, drain).await
     })
     .await
@@ -75,6 +75,7 @@ async fn serve_and_drain(
         let unix = settings.http.listen.iter().filter(|listen| !listen.is_tcp());
         listeners.extend(unix.map(|listen| listen.address.to_string()));
     }
+    state.access_log(front.access_log());
     let explanation = apps::explain(settings, &named);
     log::say(&explanation);
     state.ready(Serving {

@@ -395,3 +395,29 @@ fn what_php_logs_says_of_which_application_it_is() {
         assert_eq!(line["span"]["application.name"], name, "{line}");
     }
 }
+
+#[test]
+fn what_to_do_about_a_named_application_is_said_in_keys_of_its_table() {
+    for (table, hint) in [
+        ("[applications.shop.php]\nversion = \"8.99\"\n", "`applications.shop.php.version = \"8."),
+        (
+            "[applications.shop.php]\nmodel = \"snapshot\"\n",
+            "`applications.shop.php.model = \"request\"`",
+        ),
+        ("path = \"../nothing\"\n", "`applications.shop.path = \"PATH\"`"),
+    ] {
+        let path = if table.starts_with("path") { "" } else { "path = \"../shop\"\n" };
+        let toml = format!("[applications.shop]\nhosts = [\"shop.test\"]\n{path}{table}");
+        let applications = Applications::new(&toml);
+        let (serve, mut check) = (applications.serve(), command());
+        let (_, said) = serve.launch().finish(LIMIT);
+        assert!(said.contains("error: application `shop`: "), "{said}");
+        assert!(
+            said.lines().any(|line| line.starts_with("hint: ") && line.contains(hint)),
+            "{said}"
+        );
+        check.arg("check").arg(applications.path()).args(["--listen", "127.0.0.1:0"]);
+        let checked = String::from_utf8(check.output().unwrap().stdout).unwrap();
+        assert!(checked.contains(hint), "{checked}");
+    }
+}

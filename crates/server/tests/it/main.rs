@@ -39,6 +39,7 @@ mod published_leaks;
 mod randomness;
 mod realtime;
 mod reload;
+mod rotation;
 mod sandbox;
 mod scaling;
 mod slow;

@@ -64,6 +64,36 @@ fn levels_of_phps_errors_become_levels_of_the_log() {
 }
 
 #[test]
+fn a_line_that_says_its_own_level_has_it_however_it_comes() {
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php\n\
+         error_log('[2026-11-22 11:40:08] production.ERROR: of the application {\"user\":7}');\n\
+         error_log('[2026-11-22 11:40:08] production.DEBUG: of less weight');\n\
+         file_put_contents('php://stderr', \"[2026-11-22T11:40:08.000000+00:00] app.WARNING: on stderr [] []\\n\");\n\
+         trigger_error('of PHP', E_USER_WARNING);",
+    );
+    for model in ["request", "fpm", "cgi"] {
+        let hearth = Serve::new(site.path())
+            .args(&["--model", model])
+            .ini("log_errors", "1")
+            .workers(1)
+            .start();
+        assert_eq!(hearth.get("/").status, 200, "{model}");
+        for (message, level) in [
+            ("of the application", "ERROR"),
+            ("of less weight", "INFO"),
+            ("on stderr", "WARN"),
+            ("of PHP", "WARN"),
+        ] {
+            let line = hearth.log_line(message);
+            assert_eq!(line["level"], level, "{model}: {line}");
+            assert_eq!(line["target"], "php", "{model}: {line}");
+        }
+    }
+}
+
+#[test]
 fn the_access_log_and_phps_lines_share_the_request_id() {
     let site = Site::empty().with_file(
         "public/index.php",

@@ -493,6 +493,30 @@ fn who_asks_while_a_reload_runs_shares_the_next_one() {
 }
 
 #[test]
+fn hup_while_the_server_boots_is_a_reload_once_it_is_ready() {
+    let deploys = Deploys::new();
+    let gate = slow_boot(&deploys, 2);
+    let process = deploys.serve("snapshot").workers(1).launch();
+    let admin = process.log().wait_for("hearth: admin on http://");
+    eventually("it boots", LIMIT, || ProcessFacts::children(process.pid()).len() == 1);
+    // By then it has read where the link leads.
+    deploys.release(3);
+    deploys.point_to(3);
+    process.signal(Signal::HUP);
+    std::fs::write(gate, "").unwrap();
+    let url = process.log().wait_for("hearth: ready on ");
+    let after = |line: &str, part: &str| line.split_once(part).unwrap().1.to_owned();
+    let hearth = Hearth {
+        address: after(&url, "http://").parse().unwrap(),
+        url: after(&url, "ready on "),
+        admin: after(&admin, "http://").parse().unwrap(),
+        process,
+    };
+    eventually("the next generation answers", LIMIT, || hearth.status()["generation"] == 2);
+    assert_eq!(hearth.get("/").text(), "release 3");
+}
+
+#[test]
 fn term_in_the_middle_of_a_reload_ends_everything() {
     for model in ["worker", "snapshot"] {
         let deploys = Deploys::new();
