@@ -16,6 +16,7 @@ mod name;
 mod rate;
 mod socket_id;
 mod statistics;
+mod stream_id;
 
 pub mod auth;
 pub mod json;

@@ -52,7 +52,8 @@ pub struct AdoptedStream {
     pub stream: Stream,
     /// Its TLS, if it has: the handshake is done.
     pub tls: Option<Box<ServerConnection>>,
-    /// Has the head of the answer been written? Otherwise the hub writes the whole answer, in HTTP/1.1, and refuses with a status.
+    /// Has the head of the answer been written? Otherwise the hub writes the whole answer, in HTTP/1.1, and refuses with a status. A request for an id
+    /// (`/app/KEY/sse/id`) is answered as a whole in any case.
     pub answered: bool,
     /// The request's path and query.
     pub target: String,

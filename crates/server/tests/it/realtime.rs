@@ -277,6 +277,28 @@ fn an_event_stream_hears_what_sockets_hear() {
 }
 
 #[test]
+fn an_event_stream_of_a_private_channel_has_an_id_from_here_and_its_signature_is_not_logged() {
+    let site = Site::empty().with_file("public/index.php", PUBLISH);
+    let hearth =
+        Serve::new(site.path()).args(APP).args(&["--access-log", "json"]).workers(1).start();
+    let answer = hearth.get("/app/key/sse/id");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let id: Value = serde_json::from_str(&answer.text()).unwrap();
+    let id = id["socket_id"].as_str().unwrap();
+    let query = |id: &str, auth: &str| format!("channels=private-a&socket_id={id}&auth={auth}");
+    let answer = hearth.get(&format!("/app/key/sse?{}", query(id, "key:secret")));
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("no channel to hear"), "{}", answer.text());
+    let answer = hearth.get(&format!("/app/key/sse?{}", query("1.2", "key:secret")));
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("socket_id is not one"), "{}", answer.text());
+    for id in [id, "1.2"] {
+        let entry = hearth.log_line(&format!("socket_id={id}"));
+        assert_eq!(entry["url.query"], query(id, "***"));
+    }
+}
+
+#[test]
 fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
     let config = "[realtime]\ndeflate = \"20B\"\n";
     let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
