@@ -1,7 +1,7 @@
 //! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -29,10 +29,18 @@ pub(crate) struct Client(WebSocket<TcpStream>);
 impl Client {
     /// Opens a WebSocket. The first message is `connection_established`, or an error.
     pub(crate) fn open(hearth: &Hearth, key: &str) -> Self {
-        let request = format!("ws://{}/app/{key}?protocol=7", hearth.address);
-        let stream = TcpStream::connect(hearth.address).unwrap();
+        Self::open_through(hearth.address, key, &[])
+    }
+
+    /// The same, with what a proxy adds.
+    fn open_through(address: SocketAddr, key: &str, fields: &[(&'static str, &str)]) -> Self {
+        let request = format!("ws://{address}/app/{key}?protocol=7");
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let request = request.into_client_request().unwrap();
+        let mut request = request.into_client_request().unwrap();
+        for (name, value) in fields {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
         let (socket, answer) = tungstenite::client(request, stream).unwrap();
         assert_eq!(answer.status(), 101);
         Self(socket)
@@ -336,6 +344,36 @@ fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
         assert_eq!(head.contains("permessage-deflate"), first == 0xc1, "{head}");
         assert_eq!(answer[end], first, "{head}");
     }
+}
+
+#[test]
+fn channels_alone_believe_a_trusted_proxy_that_their_clients_speak_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = |trusted: &str| {
+        format!(
+            "[http]\nlisten = [\"127.0.0.1:0\"]\n{trusted}\n[realtime.apps.1]\nkey = \"key\"\nsecret = \"secret\"\n\
+             require_tls = true\n"
+        )
+    };
+    let start = |trusted: &str| {
+        let file = folder.path().join("hearth.toml");
+        std::fs::write(&file, settings(trusted)).unwrap();
+        let mut channels = crate::hearth::command();
+        channels.current_dir(folder.path()).args(["channels", "--admin", "127.0.0.1:0"]);
+        let process = Running::start(channels.arg("--config").arg(&file));
+        let ready = |line: &str| line.strip_prefix("hearth: ready on http://")?.parse().ok();
+        let address: SocketAddr = process.log().find(LIMIT, ready).unwrap();
+        (process, address)
+    };
+    let tls = [("x-forwarded-proto", "https")];
+    let (_trusting, address) = start("trusted_proxies = [\"127.0.0.1\"]");
+    assert_eq!(
+        Client::open_through(address, "key", &tls).next().0,
+        "pusher:connection_established"
+    );
+    assert_eq!(Client::open_through(address, "key", &[]).closed(), 4000);
+    let (_distrusting, address) = start("");
+    assert_eq!(Client::open_through(address, "key", &tls).closed(), 4000);
 }
 
 /// `hearth channels` that may have so many files open.
