@@ -197,6 +197,8 @@ pub(crate) async fn event_stream(
         target: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
         origin: text("origin"),
         last_event_id: text("last-event-id"),
+        // This end of the pair, and the client's connection unless others share it.
+        beside: if parts.version == Version::HTTP_2 { 1 } else { 2 },
         secure,
     });
     let mut read = BytesMut::new();

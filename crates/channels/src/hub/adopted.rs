@@ -61,6 +61,8 @@ pub struct AdoptedStream {
     pub origin: Option<String>,
     /// The header field `Last-Event-ID`.
     pub last_event_id: Option<String>,
+    /// Descriptors that it costs this process beside the socket's own: they count for [`super::Options::sockets`].
+    pub beside: u8,
     /// Does the client speak TLS, with us or with a proxy before us?
     pub secure: bool,
 }

@@ -232,6 +232,7 @@ fn a_stream_that_another_front_answered_goes_on_without_a_head() {
         target: "/app/key/sse?channels=news".into(),
         origin: None,
         last_event_id: None,
+        beside: 0,
         secure: true,
     });
     let mut stream = Listener(BufReader::new(near));

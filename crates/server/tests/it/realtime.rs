@@ -376,6 +376,37 @@ fn channels_alone_believe_a_trusted_proxy_that_their_clients_speak_tls() {
     assert_eq!(Client::open_through(address, "key", &tls).closed(), 4000);
 }
 
+#[test]
+fn event_streams_leave_descriptors_to_everything_else() {
+    let site = Site::empty().with_file("public/index.php", "<?php echo 'there';");
+    let limited = ["sh", "-c", "ulimit -n 600; exec \"$0\" \"$@\""];
+    let serve = Serve::new(site.path()).args(APP).workers(1);
+    let hearth = serve.through(&limited, &[]).start();
+    let mut open = Vec::new();
+    // Three quarters of the descriptors are for clients, and each of these costs three.
+    let refused = (0..600).find_map(|_| {
+        let mut stream = TcpStream::connect(hearth.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = "GET /app/key/sse?channels=news HTTP/1.1\r\nHost: a\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        if head.ends_with(b"200") {
+            open.push(stream);
+            return None;
+        }
+        Some(String::from_utf8(head.to_vec()).unwrap())
+    });
+    assert_eq!(refused.as_deref(), Some("HTTP/1.1 503"));
+    assert_eq!(open.len(), 150);
+    assert_eq!(Client::open(&hearth, "key").closed(), 4100);
+    assert_eq!(hearth.get("/").text(), "there");
+    drop(open);
+    eventually("there is room again", LIMIT, || {
+        Client::open(&hearth, "key").next().0 == "pusher:connection_established"
+    });
+}
+
 /// `hearth channels` that may have so many files open.
 fn channels_with_descriptors(count: usize) -> Running {
     let hearth = crate::hearth::command();

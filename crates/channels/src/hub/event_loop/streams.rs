@@ -21,9 +21,10 @@ use std::sync::atomic::Ordering;
 impl EventLoop {
     /// A socket whose request for an event stream another front has read.
     pub(super) fn adopt_stream(&mut self, adopted: AdoptedStream) {
-        let AdoptedStream { stream, tls, answered, target, origin, last_event_id, secure } =
+        let AdoptedStream { stream, tls, answered, target, origin, last_event_id, beside, secure } =
             adopted;
-        let Some(connection) = self.connection(stream, tls, secure) else { return };
+        let Some(mut connection) = self.connection(stream, tls, secure) else { return };
+        connection.beside = beside;
         self.seat_down(connection, |this, seat, connection| {
             this.stream(
                 seat,
