@@ -14,7 +14,7 @@ use crate::auth;
 use crate::close::Close;
 use crate::encoded::Encoded;
 use crate::json::{Raw, push_string, quoted};
-use crate::socket_id::SocketId;
+use crate::socket_id::{InvalidSocketId, SocketId};
 
 /// What a client wants that asks for an event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,9 @@ impl Wanted {
                 "channels" => channels = value,
                 "auth" => signatures = value,
                 "channel_data" => channel_data = Some(value),
-                "socket_id" => socket = Some(value.parse().map_err(|_| Close::OTHER_ID)?),
+                "socket_id" => {
+                    socket = Some(value.parse().map_err(|InvalidSocketId| Close::OTHER_ID)?);
+                }
                 "last_event_id" => place = Place::read(&value),
                 _ => {}
             }

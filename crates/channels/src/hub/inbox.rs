@@ -119,7 +119,7 @@ impl Inbox {
         let mut contents = self.lock();
         std::mem::swap(&mut contents.deliveries, deliveries);
         contents.weight = 0;
-        contents.reserves = HashMap::new();
+        contents.reserves.clear();
         std::mem::take(&mut contents.losses)
     }
 

@@ -120,7 +120,7 @@ fn hub_listens(settings: &Settings, named: &[NamedApp]) -> bool {
     // Who comes over a Unix socket is believed.
     let told =
         !http.trusted_proxies.is_empty() || http.listen.iter().any(|listen| !listen.is_tcp());
-    !settings.has_tls() && !http.proxy_protocol && !(asked && told)
+    !(settings.has_tls() || http.proxy_protocol || asked && told)
 }
 
 fn address(address: &Address) -> channels::hub::Address {
