@@ -172,6 +172,11 @@ fn ids_are_given_to_pages_of_the_applications_origins_alone() {
     assert!(body.starts_with(r#"{"socket_id":""#), "{body}");
     let (head, body) = answer(&server, "/app/key/sse/id", "Origin: https://b.example\r\n");
     assert!(head.starts_with("HTTP/1.1 403 ") && body.contains("4009"), "{head}{body}");
+    let stream = "/app/key/sse?channels=news";
+    assert!(answer(&server, stream, "Origin: https://b.example\r\n").0.contains(" 403 "));
+    // A page of this very origin.
+    id(&server);
+    Listener::open(&server, stream, "").subscribed();
 }
 
 #[test]

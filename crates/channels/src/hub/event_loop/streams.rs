@@ -80,7 +80,7 @@ impl EventLoop {
         answered: bool,
     ) {
         connection.limit(&app.limits);
-        let hello = Hello { tls: connection.secure, origin };
+        let hello = Hello { tls: connection.secure, origin, by_get: true };
         if wanted.only_id {
             return match hello.check(&app) {
                 Ok(()) => self.give_id(connection, &app, origin),
