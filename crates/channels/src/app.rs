@@ -82,6 +82,8 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Public ones among them. Whoever finds the page may subscribe to those, under any name, and each costs memory.
     pub public_subscriptions: usize,
+    /// Subscriptions of a socket per second, once it has left a channel and subscribed anew to as many as it may have.
+    pub subscription_rate: u32,
     /// Characters of a channel's name.
     pub channel_name: usize,
     /// Characters of an event's name.
@@ -124,6 +126,7 @@ impl Default for Limits {
             connections: None,
             subscriptions: 1000,
             public_subscriptions: 100,
+            subscription_rate: 20,
             channel_name: 164,
             event_name: 200,
             data: 10 * 1024,

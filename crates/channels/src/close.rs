@@ -32,6 +32,9 @@ impl Close {
     pub const OTHER_ORIGIN: Self = Self::new(4009, "origin not allowed");
     /// The application asked for this user's connections to be ended.
     pub const TERMINATED: Self = Self::new(4009, "terminated by the application");
+    /// An event stream's id that was not given for it, or is too old.
+    pub const OTHER_ID: Self =
+        Self::new(4009, "socket_id is not one that was given for an event stream a moment ago");
     /// No room for more sockets on this node.
     pub const OVER_CAPACITY: Self = Self::new(4100, "over capacity");
     /// Nobody can say whether there is such an application. Not of those up to 4299: all clients would come back at once, and again.

@@ -11,6 +11,10 @@ use crate::socket_id::SocketId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u64);
 
+/// An application on this node, for as long as the process lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AppNumber(pub(crate) u32);
+
 /// How many deliveries a channel had so far: the first one has offset 1. Not the offset in a history, which counts the application's events alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(pub u64);
@@ -67,8 +71,8 @@ pub enum Delivery {
 
 /// The inbox of an event loop.
 pub trait Outlet: fmt::Debug + Send + Sync {
-    /// Puts a delivery there and wakes the loop. Never waits.
-    fn put(&self, delivery: Delivery) -> Result<(), Full>;
+    /// Puts a delivery of an application there and wakes the loop. Never waits.
+    fn put(&self, app: AppNumber, delivery: Delivery) -> Result<(), Full>;
 }
 
 /// The inbox holds as much as it may.

@@ -16,6 +16,7 @@ mod name;
 mod rate;
 mod socket_id;
 mod statistics;
+mod stream_id;
 
 pub mod auth;
 pub mod json;
@@ -53,7 +54,7 @@ pub use apps::{Answer, Answered, AppRef, Apps, FixedApps, Found, Unavailable};
 pub use cache::CacheReport;
 pub use channels::{Channels, Records};
 pub use close::Close;
-pub use delivery::{ChannelId, Delivery, Full, Offset, Outlet, Seat};
+pub use delivery::{AppNumber, ChannelId, Delivery, Full, Offset, Outlet, Seat};
 pub use encoded::Encoded;
 pub use hello::{Hello, Target};
 pub use history::Position;

@@ -19,13 +19,18 @@ const TOKEN: u64 = 1000;
 
 impl Bucket {
     /// A full one.
-    pub(crate) fn full(per_second: u32, now: Moment) -> Self {
-        Self { level: u64::from(per_second) * TOKEN, filled: now }
+    pub(crate) fn full(at_once: u32, now: Moment) -> Self {
+        Self { level: u64::from(at_once) * TOKEN, filled: now }
     }
 
     /// Takes one, if there is one.
     pub(crate) fn take(&mut self, per_second: u32, now: Moment) -> bool {
-        self.level = self.level_at(per_second, now);
+        self.take_of(per_second, per_second, now)
+    }
+
+    /// The same of an allowance of `at_once`, some of which comes back each second.
+    pub(crate) fn take_of(&mut self, at_once: u32, per_second: u32, now: Moment) -> bool {
+        self.level = self.level_at(at_once, per_second, now);
         self.filled = self.filled.max(now);
         let enough = self.level >= TOKEN;
         if enough {
@@ -36,18 +41,18 @@ impl Bucket {
 
     /// Would so many be there to be taken?
     pub(crate) fn has(&self, tokens: usize, per_second: u32, now: Moment) -> bool {
-        (tokens as u64).saturating_mul(TOKEN) <= self.level_at(per_second, now)
+        (tokens as u64).saturating_mul(TOKEN) <= self.level_at(per_second, per_second, now)
     }
 
     /// Does it say no more than a new one would?
     pub(crate) fn is_full(&self, per_second: u32, now: Moment) -> bool {
-        self.level_at(per_second, now) == u64::from(per_second) * TOKEN
+        self.level_at(per_second, per_second, now) == u64::from(per_second) * TOKEN
     }
 
-    fn level_at(&self, per_second: u32, now: Moment) -> u64 {
-        let per_second = u64::from(per_second);
+    fn level_at(&self, at_once: u32, per_second: u32, now: Moment) -> u64 {
         let passed = now.millis().saturating_sub(self.filled.millis());
-        self.level.saturating_add(passed.saturating_mul(per_second)).min(per_second * TOKEN)
+        let back = passed.saturating_mul(u64::from(per_second));
+        self.level.saturating_add(back).min(u64::from(at_once) * TOKEN)
     }
 }
 
@@ -68,6 +73,18 @@ mod tests {
         assert_eq!((0..20).filter(|_| bucket.take(10, at(10_000))).count(), 10);
         assert!(!bucket.is_full(10, at(10_999)));
         assert!(bucket.is_full(10, at(11_000)));
+    }
+
+    #[test]
+    fn much_at_once_may_come_back_slowly() {
+        let at = Moment::from_millis;
+        let mut bucket = Bucket::full(100, at(0));
+        let taken = |bucket: &mut Bucket, now| {
+            (0..1000).filter(|_| bucket.take_of(100, 20, at(now))).count()
+        };
+        assert_eq!(taken(&mut bucket, 0), 100);
+        assert_eq!(taken(&mut bucket, 1000), 20);
+        assert_eq!(taken(&mut bucket, 1_000_000), 100);
     }
 
     #[test]

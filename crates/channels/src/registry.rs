@@ -23,7 +23,7 @@ use hashbrown::hash_table::{Entry, OccupiedEntry};
 
 use crate::app::App;
 use crate::cache::CacheReport;
-use crate::delivery::{ChannelId, Delivery, Offset, Outlet};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Outlet};
 use crate::encoded::Encoded;
 use crate::history::Position;
 use crate::moment::Moment;
@@ -104,7 +104,7 @@ impl Outlets {
     /// Puts a delivery that no inbox refuses into all of them.
     pub(crate) fn put_everywhere(&self, delivery: impl Fn() -> Delivery) {
         for outlet in self.all.iter().map_while(OnceLock::get) {
-            let taken = outlet.put(delivery());
+            let taken = outlet.put(AppNumber::default(), delivery());
             debug_assert!(taken.is_ok(), "what is not counted has room");
         }
     }
@@ -113,7 +113,7 @@ impl Outlets {
     pub(crate) fn put(&self, event_loop: u16, delivery: Delivery, counters: &Counters) {
         let outlet = self.all.get(usize::from(event_loop)).and_then(OnceLock::get);
         if let Some(outlet) = outlet
-            && outlet.put(delivery).is_err()
+            && outlet.put(counters.app(), delivery).is_err()
         {
             counters.inbox_full.increase();
         }

@@ -11,7 +11,7 @@ mod subscribe;
 
 use std::sync::Arc;
 
-use crate::app::App;
+use crate::app::{App, Limits};
 use crate::channels::Channels;
 use crate::close::{Close, NOT_UNDERSTOOD};
 use crate::delivery::{ChannelId, Offset, Seat};
@@ -75,11 +75,17 @@ pub struct Session {
     heard: Moment,
     /// It was asked whether it is there, and has not said anything since.
     asked: Option<Moment>,
-    /// What it may still say to others; none until it says something.
-    client_events: Option<Box<Bucket>>,
+    /// What it may still do of what others are told; none until it has said something to them, or left a channel.
+    allowances: Option<Box<Allowances>>,
     user: Option<Box<SignedIn>>,
     /// In the order of names.
     subscriptions: Vec<Subscribed>,
+}
+
+#[derive(Debug)]
+struct Allowances {
+    client_events: Bucket,
+    subscriptions: Bucket,
 }
 
 #[derive(Debug)]
@@ -119,7 +125,7 @@ impl Session {
             seat,
             heard: now,
             asked: None,
-            client_events: None,
+            allowances: None,
             user: None,
             subscriptions: Vec::new(),
         })
@@ -214,6 +220,7 @@ impl Session {
 
     fn unsubscribe(&mut self, channel: &str, channels: &Channels, now: Moment, out: &mut Out) {
         let Ok(place) = self.find(channel) else { return };
+        self.allowances(now);
         let subscribed = self.subscriptions.remove(place);
         if self.subscriptions.len() * 4 <= self.subscriptions.capacity() {
             self.subscriptions.shrink_to(self.subscriptions.len() * 2);
@@ -233,9 +240,36 @@ impl Session {
         );
     }
 
+    fn allowances(&mut self, now: Moment) -> &mut Allowances {
+        let limits = &self.app.limits;
+        self.allowances.get_or_insert_with(|| {
+            Box::new(Allowances {
+                client_events: Bucket::full(limits.client_events, now),
+                subscriptions: Bucket::full(at_once(limits), now),
+            })
+        })
+    }
+
+    /// May it subscribe, or sign in anew? Others are told of both, so a client that comes and goes without end would keep everybody busy. What it does
+    /// before it leaves a channel has a bound anyway, and needs no memory.
+    fn may_come(&mut self, now: Moment) -> bool {
+        let limits = &self.app.limits;
+        let Some(allowances) = &mut self.allowances else { return true };
+        let may = allowances.subscriptions.take_of(at_once(limits), limits.subscription_rate, now);
+        if !may {
+            self.counters.rate_limited.increase();
+        }
+        may
+    }
+
     fn find(&self, channel: &str) -> Result<usize, usize> {
         self.subscriptions.binary_search_by(|subscribed| subscribed.name.as_str().cmp(channel))
     }
+}
+
+/// It may leave all channels that it may have, and come back at once.
+fn at_once(limits: &Limits) -> u32 {
+    u32::try_from(limits.subscriptions).unwrap_or(u32::MAX).max(limits.subscription_rate)
 }
 
 #[cfg(test)]

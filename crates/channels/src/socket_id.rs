@@ -19,6 +19,11 @@ impl SocketId {
     pub const fn from_random(random: u64) -> Self {
         Self(random & (HALF * HALF * 2 - 1))
     }
+
+    /// Its 63 bits.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for SocketId {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::delivery::AppNumber;
+
 /// One number that several threads change.
 #[derive(Debug, Default)]
 pub struct Number(AtomicU64);
@@ -45,6 +47,8 @@ impl Number {
 /// The numbers of one application on this node.
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Which application's: each has another.
+    number: AppNumber,
     /// Sockets open now.
     pub connections: Number,
     /// Sockets opened.
@@ -77,6 +81,13 @@ pub struct Counters {
     pub not_recovered: Number,
 }
 
+impl Counters {
+    /// For inboxes, which know applications by it.
+    pub fn app(&self) -> AppNumber {
+        self.number
+    }
+}
+
 /// The numbers of all applications that had clients or calls.
 #[derive(Debug, Default)]
 pub struct Statistics(RwLock<HashMap<Arc<str>, Arc<Counters>>>);
@@ -88,7 +99,9 @@ impl Statistics {
             return Arc::clone(counters);
         }
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(Arc::clone(app)).or_default())
+        let number = AppNumber(u32::try_from(all.len()).unwrap_or(u32::MAX));
+        let new = || Arc::new(Counters { number, ..Counters::default() });
+        Arc::clone(all.entry(Arc::clone(app)).or_insert_with(new))
     }
 
     /// Sockets that an application has open. Unlike [`Statistics::of`] it makes no record of one that has had none.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    App, Author, ChannelId, ChannelName, Channels, Close, Delivery, FixedApps, Full, Happening,
-    Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication, PublishRefused,
-    Rights, Seat, Secret, Session, SocketId, auth,
+    App, AppNumber, Author, ChannelId, ChannelName, Channels, Close, Delivery, FixedApps, Full,
+    Happening, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
+    PublishRefused, Rights, Seat, Secret, Session, SocketId, auth,
 };
 
 /// An application with Pusher's limits.
@@ -28,7 +28,7 @@ pub(crate) fn app() -> App {
 pub(crate) struct Inbox(Mutex<Vec<Delivery>>);
 
 impl Outlet for Inbox {
-    fn put(&self, delivery: Delivery) -> Result<(), Full> {
+    fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), Full> {
         self.0.lock().unwrap().push(delivery);
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Loop {
 
     /// A client comes; its number, unless it was turned away.
     pub(crate) fn open(&mut self) -> Result<u32, Close> {
-        self.open_as(&Hello { tls: false, origin: None })
+        self.open_as(&Hello { tls: false, origin: None, by_get: false })
     }
 
     pub(crate) fn open_as(&mut self, hello: &Hello<'_>) -> Result<u32, Close> {

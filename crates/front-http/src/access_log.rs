@@ -133,6 +133,7 @@ impl Log {
     pub(crate) fn entry(
         &self,
         parts: &Parts,
+        target: String,
         client: IpAddr,
         id: RequestId,
         trace: Option<Context>,
@@ -142,7 +143,7 @@ impl Log {
             time: SystemTime::now(),
             client,
             method: parts.method.clone(),
-            target: parts.uri.to_string(),
+            target,
             version: parts.version,
             host: field(header::HOST),
             referrer: field(header::REFERER),

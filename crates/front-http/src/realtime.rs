@@ -5,6 +5,7 @@
 //!   application's, as if there were no realtime.
 //! - A socket is given away once its 101 is written; from then on nothing here holds anything of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -196,6 +197,8 @@ pub(crate) async fn event_stream(
         target: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
         origin: text("origin"),
         last_event_id: text("last-event-id"),
+        // This end of the pair, and the client's connection unless others share it.
+        beside: if parts.version == Version::HTTP_2 { 1 } else { 2 },
         secure,
     });
     let mut read = BytesMut::new();
@@ -215,6 +218,19 @@ pub(crate) async fn event_stream(
         }
     }
 }
+
+/// The target of a request for an event stream, without the values of parameters that open channels or say who opens them.
+pub(crate) fn without_signatures(target: &str) -> String {
+    let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
+    let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
+        Some((name, _)) if !PLAIN.contains(&name) => Cow::Owned(format!("{name}=***")),
+        _ => Cow::Borrowed(parameter),
+    });
+    format!("{path}?{}", parameters.collect::<Vec<_>>().join("&"))
+}
+
+/// Parameters of an event stream that may be seen: whichever way the others are spelt, they may not.
+const PLAIN: [&str; 3] = ["channels", "socket_id", "last_event_id"];
 
 /// A socket and its TLS.
 type Apart = (Stream, Option<Box<ServerConnection>>);
@@ -261,6 +277,26 @@ impl Handover for Visitors {
     fn take(&self, visitor: Visitor) {
         if self.0.try_send(visitor).is_err() {
             tracing::debug!("socket dropped: too many wait for an answer");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_signatures;
+
+    #[test]
+    fn what_opens_a_channel_is_not_in_a_log() {
+        for (target, logged) in [
+            ("/app/key/sse", "/app/key/sse"),
+            ("/app/key/sse?channels=a,b&socket_id=1.2", "/app/key/sse?channels=a,b&socket_id=1.2"),
+            (
+                "/app/key/sse?channels=a&auth=k:s&channel_data=%7B%7D&x",
+                "/app/key/sse?channels=a&auth=***&channel_data=***&x",
+            ),
+            ("/app/key/sse?%61uth=k:s", "/app/key/sse?%61uth=***"),
+        ] {
+            assert_eq!(without_signatures(target), logged);
         }
     }
 }

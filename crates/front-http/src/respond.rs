@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body;
 use pool::{DispatchError, HintSender, RequestContext, RequestId, Scheme, Script};
 use tokio::time::Instant;
@@ -127,7 +127,10 @@ pub(crate) async fn respond<A: Application>(
         method: parts.method.clone(),
         status: gone(),
         metrics: Arc::clone(&front.metrics),
-        entry: front.log.as_ref().map(|log| log.entry(&parts, remote.ip(), id.clone(), context)),
+        entry: front.log.as_ref().map(|log| {
+            let target = target(front.realtime.as_deref(), &parts.uri);
+            log.entry(&parts, target, remote.ip(), id.clone(), context)
+        }),
         phase: connection.phase.clone(),
         sent: 0,
         cut: false,
@@ -176,6 +179,15 @@ pub(crate) async fn respond<A: Application>(
     };
     let about = About { method: &method, version, chunked, secure, id: &id };
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
+}
+
+/// What is logged as a request's target: of an event stream without what opens channels.
+fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
+    if realtime.is_some_and(|realtime| realtime.streams(uri.path())) {
+        realtime::without_signatures(&uri.to_string())
+    } else {
+        uri.to_string()
+    }
 }
 
 /// What is counted for a request whose client went away before the answer: nginx's number for it.

@@ -243,13 +243,13 @@ fn reader(plan: &Plan) -> Option<Reader> {
     Some(Reader { user: identity.user, groups: identity.groups.clone() })
 }
 
-/// The front of `hearth channels`, which has no files and no scripts. Without TLS the hub has the listeners.
-pub(crate) fn options_alone(settings: &Settings) -> Options {
+/// The front of `hearth channels`, which has no files and no scripts. Where the hub has the listeners, it gives it visitors.
+pub(crate) fn options_alone(settings: &Settings, hub_listens: bool) -> Options {
     let common = common(settings);
-    if settings.has_tls() {
-        return common;
+    if hub_listens {
+        return Options { listen: Vec::new(), visitors: true, ..common };
     }
-    Options { listen: Vec::new(), visitors: true, ..common }
+    common
 }
 
 /// What fronts have in common.

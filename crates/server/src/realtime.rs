@@ -365,7 +365,9 @@ impl front_http::Realtime for Realtime {
     }
 
     fn streams(&self, path: &str) -> bool {
-        let key = path.strip_prefix("/app/").and_then(|rest| rest.strip_suffix("/sse"));
+        let key = path
+            .strip_prefix("/app/")
+            .and_then(|rest| rest.strip_suffix("/sse").or_else(|| rest.strip_suffix("/sse/id")));
         key.is_some_and(|key| self.may_be(AppRef::Key(key)))
     }
 

@@ -52,7 +52,8 @@ pub struct AdoptedStream {
     pub stream: Stream,
     /// Its TLS, if it has: the handshake is done.
     pub tls: Option<Box<ServerConnection>>,
-    /// Has the head of the answer been written? Otherwise the hub writes the whole answer, in HTTP/1.1, and refuses with a status.
+    /// Has the head of the answer been written? Otherwise the hub writes the whole answer, in HTTP/1.1, and refuses with a status. A request for an id
+    /// (`/app/KEY/sse/id`) is answered as a whole in any case.
     pub answered: bool,
     /// The request's path and query.
     pub target: String,
@@ -60,6 +61,8 @@ pub struct AdoptedStream {
     pub origin: Option<String>,
     /// The header field `Last-Event-ID`.
     pub last_event_id: Option<String>,
+    /// Descriptors that it costs this process beside the socket's own: they count for [`super::Options::sockets`].
+    pub beside: u8,
     /// Does the client speak TLS, with us or with a proxy before us?
     pub secure: bool,
 }

@@ -43,6 +43,8 @@ pub(super) struct Connection {
     pub(super) watches_room: bool,
     /// Does the client speak TLS?
     pub(super) secure: bool,
+    /// Descriptors that it costs beside its own.
+    pub(super) beside: u8,
 }
 
 /// How far a socket is.
@@ -104,7 +106,13 @@ impl Connection {
             dirty: false,
             watches_room: false,
             secure,
+            beside: 0,
         }
+    }
+
+    /// Descriptors that it costs.
+    pub(super) fn descriptors(&self) -> usize {
+        1 + usize::from(self.beside)
     }
 
     pub(super) fn limit(&mut self, limits: &Limits) {

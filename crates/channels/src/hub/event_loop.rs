@@ -64,7 +64,7 @@ pub(super) struct EventLoop {
     channels: Channels,
     options: Arc<Options>,
     figures: Arc<LoopFigures>,
-    /// Sockets of all loops of the hub.
+    /// Sockets of all loops of the hub, and the descriptors that they cost beside.
     sockets: Arc<AtomicUsize>,
     listeners: Vec<Listener>,
     /// When to look at listeners again that could give no descriptor.
@@ -342,10 +342,11 @@ impl EventLoop {
     fn end(&mut self, seat: Seat, mut connection: Box<Connection>, reason: Reason) {
         self.figures.closed(reason);
         self.leave(&mut connection);
+        let descriptors = connection.descriptors();
         // The kernel forgets a descriptor that is closed: no call to deregister it.
         drop(connection);
         self.seats.release(seat);
-        self.sockets.fetch_sub(1, Ordering::Relaxed);
+        self.sockets.fetch_sub(descriptors, Ordering::Relaxed);
     }
 
     /// Ends a socket's session, if it has one.

@@ -2,7 +2,7 @@
 //!
 //! `GET /app/KEY/sse?channels=a,private-b&auth=,KEY:SIGNATURE&socket_id=1.2` hears those channels. `auth` has one part for each channel that needs one, in
 //! the order of `channels`; it is signed as for a subscription of the `socket_id` that the client names, and `channel_data` goes with presence channels.
-//! Each message is an event: `event` is its name, `data` the JSON that a socket gets. On channels with a history `id` says where it is, and a stream of one
+//! That id is one that `GET /app/KEY/sse/id` gave a moment ago: [`crate::stream_id`]. Each message is an event: `event` is its name, `data` the JSON that a socket gets. On channels with a history `id` says where it is, and a stream of one
 //! channel resumes from `Last-Event-ID`.
 
 use std::borrow::Cow;
@@ -14,27 +14,33 @@ use crate::auth;
 use crate::close::Close;
 use crate::encoded::Encoded;
 use crate::json::{Raw, push_string, quoted};
-use crate::socket_id::SocketId;
+use crate::socket_id::{InvalidSocketId, SocketId};
 
 /// What a client wants that asks for an event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// Of the application.
     pub(super) key: String,
+    /// An id, and no stream yet.
+    pub(super) only_id: bool,
     /// The socket's id that its signatures are for.
     pub(super) socket: Option<SocketId>,
     /// What a socket would say to hear the same: messages of the protocol.
     pub(super) subscriptions: Vec<String>,
 }
 
-/// Does a request's target have the path of an event stream?
+/// Behind the key, where ids are given.
+const ID: &str = "/sse/id";
+
+/// Does a request's target have the path of an event stream, or of its id?
 pub(super) fn is_meant(target: &str) -> bool {
     key(target).is_some()
 }
 
 fn key(target: &str) -> Option<&str> {
     let (path, _) = target.split_once('?').unwrap_or((target, ""));
-    let key = path.strip_prefix("/app/")?.strip_suffix("/sse")?;
+    let path = path.strip_prefix("/app/")?;
+    let key = path.strip_suffix("/sse").or_else(|| path.strip_suffix(ID))?;
     (!key.is_empty() && !key.contains('/')).then_some(key)
 }
 
@@ -42,20 +48,24 @@ impl Wanted {
     /// Reads a request's target, and its field `Last-Event-ID`.
     pub(super) fn read(target: &str, last_event_id: Option<&str>) -> Result<Self, Close> {
         let key = key(target).ok_or(Close::NO_SUCH_PATH)?;
-        let (_, query) = target.split_once('?').unwrap_or((target, ""));
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let (mut channels, mut signatures) = (Cow::Borrowed(""), Cow::Borrowed(""));
-        let (mut channel_data, mut socket) = (None, None);
+        let (mut channel_data, mut socket, mut place) = (None, None, None);
         for (name, value) in auth::parameters(query) {
             match &*name {
                 "channels" => channels = value,
                 "auth" => signatures = value,
                 "channel_data" => channel_data = Some(value),
-                "socket_id" => socket = value.parse().ok(),
+                "socket_id" => {
+                    socket = Some(value.parse().map_err(|InvalidSocketId| Close::OTHER_ID)?);
+                }
+                "last_event_id" => place = Place::read(&value),
                 _ => {}
             }
         }
         let names: Vec<&str> = channels.split(',').filter(|name| !name.is_empty()).collect();
-        let place = last_event_id.and_then(Place::read).filter(|_| names.len() == 1);
+        // The field is what an `EventSource` sends by itself when it comes back: it is the newer one.
+        let place = last_event_id.and_then(Place::read).or(place).filter(|_| names.len() == 1);
         let signatures = signatures.split(',').chain(std::iter::repeat(""));
         let subscriptions = names.iter().zip(signatures).map(|(channel, signature)| {
             let mut text = String::from(r#"{"event":"pusher:subscribe","data":{"channel":"#);
@@ -77,6 +87,7 @@ impl Wanted {
         });
         Ok(Self {
             key: auth::unescaped(key, false).into_owned(),
+            only_id: path.ends_with(ID),
             socket,
             subscriptions: subscriptions.collect(),
         })
@@ -179,6 +190,11 @@ pub(super) fn head(origin: Option<&str>) -> Box<[u8]> {
     head.into_bytes().into_boxed_slice()
 }
 
+/// The answer to a client that needs an id.
+pub(super) fn id(socket: SocketId, origin: Option<&str>) -> Box<[u8]> {
+    answer("200 OK", &format!(r#"{{"socket_id":"{socket}"}}"#), origin)
+}
+
 /// The answer to somebody who may not hear it. Statuses of 400 and more keep an `EventSource` from coming back, all others do not.
 pub(super) fn refusal(close: Close, origin: Option<&str>) -> Box<[u8]> {
     let status = match close.code {
@@ -187,13 +203,17 @@ pub(super) fn refusal(close: Close, origin: Option<&str>) -> Box<[u8]> {
         _ => "403 Forbidden",
     };
     let body = format!(r#"{{"code":{},"error":{}}}"#, close.code, quoted(close.reason));
+    answer(status, &body, origin)
+}
+
+fn answer(status: &str, body: &str, origin: Option<&str>) -> Box<[u8]> {
     let mut answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: {}\r\n",
         body.len()
     );
     allow(&mut answer, origin);
     answer.push_str("Connection: close\r\n\r\n");
-    answer.push_str(&body);
+    answer.push_str(body);
     answer.into_bytes().into_boxed_slice()
 }
 
@@ -234,10 +254,17 @@ mod tests {
                 r#"{"event":"pusher:subscribe","data":{"channel":"news","resume":{"epoch":"00000000000000ff","offset":7}}}"#
             ]
         );
+        let anew = "/app/key/sse?channels=news&last_event_id=00000000000000ff:7";
+        assert_eq!(Wanted::read(anew, None).unwrap(), wanted);
+        let id = Wanted::read("/app/key/sse/id", None).unwrap();
+        assert!(id.only_id && id.key == "key" && !wanted.only_id);
+        assert_eq!(Wanted::read("/app/key/sse?channels=a&socket_id=1", None), Err(Close::OTHER_ID));
         assert!(
             !is_meant("/app/key")
                 && !is_meant("/app//sse")
                 && !is_meant("/app/a/b/sse")
+                && !is_meant("/app//sse/id")
+                && is_meant("/app/key/sse/id")
                 && is_meant("/app/key/sse?")
         );
     }

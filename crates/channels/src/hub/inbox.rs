@@ -3,9 +3,10 @@
 //! Bound: [`DELIVERIES`] deliveries, or [`WEIGHT`] bytes of messages in them; as much again is being given out. More of them come only when events are
 //! published faster than this core can give them to its sockets, for seconds on end: the loop takes new ones when the sockets of the last ones have been
 //! written to. What comes then is lost, and since no subscriber may miss an event without knowing, the loop closes those it was for with 4200: they come
-//! back at once, and resume where there is a history. Sockets that are handed over are not counted: each is a descriptor, and those are bounded.
+//! back at once, and resume where there is a history. When one application has filled the inbox, each other still has a [`RESERVE`] of its own: who keeps one
+//! busy is no loss to the others' clients. Sockets that are handed over are not counted: each is a descriptor, and those are bounded.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +15,22 @@ use mio::Waker;
 
 use super::adopted::{Adopted, AdoptedStream};
 use crate::apps::Answered;
-use crate::delivery::{ChannelId, Delivery, Full, Outlet, Seat};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Full, Outlet, Seat};
 
 /// Deliveries that may wait.
 pub(super) const DELIVERIES: usize = 65_536;
 /// Bytes of messages that may wait.
 pub(super) const WEIGHT: usize = 64 * 1024 * 1024;
+
+/// Of both, what each application may add when the inbox is full, until all are as much again.
+const RESERVE: Reserve = Reserve { deliveries: DELIVERIES / 16, weight: WEIGHT / 16 };
+
+/// What waits of one application since the inbox was full.
+#[derive(Debug, Default)]
+struct Reserve {
+    deliveries: usize,
+    weight: usize,
+}
 
 /// Other things that are left for a loop.
 pub(super) enum Errand {
@@ -33,16 +44,16 @@ pub(super) enum Errand {
     Drain(Duration),
 }
 
-/// Whom deliveries were for that are lost.
+/// Whom deliveries of one application were for that are lost.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) channels: HashSet<ChannelId>,
     pub(super) seats: HashSet<Seat>,
-    /// There were too many to remember: everybody.
+    /// There were too many to remember: all its clients.
     pub(super) everybody: bool,
 }
 
-/// Losses that are remembered one by one.
+/// Losses of an application that are remembered one by one.
 const LOSSES: usize = 4096;
 
 impl Losses {
@@ -58,10 +69,6 @@ impl Losses {
             *self = Self { everybody: true, ..Self::default() };
         }
     }
-
-    fn is_empty(&self) -> bool {
-        !self.everybody && self.channels.is_empty() && self.seats.is_empty()
-    }
 }
 
 /// One loop's inbox.
@@ -74,7 +81,9 @@ pub(super) struct Inbox {
 struct Contents {
     deliveries: Vec<Delivery>,
     weight: usize,
-    losses: Losses,
+    /// Of those that have put something here since it was full.
+    reserves: HashMap<AppNumber, Reserve>,
+    losses: HashMap<AppNumber, Losses>,
     errands: Vec<Errand>,
     /// The loop waits for sockets and has to be woken.
     asleep: bool,
@@ -106,12 +115,12 @@ impl Inbox {
     }
 
     /// The deliveries there are, and who missed some that came after them. The list given must be empty.
-    pub(super) fn deliveries(&self, deliveries: &mut Vec<Delivery>) -> Option<Losses> {
+    pub(super) fn deliveries(&self, deliveries: &mut Vec<Delivery>) -> HashMap<AppNumber, Losses> {
         let mut contents = self.lock();
         std::mem::swap(&mut contents.deliveries, deliveries);
         contents.weight = 0;
-        let losses = std::mem::take(&mut contents.losses);
-        (!losses.is_empty()).then_some(losses)
+        contents.reserves.clear();
+        std::mem::take(&mut contents.losses)
     }
 
     /// To be called before waiting for sockets: from now on whoever puts something here wakes the loop. False if something is here already.
@@ -145,8 +154,28 @@ impl Inbox {
     }
 }
 
+impl Contents {
+    /// Is there room for a message of so many bytes?
+    fn takes(&mut self, app: AppNumber, weight: usize) -> bool {
+        let (deliveries, all) = (self.deliveries.len(), self.weight + weight);
+        if deliveries < DELIVERIES && all <= WEIGHT {
+            return true;
+        }
+        let reserve = self.reserves.entry(app).or_default();
+        let takes = deliveries < 2 * DELIVERIES
+            && all <= 2 * WEIGHT
+            && reserve.deliveries < RESERVE.deliveries
+            && reserve.weight + weight <= RESERVE.weight;
+        if takes {
+            reserve.deliveries += 1;
+            reserve.weight += weight;
+        }
+        takes
+    }
+}
+
 impl Outlet for Inbox {
-    fn put(&self, delivery: Delivery) -> Result<(), Full> {
+    fn put(&self, app: AppNumber, delivery: Delivery) -> Result<(), Full> {
         let weight = match &delivery {
             Delivery::Channel { message, .. } | Delivery::Seats { message, .. } => {
                 message.frame().len()
@@ -158,9 +187,8 @@ impl Outlet for Inbox {
             return Ok(());
         }
         let counted = !matches!(delivery, Delivery::App { .. } | Delivery::Close { .. });
-        if counted && (contents.deliveries.len() >= DELIVERIES || contents.weight + weight > WEIGHT)
-        {
-            contents.losses.add(delivery);
+        if counted && !contents.takes(app, weight) {
+            contents.losses.entry(app).or_default().add(delivery);
             return Err(Full);
         }
         contents.weight += weight;

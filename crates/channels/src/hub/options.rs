@@ -17,7 +17,7 @@ pub struct Options {
     pub listen: Vec<Listen>,
     /// Who answers requests that are not for a WebSocket. Without one they get 404.
     pub handover: Option<Arc<dyn Handover>>,
-    /// Sockets this hub has at a time; more are told 4100. Should leave some of the process's descriptors to others.
+    /// Sockets this hub has at a time, and descriptors that they cost beside; more are told 4100. Should leave some of the process's descriptors to others.
     pub sockets: usize,
     /// permessage-deflate for texts of at least so many bytes, with clients that offer it. None: never.
     pub deflate: Option<u32>,

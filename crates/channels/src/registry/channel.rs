@@ -28,6 +28,9 @@ use crate::statistics::Counters;
 /// Up to so many subscribers each change of their number is told at once, and beyond at most every [`COUNT_PAUSE`], as Pusher does.
 const COUNT_AT_ONCE: usize = 100;
 const COUNT_PAUSE: Duration = Duration::from_secs(5);
+/// After so many changes that came within [`COUNT_BREATH`] of each other none is told for as long: anybody may come and go.
+const COUNT_OFTEN: u8 = 100;
+const COUNT_BREATH: Duration = Duration::from_secs(1);
 
 /// How long a channel's allowance is remembered when nobody hears it: by then it is full again.
 const RATE_PAUSE: Duration = Duration::from_secs(1);
@@ -64,6 +67,8 @@ pub(super) struct Channel {
     /// Observer and subscribers know of so many subscribers.
     told: usize,
     told_at: Moment,
+    /// So many times within [`COUNT_BREATH`] of each other.
+    told_often: u8,
     /// When the shard looks at it next, and when it would have, had nothing come before that: both are in the shard's heap.
     wake: Option<Moment>,
     then: Option<Moment>,
@@ -86,6 +91,7 @@ impl Channel {
             bucket: None,
             told: 0,
             told_at: Moment::default(),
+            told_often: 0,
             wake: None,
             then: None,
         }
@@ -331,7 +337,8 @@ impl Channel {
         let cache = self.last.as_ref().map(|last| last.at + self.app.limits.cache);
         let history = self.history.as_ref().and_then(|kept| kept.next_end());
         let bucket = (self.bucket.is_some() && self.here == 0).then(|| now + RATE_PAUSE);
-        let count = (self.told != self.subscribers()).then(|| self.told_at + COUNT_PAUSE);
+        let count = self.subscribers();
+        let count = (self.told != count).then(|| self.told_at + self.count_pause(count));
         // Never at once: whatever is due is done before this is asked.
         let soon = now + Duration::from_millis(1);
         let next = [cache, history, bucket, count].into_iter().flatten().min()?.max(soon);
@@ -446,16 +453,29 @@ impl Channel {
             self.told = now;
             return;
         }
-        let waits = now > COUNT_AT_ONCE && around.now < self.told_at + COUNT_PAUSE;
+        let waits = around.now < self.told_at + self.count_pause(now);
         if self.told == now || (waits && !turned) {
             return;
         }
         self.told = now;
+        let thick = around.now < self.told_at + COUNT_BREATH;
+        self.told_often = if thick { self.told_often.saturating_add(1) } else { 1 };
         self.told_at = around.now;
         self.report_to(around, &Happening::SubscriptionCount { channel, count: now });
         if around.app.rights.subscription_count {
             let message = message::subscription_count(channel, now);
             self.deliver(around, &message, None);
+        }
+    }
+
+    /// How long after one number the next may be told.
+    fn count_pause(&self, subscribers: usize) -> Duration {
+        if subscribers > COUNT_AT_ONCE {
+            COUNT_PAUSE
+        } else if self.told_often >= COUNT_OFTEN {
+            COUNT_BREATH
+        } else {
+            Duration::ZERO
         }
     }
 

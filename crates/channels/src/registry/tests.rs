@@ -13,7 +13,7 @@ use crate::{Channels, FixedApps, Full, History, NoObserver, Records, Seat};
 struct Inbox(Mutex<Vec<Delivery>>);
 
 impl Outlet for Inbox {
-    fn put(&self, delivery: Delivery) -> Result<(), Full> {
+    fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), Full> {
         self.0.lock().unwrap().push(delivery);
         Ok(())
     }
@@ -333,7 +333,7 @@ fn an_inbox_that_is_full_is_counted_and_holds_nobody_up() {
     #[derive(Debug)]
     struct AlwaysFull;
     impl Outlet for AlwaysFull {
-        fn put(&self, _: Delivery) -> Result<(), Full> {
+        fn put(&self, _: AppNumber, _: Delivery) -> Result<(), Full> {
             Err(Full)
         }
     }

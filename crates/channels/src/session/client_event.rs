@@ -7,7 +7,6 @@ use crate::json::{Kind, Raw};
 use crate::message;
 use crate::moment::Moment;
 use crate::name::Access;
-use crate::rate::Bucket;
 use crate::registry::{Author, Publication};
 
 impl Session {
@@ -34,14 +33,13 @@ impl Session {
         channels: &Channels,
         now: Moment,
     ) -> Result<(), String> {
-        let limits = &self.app.limits;
         // First of all, so that what is refused for other reasons costs something too.
-        let limit = limits.client_events;
-        let bucket = self.client_events.get_or_insert_with(|| Box::new(Bucket::full(limit, now)));
-        if !bucket.take(limit, now) {
+        let limit = self.app.limits.client_events;
+        if !self.allowances(now).client_events.take(limit, now) {
             self.counters.rate_limited.increase();
             return Err(format!("rate limit: {limit} per second and connection"));
         }
+        let limits = &self.app.limits;
         if !self.app.rights.client_events {
             return Err("not enabled for this application".to_owned());
         }

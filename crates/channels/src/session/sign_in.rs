@@ -32,6 +32,14 @@ impl Session {
         now: Moment,
         out: &mut Out,
     ) {
+        if self.user.is_some() {
+            self.allowances(now);
+            if !self.may_come(now) {
+                let message = "too many sign-ins of one connection";
+                out.frames.push(message::error(LIMIT_EXCEEDED, message));
+                return;
+            }
+        }
         let signed = auth::sign_in(&self.app, self.socket, user_data, auth).is_ok();
         let user = Raw::new(user_data).ok().filter(|_| signed).and_then(|data| self.user_of(data));
         let Some((user, too_many)) = user else {

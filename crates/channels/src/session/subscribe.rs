@@ -65,6 +65,12 @@ impl Session {
         now: Moment,
         out: &mut Out,
     ) -> Result<(), Refused> {
+        if !self.may_come(now) {
+            let rate = self.app.limits.subscription_rate;
+            return Err(Refused::limit(&format_args!(
+                "a connection that leaves channels may subscribe {rate} times per second"
+            )));
+        }
         let limits = &self.app.limits;
         let name = ChannelName::new(&subscribe.channel, limits.channel_name)
             .map_err(|why| Refused::invalid(&why))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use channels::hub::{Address, Handover, Listen, Reason, Stream, Visitor};
 use channels::websocket::{Deflater, Inflater};
-use channels::{Answer, App, AppRef, Apps, Found};
+use channels::{Answer, App, AppRef, Apps, Author, ChannelName, Found, Publication};
 use testkit::eventually;
 use tungstenite::Message;
 
@@ -247,8 +247,46 @@ impl Apps for Stuck {
             self.reached.store(true, Ordering::Relaxed);
             eventually("it goes on", PATIENCE, || !self.held.load(Ordering::Relaxed));
         }
-        Found::App(Arc::new(super::kit::app()))
+        let (one, other) = (super::kit::app(), AppRef::Key("other"));
+        let app = if app == other { App { id: "2".into(), ..one } } else { one };
+        Found::App(Arc::new(app))
     }
+}
+
+#[test]
+fn who_keeps_a_loop_busy_is_no_loss_to_another_applications_clients() {
+    let apps = Arc::new(Stuck { held: AtomicBool::new(true), ..Stuck::default() });
+    let server = Server::of(Arc::<Stuck>::clone(&apps), |options| {
+        options.event_loops = std::num::NonZeroUsize::MIN;
+    });
+    let mut missed = server.subscriber("news");
+    let mut other = Client::connect(server.address, "/app/other?protocol=7");
+    other.subscribe("news");
+    let mut stream = tcp(server.address);
+    stream.write_all(request("/app/stuck?protocol=7", "").as_bytes()).unwrap();
+    eventually("the loop is held up", PATIENCE, || apps.reached.load(Ordering::Relaxed));
+
+    for _ in 0..80_000 {
+        server.publish("news", "too many");
+    }
+    let Found::App(app) = apps.find(AppRef::Key("other")) else { panic!("it is known") };
+    for n in 0..1000 {
+        let publication = Publication {
+            channel: &ChannelName::new("news", 164).unwrap(),
+            event: "event",
+            data: &format!("\"{n}\""),
+            author: Author::Server { except: None },
+        };
+        server.channels.registry().publish(&app, &publication, channels::hub::now()).unwrap();
+    }
+    apps.held.store(false, Ordering::Relaxed);
+    assert_eq!(missed.rest().1, End::Closed(4200));
+    for n in 0..1000 {
+        assert_eq!(other.data(), n.to_string());
+    }
+    let lost = |app: &str| server.channels.statistics().of(&app.into()).inbox_full.get();
+    assert!(lost("1") > 0);
+    assert_eq!(lost("2"), 0);
 }
 
 #[test]
@@ -264,7 +302,7 @@ fn events_that_a_loop_had_no_room_for_close_those_they_were_for_and_nobody_else(
     eventually("the loop is held up", PATIENCE, || apps.reached.load(Ordering::Relaxed));
 
     server.publish("sports", "in time");
-    for _ in 0..70_000 {
+    for _ in 0..80_000 {
         server.publish("news", "too many");
     }
     apps.held.store(false, Ordering::Relaxed);

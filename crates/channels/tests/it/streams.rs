@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use channels::hub::{AdoptedStream, Stream};
-use channels::{App, History, Limits, auth};
+use channels::{App, History, Limits, Rights, auth};
 use serde_json::Value;
 use testkit::eventually;
 
-use super::kit::{End, PATIENCE, Server, app, head, tcp};
+use super::kit::{Client, End, PATIENCE, Server, app, head, tcp};
 
 /// A client that reads a stream.
 struct Listener<S: Read = TcpStream>(BufReader<S>);
@@ -85,35 +85,98 @@ fn a_stream_hears_what_sockets_hear() {
     eventually("it is gone", PATIENCE, || server.hub.figures().sockets == 1);
 }
 
+/// The answer to a request that is not for a stream: its head and its body.
+fn answer(server: &Server, target: &str, more: &str) -> (String, String) {
+    let mut stream = tcp(server.address);
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n{more}\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn status(server: &Server, target: &str) -> String {
+    answer(server, target, "").0.split(' ').nth(1).unwrap().to_owned()
+}
+
+/// An id that a stream may have.
+fn id(server: &Server) -> String {
+    let (head, body) = answer(server, "/app/key/sse/id", "");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("no-store"), "{head}");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    body["socket_id"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn private_channels_need_the_signature_that_a_socket_needs() {
     let server = Server::start();
-    let signature = auth::sign_subscription(&app(), "1.2", "private-a", None);
-    let mut stream = Listener::open(
-        &server,
-        &format!("/app/key/sse?channels=private-a&socket_id=1.2&auth={signature}"),
-        "",
-    );
+    let (id, other) = (id(&server), id(&server));
+    assert_ne!(id, other);
+    let signature = auth::sign_subscription(&app(), &id, "private-a", None);
+    let target = format!("/app/key/sse?channels=private-a&socket_id={id}&auth={signature}");
+    let mut stream = Listener::open(&server, &target, "");
     stream.subscribed();
     server.publish("private-a", "secret");
     assert_eq!(stream.event().2["data"], "secret");
+    drop(stream);
+    let mut back = Listener::open(&server, &target, "");
+    back.subscribed();
 
-    let status = |target: &str| {
-        let mut stream = tcp(server.address);
-        write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().to_owned()
-    };
+    let status = |target: &str| status(&server, target);
     assert_eq!(
-        status(&format!("/app/key/sse?channels=private-a&socket_id=1.3&auth={signature}")),
+        status(&format!("/app/key/sse?channels=private-a&socket_id={other}&auth={signature}")),
         "403"
     );
+    assert_eq!(status(&format!("/app/key/sse?channels=private-a&auth={signature}")), "403");
     assert_eq!(status("/app/key/sse?channels=private-a"), "403");
     assert_eq!(status("/app/key/sse"), "403");
     assert_eq!(status("/app/nobody/sse?channels=news"), "404");
-    drop(stream);
+    assert_eq!(status("/app/nobody/sse/id"), "404");
+    drop(back);
     eventually("nothing is left", PATIENCE, || server.channels.registry().is_empty());
+}
+
+#[test]
+fn a_signature_for_a_socket_opens_no_stream_not_even_after_its_end() {
+    let server = Server::start();
+    let mut socket = Client::upgrade(tcp(server.address), "/app/key?protocol=7");
+    let hello: Value = serde_json::from_str(socket.event()["data"].as_str().unwrap()).unwrap();
+    let id = hello["socket_id"].as_str().unwrap();
+    let target = |channel: &str, id: &str, data: Option<&str>| {
+        let auth = auth::sign_subscription(&app(), id, channel, data);
+        format!("/app/key/sse?channels=news,{channel}&socket_id={id}&auth=,{auth}")
+    };
+    let user = r#"{"user_id":"1"}"#;
+    for id in [id, "1.2"] {
+        let refused = |target: &str| {
+            let (head, body) = answer(&server, target, "");
+            assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+            assert!(body.contains("socket_id is not one"), "{body}");
+        };
+        refused(&target("private-a", id, None));
+        let presence = target("presence-a", id, Some(user));
+        refused(&format!("{presence}&channel_data=%7B%22user_id%22:%221%22%7D"));
+    }
+    let old = target("private-a", id, None);
+    drop(socket);
+    eventually("it is gone", PATIENCE, || server.hub.figures().sockets == 0);
+    assert_eq!(status(&server, &old), "403");
+}
+
+#[test]
+fn ids_are_given_to_pages_of_the_applications_origins_alone() {
+    let rights = Rights { origins: vec!["a.example".into()], ..Rights::default() };
+    let server = Server::with(App { rights, ..app() }, |_| {});
+    let (head, body) = answer(&server, "/app/key/sse/id", "Origin: https://a.example\r\n");
+    assert!(head.contains("Access-Control-Allow-Origin: https://a.example\r\n"), "{head}");
+    assert!(body.starts_with(r#"{"socket_id":""#), "{body}");
+    let (head, body) = answer(&server, "/app/key/sse/id", "Origin: https://b.example\r\n");
+    assert!(head.starts_with("HTTP/1.1 403 ") && body.contains("4009"), "{head}{body}");
+    let stream = "/app/key/sse?channels=news";
+    assert!(answer(&server, stream, "Origin: https://b.example\r\n").0.contains(" 403 "));
+    // A page of this very origin.
+    id(&server);
+    Listener::open(&server, stream, "").subscribed();
 }
 
 #[test]
@@ -174,6 +237,7 @@ fn a_stream_that_another_front_answered_goes_on_without_a_head() {
         target: "/app/key/sse?channels=news".into(),
         origin: None,
         last_event_id: None,
+        beside: 0,
         secure: true,
     });
     let mut stream = Listener(BufReader::new(near));

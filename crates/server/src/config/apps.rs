@@ -336,6 +336,8 @@ app_keys! {
         |app, raw| app.app.limits.subscriptions = read(raw)?;
     public_subscriptions: usize = "100", "Public channels among them, to which anybody may subscribe under any name: each costs some 400 bytes.",
         |app, raw| app.app.limits.public_subscriptions = read(raw)?;
+    subscription_rate: usize = "20", "Subscriptions of one socket per second, once it has left a channel and then subscribed to `subscriptions` more; others are refused with 403.",
+        |app, raw| app.app.limits.subscription_rate = u32::try_from(read::<usize>(raw)?).unwrap_or(u32::MAX);
     channel_name: usize = "164", "Characters of a channel's name.",
         |app, raw| app.app.limits.channel_name = read(raw)?;
     event_name: usize = "200", "Characters of an event's name.",

@@ -1,6 +1,6 @@
 //! `hearth channels`: channels and nothing else.
 //!
-//! Without TLS the hub has the listeners, one for each event loop, and hands over what is no WebSocket. With TLS the HTTP front has them.
+//! The hub has the listeners, one for each event loop, and hands over what is no WebSocket. With TLS, or where a proxy's word counts, the HTTP front has them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Own, Realtime, apps};
 use crate::admin::{Serving, State};
-use crate::config::{self, Address, Environment, LookupTarget, Raw, Settings, WebhookTarget};
+use crate::config::{
+    self, Address, Environment, LookupTarget, NamedApp, Raw, Settings, WebhookTarget,
+};
 use crate::failure::Failure;
 use crate::process;
 use crate::tls::Tls;
@@ -52,26 +54,26 @@ async fn serve_and_drain(
     }
     let mut keeper = Tls::start(settings, environment, drain)?;
     let certificates = keeper.as_ref().map(|keeper| keeper.certificates().clone());
-    let tls = certificates.is_some();
-    let options = Options { tls: certificates, ..front::options_alone(settings) };
+    let of_hub = hub_listens(settings, &named);
+    let options = Options { tls: certificates, ..front::options_alone(settings, of_hub) };
     let mut front =
         Front::bind(options, Nothing).await.map_err(|error| front::not_bound(&error, settings))?;
-    let own = if tls {
-        Own::default()
-    } else {
+    let own = if of_hub {
         let listen = settings
             .http
             .listen
             .iter()
-            .map(|listen| Listen { address: of_hub(&listen.address), secure: false });
+            .map(|listen| Listen { address: address(&listen.address), secure: false });
         Own { listen: listen.collect(), handover: Some(Arc::new(front.visitors())) }
+    } else {
+        Own::default()
     };
     let realtime = Realtime::start(settings, &named, Some(own)).await?;
     front.realtime(Arc::<Realtime>::clone(&realtime));
 
     let mut listeners: Vec<String> = front.addresses().iter().map(ToString::to_string).collect();
     listeners.extend(realtime.addresses());
-    if !tls {
+    if of_hub {
         let unix = settings.http.listen.iter().filter(|listen| !listen.is_tcp());
         listeners.extend(unix.map(|listen| listen.address.to_string()));
     }
@@ -110,7 +112,18 @@ async fn serve_and_drain(
     Ok(())
 }
 
-fn of_hub(address: &Address) -> channels::hub::Address {
+/// It is quicker, but it knows nothing of TLS and of what proxies say. That is asked for where clients have to speak TLS; whoever is looked up may want it.
+fn hub_listens(settings: &Settings, named: &[NamedApp]) -> bool {
+    let http = &settings.http;
+    let asked =
+        settings.realtime.lookup.is_some() || named.iter().any(|named| !named.app.rights.plain);
+    // Who comes over a Unix socket is believed.
+    let told =
+        !http.trusted_proxies.is_empty() || http.listen.iter().any(|listen| !listen.is_tcp());
+    !(settings.has_tls() || http.proxy_protocol || asked && told)
+}
+
+fn address(address: &Address) -> channels::hub::Address {
     match address {
         Address::Tcp(address) => channels::hub::Address::Tcp(*address),
         Address::Unix(path) => channels::hub::Address::Unix(path.clone()),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use channels::{
-    App, AppRef, Author, ChannelId, ChannelName, Delivery, Found, Full as InboxFull, Outlet,
-    Publication, Subscription, auth, hub, json,
+    App, AppNumber, AppRef, Author, ChannelId, ChannelName, Delivery, Found, Full as InboxFull,
+    Outlet, Publication, Subscription, auth, hub, json,
 };
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -169,7 +169,7 @@ pub(super) struct Watch {
 }
 
 impl Outlet for Watch {
-    fn put(&self, delivery: Delivery) -> Result<(), InboxFull> {
+    fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), InboxFull> {
         if let Delivery::Channel { channel, message, .. } = delivery {
             let watchers = self.watchers.lock().expect("no holder panics");
             for (_, watcher) in watchers.iter().filter(|(watched, _)| *watched == channel) {

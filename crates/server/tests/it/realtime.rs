@@ -1,7 +1,7 @@
 //! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -29,10 +29,18 @@ pub(crate) struct Client(WebSocket<TcpStream>);
 impl Client {
     /// Opens a WebSocket. The first message is `connection_established`, or an error.
     pub(crate) fn open(hearth: &Hearth, key: &str) -> Self {
-        let request = format!("ws://{}/app/{key}?protocol=7", hearth.address);
-        let stream = TcpStream::connect(hearth.address).unwrap();
+        Self::open_through(hearth.address, key, &[])
+    }
+
+    /// The same, with what a proxy adds.
+    fn open_through(address: SocketAddr, key: &str, fields: &[(&'static str, &str)]) -> Self {
+        let request = format!("ws://{address}/app/{key}?protocol=7");
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let request = request.into_client_request().unwrap();
+        let mut request = request.into_client_request().unwrap();
+        for (name, value) in fields {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
         let (socket, answer) = tungstenite::client(request, stream).unwrap();
         assert_eq!(answer.status(), 101);
         Self(socket)
@@ -311,6 +319,28 @@ fn an_event_stream_hears_what_sockets_hear() {
 }
 
 #[test]
+fn an_event_stream_of_a_private_channel_has_an_id_from_here_and_its_signature_is_not_logged() {
+    let site = Site::empty().with_file("public/index.php", PUBLISH);
+    let hearth =
+        Serve::new(site.path()).args(APP).args(&["--access-log", "json"]).workers(1).start();
+    let answer = hearth.get("/app/key/sse/id");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let id: Value = serde_json::from_str(&answer.text()).unwrap();
+    let id = id["socket_id"].as_str().unwrap();
+    let query = |id: &str, auth: &str| format!("channels=private-a&socket_id={id}&auth={auth}");
+    let answer = hearth.get(&format!("/app/key/sse?{}", query(id, "key:secret")));
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("no channel to hear"), "{}", answer.text());
+    let answer = hearth.get(&format!("/app/key/sse?{}", query("1.2", "key:secret")));
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("socket_id is not one"), "{}", answer.text());
+    for id in [id, "1.2"] {
+        let entry = hearth.log_line(&format!("socket_id={id}"));
+        assert_eq!(entry["url.query"], query(id, "***"));
+    }
+}
+
+#[test]
 fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
     let config = "[realtime]\ndeflate = \"20B\"\n";
     let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
@@ -348,6 +378,67 @@ fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
         assert_eq!(head.contains("permessage-deflate"), first == 0xc1, "{head}");
         assert_eq!(answer[end], first, "{head}");
     }
+}
+
+#[test]
+fn channels_alone_believe_a_trusted_proxy_that_their_clients_speak_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = |trusted: &str| {
+        format!(
+            "[http]\nlisten = [\"127.0.0.1:0\"]\n{trusted}\n[realtime.apps.1]\nkey = \"key\"\nsecret = \"secret\"\n\
+             require_tls = true\n"
+        )
+    };
+    let start = |trusted: &str| {
+        let file = folder.path().join("hearth.toml");
+        std::fs::write(&file, settings(trusted)).unwrap();
+        let mut channels = crate::hearth::command();
+        channels.current_dir(folder.path()).args(["channels", "--admin", "127.0.0.1:0"]);
+        let process = Running::start(channels.arg("--config").arg(&file));
+        let ready = |line: &str| line.strip_prefix("hearth: ready on http://")?.parse().ok();
+        let address: SocketAddr = process.log().find(LIMIT, ready).unwrap();
+        (process, address)
+    };
+    let tls = [("x-forwarded-proto", "https")];
+    let (_trusting, address) = start("trusted_proxies = [\"127.0.0.1\"]");
+    assert_eq!(
+        Client::open_through(address, "key", &tls).next().0,
+        "pusher:connection_established"
+    );
+    assert_eq!(Client::open_through(address, "key", &[]).closed(), 4000);
+    let (_distrusting, address) = start("");
+    assert_eq!(Client::open_through(address, "key", &tls).closed(), 4000);
+}
+
+#[test]
+fn event_streams_leave_descriptors_to_everything_else() {
+    let site = Site::empty().with_file("public/index.php", "<?php echo 'there';");
+    let limited = ["sh", "-c", "ulimit -n 600; exec \"$0\" \"$@\""];
+    let serve = Serve::new(site.path()).args(APP).workers(1);
+    let hearth = serve.through(&limited, &[]).start();
+    let mut open = Vec::new();
+    // Three quarters of the descriptors are for clients, and each of these costs three.
+    let refused = (0..600).find_map(|_| {
+        let mut stream = TcpStream::connect(hearth.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = "GET /app/key/sse?channels=news HTTP/1.1\r\nHost: a\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        if head.ends_with(b"200") {
+            open.push(stream);
+            return None;
+        }
+        Some(String::from_utf8(head.to_vec()).unwrap())
+    });
+    assert_eq!(refused.as_deref(), Some("HTTP/1.1 503"));
+    assert_eq!(open.len(), 150);
+    assert_eq!(Client::open(&hearth, "key").closed(), 4100);
+    assert_eq!(hearth.get("/").text(), "there");
+    drop(open);
+    eventually("there is room again", LIMIT, || {
+        Client::open(&hearth, "key").next().0 == "pusher:connection_established"
+    });
 }
 
 /// `hearth channels` that may have so many files open.

@@ -125,7 +125,7 @@ impl EventLoop {
         turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate,
     ) {
         let seat = self.seats.reserve();
-        self.sockets.fetch_add(1, Ordering::Relaxed);
+        self.sockets.fetch_add(connection.descriptors(), Ordering::Relaxed);
         let registered = connection.transport.register(self.poll.registry(), token(seat));
         self.seats.put(seat, Box::new(connection));
         self.with(seat, |this, seat, connection| match registered {
@@ -186,9 +186,9 @@ impl EventLoop {
 
     /// Gives a connection to the other front.
     pub(super) fn hand_over(&mut self, seat: Seat, connection: Box<Connection>) {
+        self.sockets.fetch_sub(connection.descriptors(), Ordering::Relaxed);
         let Connection { mut transport, stage, secure, .. } = *connection;
         self.seats.release(seat);
-        self.sockets.fetch_sub(1, Ordering::Relaxed);
         self.figures.handed_over.add(1);
         let (Some(front), Stage::Request(read)) = (&self.options.handover, stage) else { return };
         // Without this the loop would hear of a descriptor that lives on.

@@ -7,7 +7,7 @@ use super::super::queue::{Flushed, Manner, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, Renewal, mark, token};
 use crate::close::Close;
-use crate::delivery::{ChannelId, Delivery, Offset, Seat};
+use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
@@ -30,8 +30,8 @@ impl EventLoop {
             let losses = self.inbox.deliveries(&mut deliveries);
             deliveries.reverse();
             self.deliveries = deliveries;
-            if let Some(losses) = losses {
-                self.lost(&losses);
+            for (app, losses) in losses {
+                self.lost(app, &losses);
             }
         }
         let mut messages = 0;
@@ -144,14 +144,15 @@ impl EventLoop {
     }
 
     /// Events were lost: those they were for are to know, and come back.
-    fn lost(&mut self, losses: &Losses) {
+    fn lost(&mut self, app: AppNumber, losses: &Losses) {
         tracing::error!(
             channels = losses.channels.len(),
             "events are published faster than this machine can deliver them: subscribers are closed to come back"
         );
         let mut seats: Vec<Seat> = losses.seats.iter().copied().collect();
         if losses.everybody {
-            seats = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot)).collect();
+            let all = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot));
+            seats = all.collect();
         }
         for channel in &losses.channels {
             let listeners = self.audiences.of(*channel).iter();
@@ -159,7 +160,9 @@ impl EventLoop {
         }
         for seat in seats {
             self.with(seat, |this, _, connection| {
-                if matches!(connection.stage, Stage::Open(_)) {
+                if let Stage::Open(session) = &connection.stage
+                    && session.counters().app() == app
+                {
                     this.close(connection, Close::RECONNECT, Reason::Lost);
                 }
                 Fate::Stays

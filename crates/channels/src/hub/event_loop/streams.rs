@@ -1,6 +1,7 @@
 //! Event streams: sessions whose clients only hear. What a socket would say to subscribe is said for them when they come.
 
 use super::super::adopted::AdoptedStream;
+use super::super::clock;
 use super::super::connection::{Asking, Connection, Fate, Stage};
 use super::super::event_stream::{self, Epochs, Wanted};
 use super::super::figures::Reason;
@@ -13,15 +14,17 @@ use crate::delivery::Seat;
 use crate::hello::Hello;
 use crate::session::{Out, Session};
 use crate::socket_id::SocketId;
+use crate::stream_id;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl EventLoop {
     /// A socket whose request for an event stream another front has read.
     pub(super) fn adopt_stream(&mut self, adopted: AdoptedStream) {
-        let AdoptedStream { stream, tls, answered, target, origin, last_event_id, secure } =
+        let AdoptedStream { stream, tls, answered, target, origin, last_event_id, beside, secure } =
             adopted;
-        let Some(connection) = self.connection(stream, tls, secure) else { return };
+        let Some(mut connection) = self.connection(stream, tls, secure) else { return };
+        connection.beside = beside;
         self.seat_down(connection, |this, seat, connection| {
             this.stream(
                 seat,
@@ -77,8 +80,20 @@ impl EventLoop {
         answered: bool,
     ) {
         connection.limit(&app.limits);
-        let socket = wanted.socket.unwrap_or_else(|| SocketId::from_random(self.random.next()));
-        let hello = Hello { tls: connection.secure, origin };
+        let hello = Hello { tls: connection.secure, origin, by_get: true };
+        if wanted.only_id {
+            return match hello.check(&app) {
+                Ok(()) => self.give_id(connection, &app, origin),
+                Err(close) => self.refuse_stream(connection, close, origin, answered),
+            };
+        }
+        let socket = match wanted.socket {
+            Some(socket) if !stream_id::is_given(&app.secret, socket, clock::unix()) => {
+                return self.refuse_stream(connection, Close::OTHER_ID, origin, answered);
+            }
+            Some(socket) => socket,
+            None => SocketId::from_random(self.random.next()),
+        };
         let mut out = Out::default();
         let session = Session::open(app, seat, socket, &hello, &self.channels, self.now, &mut out);
         let Some(mut session) = session else {
@@ -99,6 +114,14 @@ impl EventLoop {
             connection.queue.push_last([], Some(event_stream::head(origin)));
         }
         self.settle(seat, connection, &mut out);
+    }
+
+    /// Answers with an id for which a client can have its channels signed.
+    fn give_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
+        let socket = stream_id::give(&app.secret, self.random.next(), clock::unix());
+        connection.queue.push_last([], Some(event_stream::id(socket, origin)));
+        connection.stage = Stage::Closing { reason: Reason::Client, deaf: true, done: false };
+        connection.until = self.now + self.options.close_timeout;
     }
 
     /// Turns away who may not hear: with a status, if that can still be said.

@@ -213,6 +213,49 @@ fn public_channels_which_anybody_may_name_have_a_limit_of_their_own() {
 }
 
 #[test]
+fn a_page_subscribes_to_all_its_channels_at_once_and_again_when_it_is_back() {
+    let mut world = Loop::new(app());
+    for _ in 0..3 {
+        let socket = world.open().unwrap();
+        for n in 0..1000 {
+            let name = format!("private-{n}");
+            assert_eq!(world.subscribe(socket, &name, None), [succeeded(&name)]);
+        }
+        world.close(socket);
+    }
+}
+
+#[test]
+fn who_comes_and_goes_without_end_is_refused_and_the_others_are_spared() {
+    const USER: &str = r#"{"user_id":"1"}"#;
+    let mut world = Loop::new(app());
+    let (other, socket) = (world.open().unwrap(), world.open().unwrap());
+    world.subscribe(other, "presence-a", Some(r#"{"user_id":"2"}"#));
+    let come_and_go = |world: &mut Loop| {
+        let mut refused = 0;
+        for _ in 0..2000 {
+            let answer = world.subscribe(socket, "presence-a", Some(USER));
+            if answer[0]["event"] == "pusher:subscription_error" {
+                assert_eq!(error_of(&answer), ("LimitReached".to_owned(), 403));
+                refused += 1;
+            }
+            world.unsubscribe(socket, "presence-a");
+        }
+        (refused, world.events(other).len())
+    };
+    // The first time it has left nothing; then 1000 at once, as many as it may have.
+    assert_eq!(come_and_go(&mut world), (999, 2 * 1001));
+    assert_eq!(come_and_go(&mut world), (2000, 0));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(come_and_go(&mut world), (1980, 2 * 20));
+    let counters = world.channels.statistics().of(&world.app.id);
+    assert_eq!(counters.rate_limited.get(), 999 + 2000 + 1980);
+    // A new connection of the same user knows nothing of it.
+    let back = world.open().unwrap();
+    assert_eq!(world.subscribe(back, "presence-a", Some(USER)).len(), 1);
+}
+
+#[test]
 fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
     for channel in ["cache-a", "private-cache-a", "private-encrypted-cache-a", "presence-cache-a"] {
         let diary = Arc::new(Diary::default());
@@ -297,6 +340,34 @@ fn many_subscribers_are_told_their_number_every_five_seconds() {
     assert_eq!(told[0]["data"]["subscription_count"], 301);
     world.pass(Duration::from_secs(5));
     assert_eq!(world.events(first), [Value::Null; 0]);
+}
+
+#[test]
+fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
+    let mut app = app();
+    app.rights.subscription_count = true;
+    let mut world = Loop::new(app);
+    world.now = world.now + Duration::from_secs(100);
+    let one = world.open().unwrap();
+    world.subscribe(one, "news", None);
+    for _ in 0..500 {
+        // Each a client of its own, so that no limit of a connection holds.
+        let socket = world.open().unwrap();
+        world.says(socket, &subscribe("news"));
+        world.close(socket);
+    }
+    let [stays, goes] = [(); 2].map(|()| world.open().unwrap());
+    world.says(stays, &subscribe("news"));
+    world.says(goes, &subscribe("news"));
+    let told = world.events(one);
+    assert_eq!(told.len(), 99);
+    assert_eq!(told[98]["data"]["subscription_count"], 2);
+    world.pass(Duration::from_secs(1));
+    let told = world.events(one);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["data"]["subscription_count"], 3);
+    world.close(goes);
+    assert_eq!(world.events(one)[0]["data"]["subscription_count"], 2, "it is quiet again");
 }
 
 #[test]

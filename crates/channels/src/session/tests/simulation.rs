@@ -32,6 +32,7 @@ const CLIENT_EVENTS: u64 = 2;
 fn limited() -> App {
     let mut app = app();
     app.rights.subscription_count = true;
+    app.limits.subscription_rate = u32::MAX;
     app.limits.members = MEMBERS;
     app.limits.subscriptions = SUBSCRIPTIONS;
     app.limits.client_events = u32::try_from(CLIENT_EVENTS).unwrap();

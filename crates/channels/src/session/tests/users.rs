@@ -211,3 +211,20 @@ fn a_user_can_be_sent_away_with_all_its_sockets() {
     assert_eq!(world.closed(two), Some(Close::TERMINATED));
     assert_eq!(world.closed(other), None);
 }
+
+#[test]
+fn who_signs_in_without_end_is_refused_and_those_who_watch_are_spared() {
+    let mut app = app();
+    app.limits.subscriptions = 30;
+    let mut world = Loop::new(app);
+    let (watcher, socket) = (world.open().unwrap(), world.open().unwrap());
+    world.sign_in(watcher, &user("ann", &["bob", "eve"]));
+    world.events(watcher);
+    let mut refused = 0;
+    for n in 0..1000 {
+        let answer = world.sign_in(socket, &user(if n % 2 == 0 { "bob" } else { "eve" }, &[]));
+        refused += usize::from(answer[0]["data"]["code"] == 4302);
+    }
+    assert_eq!((refused, world.closed(socket)), (1000 - 1 - 30, None));
+    assert_eq!(world.events(watcher).len(), 1 + 30 * 2);
+}
