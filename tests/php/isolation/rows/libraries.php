@@ -40,9 +40,10 @@ Row::add('curl handle of the boot', function () use ($curl): void {
 Row::add('cookies of a curl handle left open', function (): void {
     $count = Cookies::count() + 1;
     file_put_contents(place('cookies'), $count);
-    $curl = curl_init();
-    curl_setopt($curl, CURLOPT_COOKIEJAR, place('jar'));
+    $curl = curl_init('file://' . place('boot.txt'));
+    curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, CURLOPT_COOKIEJAR => place('jar')]);
     curl_setopt($curl, CURLOPT_COOKIELIST, "Set-Cookie: count=$count; domain=example.com; path=/");
+    curl_exec($curl);
     Kept::$things['curl'][] = $curl;
 }, fn () => eventually(static fn (): bool => Cookies::count() === Cookies::inJar()), able: $curl !== null);
 final class Cookies
