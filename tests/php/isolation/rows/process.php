@@ -47,10 +47,10 @@ function children(): int
 
 // Held by an object that releases it when it is freed.
 Row::add('semaphore held', function (): void {
-    $semaphore = sem_get(ftok(place('boot.txt'), 's'));
+    $semaphore = sem_get(crc32(__DIR__) & 0x7fffffff);
     sem_acquire($semaphore, true);
     Kept::$things['semaphores'][] = $semaphore;
 }, function (): bool {
-    $semaphore = sem_get(ftok(place('boot.txt'), 's'));
+    $semaphore = sem_get(crc32(__DIR__) & 0x7fffffff);
     return eventually(static fn (): bool => sem_acquire($semaphore, true)) && sem_remove($semaphore);
 }, able: function_exists('sem_get'));
