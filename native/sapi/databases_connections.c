@@ -62,6 +62,16 @@ void connections_forget(struct connection *connection) {
     connections_give_place_back(connection);
 }
 
+/* Those that had no place and were closed since, so that who is counted next is counted beside them. Mostly the next one has their number. */
+static void forget_refused(void) {
+    for (size_t i = 0; i < db->used; i++) {
+        struct connection *connection = &db->list[i];
+        if (connection->fd != 0 && connection->refused && !connections_is_same(connection)) {
+            connections_forget(connection);
+        }
+    }
+}
+
 static struct connection *free_place(void) {
     for (size_t i = 0; i < db->used; i++) {
         struct connection *connection = &db->list[i];
@@ -117,6 +127,7 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     socklen_t len = *to_len;
     int type;
     socklen_t type_len = sizeof type;
+    forget_refused();
     struct connection *connection = connections_of(fd);
     if (connection != NULL && connection->kept && !db->serves && !connections_is_same(connection)) {
         connections_forget(connection); /* a later callback closed it, and this is another */
@@ -147,12 +158,8 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     if (connection == NULL || !identify(fd, &connection->device, &connection->inode)) {
         return true;
     }
-    if (connection->refused && !connections_is_same(connection)) {
-        places_missed(connection->connector);
-    }
-    connection->refused = false;
     connection->fd = fd;
-    connection->awaited = connection->heard = connection->judged = false;
+    connection->refused = connection->awaited = connection->heard = connection->judged = false;
     connection->resets = 0;
     connection->server = server;
     connection->connector = PLACES_UNCOUNTED;

@@ -684,9 +684,9 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("start", "serve"),
     ("run", "serve"),
     ("up", "serve"),
-    ("--port", "hearth serve --listen :8080"),
-    ("-p", "hearth serve --listen :8080"),
-    ("--host", "hearth serve --listen 0.0.0.0:8080"),
+    ("--port", "--listen :8080"),
+    ("-p", "--listen :8080"),
+    ("--host", "--listen 0.0.0.0:8080"),
     ("--acme-email", "--acme-contact"),
 ];
 

@@ -122,8 +122,11 @@ fn in_table(code: &str, table: &str) -> Option<String> {
         return Some(with(key.name, value));
     }
     if let Some(section) = code.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        keys.find(|key| key.section_and_key().0 == section)?;
-        return Some(format!("[{table}.{section}]"));
+        let key = keys.find(|key| key.section_and_key().0 == section || key.name == section)?;
+        let own = format!("[{table}.{section}]");
+        // A table that is one setting is joined with that of all: what is wrong may be in either.
+        let is_joined = key.name == section && !key.is_of_path();
+        return Some(if is_joined { format!("{code}` or `{own}") } else { own });
     }
     keys.find(|key| key.name == code).map(|key| with(key.name, None))
 }
@@ -178,6 +181,11 @@ mod tests {
             ),
             ("set `php.boot_timeout`", "set `applications.shop.php.boot_timeout`"),
             ("correct `[sandbox]`", "correct `[applications.shop.sandbox]`"),
+            ("set it in `[php.env]`", "set it in `[applications.shop.php.env]`"),
+            (
+                "take it out of `[php.ini]` now",
+                "take it out of `[php.ini]` or `[applications.shop.php.ini]` now",
+            ),
             // What it cannot have of its own, or what is no setting.
             (
                 "`--listen :8443`, `server.run_dir`, `[server]`",

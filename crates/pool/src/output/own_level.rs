@@ -1,7 +1,7 @@
 //! The level that a line says it has: that of Monolog's formats, and of the heads of PHP's own messages.
 //!
 //! Invariants
-//! - Only forms that nothing else is likely to write count; what is in doubt has none.
+//! - Only forms that nothing else is likely to write count; what is in doubt has none. Of JSON that was cut the form is certain: it has one.
 
 use super::{ERROR, WARNING};
 
@@ -10,8 +10,8 @@ const DATE: usize = 40;
 
 /// Warnings and what is worse, as syslog(3) counts. None: the line says nothing, or that it is less.
 pub(super) fn own_level(line: &str) -> Option<u8> {
-    if line.starts_with("{\"message\":") {
-        return of_monolog(in_json(line)?);
+    if line.starts_with("{\"message\":\"") {
+        return of_json(line);
     }
     let mut rest = line;
     // PHP puts one before what goes to a file of its own (`error_log = /dev/stderr`), where Monolog's may follow.
@@ -37,12 +37,44 @@ fn in_text(line: &str) -> Option<&str> {
     (!channel.is_empty() && !channel.contains(char::is_whitespace)).then_some(level)
 }
 
-/// `{"message":"…",…,"level":400,"level_name":"ERROR","channel":"app",…`, Monolog's `JsonFormatter`. In a text of the application quotes
-/// have backslashes before them.
-fn in_json(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once(",\"level_name\":\"")?;
-    let (level, rest) = rest.split_once('"')?;
-    rest.starts_with(",\"channel\":\"").then_some(level)
+/// `{"message":"…","context":{…},"level":400,"level_name":"ERROR","channel":"app",…`, Monolog's `JsonFormatter`. In what the application adds
+/// there may be anything, so only the outermost object counts. A line that ends before that was cut: it may be an error with a long trace, so
+/// it is not less than a warning.
+fn of_json(line: &str) -> Option<u8> {
+    let (mut rest, mut depth) = (line, 0_usize);
+    while let Some(place) = rest.find(['"', '{', '}', '[', ']']) {
+        let (sign, after) = rest.split_at(place).1.split_at(1);
+        rest = after;
+        match sign {
+            "{" | "[" => depth += 1,
+            "}" | "]" if depth <= 1 => return None,
+            "}" | "]" => depth -= 1,
+            _ => {
+                let Some((text, after)) = in_quotes(rest) else { break };
+                rest = after;
+                if depth == 1
+                    && text == "level_name"
+                    && let Some(value) = rest.strip_prefix(":\"")
+                    && let Some((level, _)) = in_quotes(value)
+                {
+                    return of_monolog(level);
+                }
+            }
+        }
+    }
+    Some(WARNING)
+}
+
+/// What comes before the quote that ends a text, and what follows that.
+fn in_quotes(text: &str) -> Option<(&str, &str)> {
+    let mut escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    })?;
+    let (inside, after) = text.split_at(end);
+    Some((inside, after.split_at(1).1))
 }
 
 /// RFC 5424's names.
@@ -97,9 +129,28 @@ mod tests {
                 r#"{"message":",\"level_name\":\"ERROR\",\"channel\":\"","context":{},"level":100,"level_name":"DEBUG","channel":"a"}"#,
                 None,
             ),
+            (
+                r#"{"message":"a","context":{"row":[{"id":1,"level_name":"ERROR","channel":"web"}]},"level":100,"level_name":"DEBUG","channel":"a"}"#,
+                None,
+            ),
+            (
+                r#"{"message":"a\\","context":{"level_name":"x}"},"level":400,"level_name":"ERROR","channel":"a","extra":{"level_name":"DEBUG"}}"#,
+                Some(ERROR),
+            ),
         ] {
             assert_eq!(own_level(line), level, "{line}");
         }
+    }
+
+    #[test]
+    fn a_cut_line_of_json_is_not_less_than_a_warning() {
+        let line = r#"{"message":"a","context":{"exception":{"trace":["/\"a.php:1"]}},"level":400,"level_name":"DEBUG","channel":"app"}"#;
+        let said = line.find("DEBUG\"").unwrap() + "DEBUG\"".len();
+        for end in "{\"message\":\"".len()..said {
+            let cut = line.split_at(end).0;
+            assert_eq!(own_level(cut), Some(WARNING), "{cut}");
+        }
+        assert_eq!(own_level(line.split_at(said).0), None);
     }
 
     #[test]
@@ -148,8 +199,10 @@ mod tests {
             "said PHP Warning:  x",
             "#0 /srv/app/index.php(3): {main}",
             "{\"message\":",
-            "{\"message\":\"a\",\"level_name\":\"ERROR",
-            "{\"message\":\"a\",\"level_name\":\"ERROR\"}",
+            "{\"message\": \"a\",\"level_name\":\"ERROR\"}",
+            "{\"message\":\"a\",\"level_name\":400}",
+            "{\"message\":\"a\"}",
+            "{\"message\":\"a\"]}",
             "{\"level_name\":\"ERROR\",\"channel\":\"app\"}",
             "\u{fffd}[2026-11-22] app.ERROR: x",
             "[2\u{fffd}\u{fffd}] \u{fffd}",

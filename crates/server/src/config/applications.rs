@@ -109,6 +109,11 @@ impl Key {
     pub(crate) fn is_of_application(&self) -> bool {
         (self.is_reloaded() && !OF_SERVER.contains(&self.name)) || OF_BOTH.contains(&self.name)
     }
+
+    /// It is nothing to an application with a path of its own.
+    pub(crate) fn is_of_path(&self) -> bool {
+        OF_PATH.contains(&self.name)
+    }
 }
 
 impl Value for HostClaim {

@@ -226,16 +226,23 @@ fn places_that_cannot_be_opened_are_told_with_the_reason() {
 
 /// What a worker keeps and the rest that it borrows are one conversation's: with all but one session kept it would wait for itself.
 #[test]
-fn a_worker_with_three_connections_finds_a_session_for_each_that_it_may_not_keep() {
+fn a_worker_with_several_connections_finds_a_session_for_each_that_it_may_not_keep() {
     const OPEN: &str = "function open() { $redis = new Redis(); $redis->connect('SOCKET'); $redis->ping(); return $redis; }\n\
         function kept() { $redis = open(); if (hearth_keep_connection($redis)) { return $redis; } LEFT return null; }\n";
-    // All three of both are kept; two of each; none; all, and the new ones of a reload leave open what they may not keep yet.
-    let cases = [(9, 6, ""), (8, 4, ""), (3, 0, ""), (12, 6, "$GLOBALS['left'][] = $redis;")];
-    for (sessions, expected, left) in cases {
+    // All three of both are kept; two of each; none; all, and the new ones of a reload leave open what they may not keep yet. Of four, one of each:
+    // several are refused one after the other, and closed.
+    let cases = [
+        (9, 3, 6, ""),
+        (8, 3, 4, ""),
+        (3, 3, 0, ""),
+        (12, 3, 6, "$GLOBALS['left'][] = $redis;"),
+        (7, 4, 2, ""),
+    ];
+    for (sessions, opened, expected, left) in cases {
         let setup = Setup::new(DatabaseKind::Redis).key(&format!("sessions = {sessions}"));
         setup.configure();
         let script = format!(
-            "<?php {} hearth_on_worker_start(function () {{ $GLOBALS['all'] = [kept(), kept(), kept()]; }});\n\
+            "<?php {} hearth_on_worker_start(function () {{ for ($i = 0; $i < {opened}; $i++) {{ $GLOBALS['all'][] = kept(); }} }});\n\
              while (hearth_handle_request(function () {{\n\
              $all = array_map(fn ($redis) => $redis ?? open(), $GLOBALS['all']);\n\
              foreach ($all as $redis) {{ $redis->ping(); }} echo getmypid(); }})) {{ }}",
@@ -262,7 +269,7 @@ fn a_worker_with_three_connections_finds_a_session_for_each_that_it_may_not_keep
         eventually("as many are kept again", LIMIT, kept);
         if expected > 0 {
             let wanted = fs::read(places_of(hearth.worker_pids()[0])).unwrap()[0];
-            assert_eq!(wanted, 3, "{sessions}: nobody wanted more");
+            assert_eq!(wanted, opened, "{sessions}: nobody wanted more");
         }
     }
 }
