@@ -121,6 +121,13 @@ final class HttpTest extends TestCase
         (new Psr15Handler($handler))->handle(['warmer' => false], Context::fake());
     }
 
+    /** What `$_COOKIE` has was looked up with php-cgi. */
+    public function testCookiesAreDecodedAsPhpDoesIt(): void
+    {
+        $request = new HttpRequestEvent(['httpMethod' => 'GET', 'path' => '/', 'headers' => ['Cookie' => 'a=x+y; b=x%2By%20z; c=AB+/=']]);
+        $this->assertSame(['a' => 'x+y', 'b' => 'x+y z', 'c' => 'AB+/='], $request->getCookies());
+    }
+
     /** What PHP itself makes of this body, names included, was looked up with php-cgi. */
     public function testAFormWithFilesIsParsedAsPhpDoesIt(): void
     {
