@@ -30,6 +30,7 @@ return static function (mixed $event, Hearth\Lambda\Context $context): mixed {
         case 'utf8': return ['a' => chr(255)];
         case 'nan': return NAN;
         case 'resource': return [fopen('php://memory', 'r')];
+        case 'large': return str_repeat('x', 7 << 20);
         case 'closure': return static fn () => 1;
         case 'loop': $a = []; $a['a'] = &$a; return $a;
         case 'slow': sleep(60); return 'late';
@@ -149,6 +150,20 @@ fn what_a_function_prints_is_logged_and_no_part_of_its_result() {
             lambda.process.log().lines().iter().any(|line| line.contains(text))
         });
     }
+}
+
+#[test]
+fn a_functions_result_is_sent_whole_where_answers_are_streamed() {
+    let (_site, lambda) = function(FUNCTION, &["--model", "request", "--streaming", "on"]);
+    let http = json!({"statusCode": 201, "cookies": ["a=1", "b=2"], "body": "made"});
+    let posted = lambda.invoke(&http);
+    assert_eq!((&*posted.call, posted.json()), ("response", http));
+    assert_eq!(posted.fields.get("lambda-runtime-function-response-mode"), None);
+    let (kind, error) = failed(&lambda, "large");
+    assert_eq!(kind, "Hearth.ResponseTooLarge");
+    let message = error["errorMessage"].as_str().unwrap();
+    assert!(message.ends_with("send less"), "{message}");
+    assert_eq!(result(&lambda, &json!("next")), "next");
 }
 
 #[test]
