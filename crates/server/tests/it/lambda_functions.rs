@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use testkit::LambdaEvent;
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::hearth::{LIMIT, Site};
@@ -273,6 +274,7 @@ const CONSOLE: &str = r"#!/usr/bin/env php
 switch ($argv[1] ?? '') {
     case 'fail': fwrite(STDERR, 'went wrong'); exit(3);
     case 'slow': echo 'begun'; sleep(60);
+    case 'silent': file_put_contents($argv[2], getmypid()); sleep(300);
     case 'large': for ($i = 0; $i < 7000; $i++) { echo str_repeat('x', 1023), PHP_EOL; } echo 'end'; exit;
     case 'where': echo PHP_SAPI, ' ', getcwd(), ' ', json_encode([isset($_SERVER['REQUEST_METHOD']), getenv('LAMBDA_INVOCATION_CONTEXT') !== false]); exit;
 }
@@ -317,4 +319,19 @@ fn commands_run_without_a_shell_and_their_output_and_exit_status_are_the_answer(
     assert!(posted.json()["errorMessage"].as_str().unwrap().ends_with("begun"));
     assert_eq!(output(&json!("still there")), "still|there");
     assert_eq!(lambda.stop().code(), Some(0));
+}
+
+#[test]
+fn a_command_ends_before_its_invocation_whatever_the_margin_is() {
+    let site = Site::empty().with_file("artisan", CONSOLE);
+    let variables = [("_HANDLER", "artisan"), ("HEARTH_LAMBDA_DEADLINE_MARGIN", "4s")];
+    let lambda = Lambda::start(site.path(), &[], &variables);
+    let pid = site.path().join("pid");
+    let event = json!(["silent", pid]);
+    let event = LambdaEvent::new(json!({"cli": event}).to_string()).within(Duration::from_secs(8));
+    let posted = lambda.invoke_as(event);
+    let kind = &posted.fields["lambda-runtime-function-error-type"];
+    assert_eq!(kind, "Function.TimedOut", "{}", String::from_utf8_lossy(&posted.body));
+    let process = Path::new("/proc").join(std::fs::read_to_string(pid).unwrap());
+    assert!(!process.exists(), "{} lives on", process.display());
 }
