@@ -4,7 +4,7 @@
 //! - Whatever stands in the way of the first event is told to the Runtime API as an init error before the program ends.
 //! - What Lambda's environment says is weaker than every setting and stronger than every default.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -62,12 +62,16 @@ pub(crate) fn run(
     if let Err(failure) = prepare_for_php(&settings, environment) {
         return Err(tell(&api, failure));
     }
-    process::run(&settings, async {
+    let begun = Cell::new(false);
+    let outcome = process::run(&settings, async {
         let outcome = process::attend_alone(&settings, async |state, drain| {
+            begun.set(true);
             serve_and_drain(&settings, &path, &api, environment, state, drain).await
         });
         outcome.await
-    })
+    });
+    // From there on it tells by itself, for as long as there can be an init error.
+    outcome.map_err(|failure| if begun.get() { failure } else { tell(&api, failure) })
 }
 
 /// Tells the Runtime API before there is a runtime.

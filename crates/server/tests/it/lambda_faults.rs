@@ -1,5 +1,6 @@
 //! `hearth lambda` with events, scripts and a Runtime API that do what they should not.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -319,6 +320,8 @@ fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
             "<?php throw new Exception('no database'); hearth_handle_request(fn () => 1);",
         )
         .with_file("hearth.toml", "[php]\nworkers = 1\n");
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
     for (arguments, variables, expected) in [
         (&["broken.php", "--model", "worker"][..], &[][..], "the application did not boot"),
         (&["nothing.php"], &[], "nothing to run: no "),
@@ -332,6 +335,12 @@ fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
             &["--model", "request"],
             &[("HEARTH_LAMBDA_STREAMING", "maybe")],
             "wrong value for `lambda.streaming`",
+        ),
+        (&["--model", "request"], &[("HEARTH_ADMIN_LISTEN", "0.0.0.0:0")], "token"),
+        (
+            &["--model", "request"],
+            &[("HEARTH_ADMIN_LISTEN", &*taken)],
+            "cannot listen on 127.0.0.1",
         ),
     ] {
         let lambda = Lambda::start(site.path(), arguments, variables);
