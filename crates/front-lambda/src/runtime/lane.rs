@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Between `next` and its answer nothing is waited for but PHP and the API.
-//! - What PHP still does behind its answer is done when `next` is asked for: from then on the environment may stand still.
+//! - What PHP still does behind its answer is done when `next` is asked for, and a lost worker's successor has booted: from then on the
+//!   environment may stand still.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -34,6 +35,8 @@ use crate::event::{self, Decoded, Reading, Reply, Shape};
 
 /// A buffered response may have 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
 const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
+/// How long the worker that takes the place of a lost one may boot before the next event is asked for: as long as Lambda's init phase.
+const BOOT: Duration = Duration::from_secs(10);
 /// How long a collector may take to have an invocation's spans, before the next one is asked for.
 const FLUSH: Duration = Duration::from_secs(1);
 /// By this field of its answer a function's script says that the body is its error.
@@ -102,6 +105,12 @@ impl Lane {
             self.serve(&invocation).instrument(span).await?;
             if self.options.lanes.get() == 1 {
                 self.pool.quiet().await;
+                let patience =
+                    BOOT.min(invocation.left().saturating_sub(self.options.deadline_margin));
+                tokio::select! {
+                    _ = tokio::time::timeout(patience, self.pool.restored()) => {}
+                    () = &mut drained => {}
+                }
                 // The environment may stand still from now on, and for ever.
                 if let Some(tracer) = &self.options.tracer {
                     // What is left is the platform's: an invocation that is over its time is a failed one, answered or not.

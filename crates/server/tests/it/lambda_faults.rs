@@ -312,6 +312,29 @@ fn an_api_that_stalls_over_an_answer_costs_its_own_invocation_only() {
 }
 
 #[test]
+fn the_next_event_is_asked_for_when_the_successor_of_a_lost_worker_has_booted() {
+    let site = Site::empty().with_file("go", "").with_file("index.php", "").with_file(
+        "worker.php",
+        "<?php while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); }\n\
+         while (hearth_handle_request(function () { \
+         if ($_SERVER['REQUEST_URI'] === '/crash') { posix_kill(getmypid(), 9); sleep(60); } echo 'fine'; })) { }",
+    );
+    let lambda = Lambda::start(site.path(), &["--model", "worker"], &[]);
+    assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
+    for _ in 0..2 {
+        eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+        std::fs::remove_file(site.path().join("go")).unwrap();
+        assert_eq!(error(&lambda.invoke(&get("/crash"))).0, "Hearth.WorkerDied");
+        // From `next` on the environment may stand still. Too short a wait fails nothing.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(lambda.api.waiting(), 0);
+        site.write("go", "");
+    }
+    assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
+    assert!(lambda.stop().success());
+}
+
+#[test]
 fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
     let site = Site::empty()
         .with_file("index.php", FINE)
