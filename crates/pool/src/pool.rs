@@ -239,9 +239,15 @@ impl Pool {
     pub async fn filled(&self) {
         const LOOK: Duration = Duration::from_millis(5);
         loop {
-            let status = self.status();
+            let (ready, wanted) = match &self.backend {
+                Backend::Frames(shared) => (shared.ready_workers(), shared.wanted_workers()),
+                Backend::Foreign(foreign) => {
+                    let status = foreign.status();
+                    (status.ready(), status.wanted)
+                }
+            };
             // Their number may fall meanwhile: those that are there are not needed yet.
-            if status.ready() >= status.wanted {
+            if ready >= wanted {
                 return;
             }
             tokio::time::sleep(LOOK).await;
@@ -253,6 +259,16 @@ impl Pool {
         match &self.backend {
             Backend::Frames(shared) => shared.is_quiet().await,
             Backend::Foreign(foreign) => foreign.is_quiet().await,
+        }
+    }
+
+    /// Waits until workers that were lost, or have left, have booted successors. In models with a process for each request nothing is
+    /// waited for: there the next ones are always on their way. Cancel safe.
+    pub async fn restored(&self) {
+        match &self.backend {
+            Backend::Frames(shared) if !shared.one_shot() => self.filled().await,
+            // PHP's own programs are not quiet before they are there again.
+            Backend::Frames(_) | Backend::Foreign(_) => {}
         }
     }
 

@@ -196,6 +196,8 @@ impl Lease {
     /// The worker is of no more use: its socket is closed. Returns what was known of it.
     pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
+        // Before anybody hears of its end: it serves nothing any more.
+        worker.info.set_state(WorkerState::Stopping);
         self.shared.leave();
         Arc::clone(&worker.info)
     }
@@ -288,6 +290,12 @@ impl Shared {
     /// How many workers there are to be by now.
     pub(crate) fn wanted_workers(&self) -> usize {
         self.target.load(Ordering::Relaxed)
+    }
+
+    /// How many workers wait for a request or serve one.
+    pub(crate) fn ready_workers(&self) -> usize {
+        let infos = self.infos.lock().expect("no holder panics");
+        infos.values().filter(|info| info.state().is_ready()).count()
     }
 
     /// How many there may be at most.

@@ -108,8 +108,7 @@ pub(crate) fn unix_seconds() -> f64 {
 impl PoolStatus {
     /// How many workers wait for a request or serve one.
     pub fn ready(&self) -> usize {
-        let ready = |state| matches!(state, WorkerState::Idle | WorkerState::Busy);
-        self.workers.iter().filter(|worker| ready(worker.state)).count()
+        self.workers.iter().filter(|worker| worker.state.is_ready()).count()
     }
 
     /// Says whose pool it is.
@@ -206,7 +205,7 @@ pub enum WorkerState {
     Idle,
     /// Has a request.
     Busy,
-    /// Told to end.
+    /// Told to end, or lost.
     Stopping,
 }
 
@@ -218,5 +217,10 @@ impl WorkerState {
             2 => Self::Busy,
             _ => Self::Stopping,
         }
+    }
+
+    /// Whether such a worker waits for a request or serves one.
+    pub(crate) const fn is_ready(self) -> bool {
+        matches!(self, Self::Idle | Self::Busy)
     }
 }

@@ -19,6 +19,8 @@ use crate::user::PhpUser;
 const FUNCTION: &str = "HEARTH_FUNCTION";
 /// The variable that tells them PHP's command line program.
 const CLI: &str = "HEARTH_CLI";
+/// The variable that tells them how long before an invocation's end their process is killed, in seconds.
+const MARGIN: &str = "HEARTH_DEADLINE_MARGIN";
 
 /// Calls a function with each event.
 const FUNCTION_SCRIPT: WorkerScript = WorkerScript::Ours {
@@ -95,6 +97,8 @@ impl Plan {
         if is_console {
             let cli = php::cli_program(settings, environment)?;
             env.push((CLI.to_owned(), cli.display().to_string()));
+            let margin = settings.lambda.deadline_margin.as_secs_f64();
+            env.push((MARGIN.to_owned(), margin.to_string()));
         }
         let application = Application {
             kind: if is_console { Kind::Console } else { Kind::Function },

@@ -4,7 +4,7 @@
 //! - Whatever stands in the way of the first event is told to the Runtime API as an init error before the program ends.
 //! - What Lambda's environment says is weaker than every setting and stronger than every default.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -62,12 +62,16 @@ pub(crate) fn run(
     if let Err(failure) = prepare_for_php(&settings, environment) {
         return Err(tell(&api, failure));
     }
-    process::run(&settings, async {
+    let begun = Cell::new(false);
+    let outcome = process::run(&settings, async {
         let outcome = process::attend_alone(&settings, async |state, drain| {
+            begun.set(true);
             serve_and_drain(&settings, &path, &api, environment, state, drain).await
         });
         outcome.await
-    })
+    });
+    // From there on it tells by itself, for as long as there can be an init error.
+    outcome.map_err(|failure| if begun.get() { failure } else { tell(&api, failure) })
 }
 
 /// Tells the Runtime API before there is a runtime.
@@ -99,9 +103,36 @@ pub(crate) fn settings(
     };
     let platform = platform(environment);
     let config = target.config.as_deref();
-    let settings = config::load_on(platform, &folder, config, target.flags, environment)?;
+    let mut settings = config::load_on(platform, &folder, config, target.flags, environment)?;
     log::start(&settings, environment)?;
+    if let Some(given) = follow_lanes(&mut settings, environment) {
+        tracing::warn!(
+            given,
+            workers = lanes(&settings),
+            hint = "it is for `hearth serve`; on Lambda `lambda.concurrency` says how many",
+            "`php.workers` ignored"
+        );
+    }
     Ok((settings, path))
+}
+
+/// How many invocations run at once.
+fn lanes(settings: &Settings) -> NonZeroUsize {
+    settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Has a worker for each lane: with fewer invocations would wait, and what is more never has an event, but is booted. Tells what was given
+/// instead.
+fn follow_lanes(settings: &mut Settings, environment: &Environment) -> Option<NonZeroUsize> {
+    let lanes = lanes(settings);
+    let platform = concurrency(environment).parse().ok();
+    let given = settings.php.workers.0.replace(lanes);
+    given.filter(|given| *given != lanes && Some(*given) != platform)
+}
+
+/// What the platform says of it.
+fn concurrency(environment: &Environment) -> &str {
+    environment.variable(CONCURRENCY).unwrap_or("1")
 }
 
 /// What is named on the command line, else what the function is configured to run, else where its code lies, else the current folder.
@@ -142,7 +173,7 @@ fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)>
         platform.push(("log.format", FORMAT, Raw::Text(format.to_ascii_lowercase())));
     }
     platform.extend(emulate::platform(environment));
-    let concurrency = environment.variable(CONCURRENCY).unwrap_or("1");
+    let concurrency = concurrency(environment);
     if concurrency == "1" {
         // One invocation, one thing to do.
         platform.push(("server.threads", CONCURRENCY, Raw::Text("1".into())));
@@ -193,7 +224,7 @@ pub(crate) async fn serve_and_drain(
     let options = front_lambda::Options {
         api: api.to_owned(),
         target: booted.target,
-        lanes: settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN),
+        lanes: lanes(settings),
         deadline_margin: settings.lambda.deadline_margin,
         streaming: settings.lambda.streaming,
         stage_prefix: settings.lambda.stage_prefix,
@@ -446,5 +477,30 @@ mod tests {
         let settings = read(&said, vec![("log.level", Raw::Text("debug".into()))]);
         assert_eq!(settings.log.level.0, "debug");
         assert_eq!(settings.php.workers.0, NonZeroUsize::new(2));
+    }
+
+    #[test]
+    fn there_are_as_many_workers_as_invocations_at_once_whatever_the_servers_settings_are() {
+        let folder = tempfile::tempdir().unwrap();
+        for (variables, workers, told) in [
+            (&[][..], 1, None),
+            (&[("HEARTH_PHP_WORKERS", "16")], 1, Some(16)),
+            (&[("HEARTH_PHP_WORKERS", "1")], 1, None),
+            (&[("HEARTH_LAMBDA_CONCURRENCY", "3")], 3, None),
+            (&[("AWS_LAMBDA_MAX_CONCURRENCY", "4")], 4, None),
+            (&[("AWS_LAMBDA_MAX_CONCURRENCY", "4"), ("HEARTH_PHP_WORKERS", "2")], 4, Some(2)),
+        ] {
+            let environment = Environment::for_test(folder.path(), variables);
+            let platform = platform(&environment);
+            let mut settings =
+                config::load_on(platform, folder.path(), None, Vec::new(), &environment).unwrap();
+            let given = follow_lanes(&mut settings, &environment);
+            let given = given.map(NonZeroUsize::get);
+            assert_eq!(
+                (settings.php.workers.0, given),
+                (NonZeroUsize::new(workers), told),
+                "{variables:?}"
+            );
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Between `next` and its answer nothing is waited for but PHP and the API.
-//! - What PHP still does behind its answer is done when `next` is asked for: from then on the environment may stand still.
+//! - What PHP still does behind its answer is done when `next` is asked for, and a lost worker's successor has booted: from then on the
+//!   environment may stand still.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -34,6 +35,8 @@ use crate::event::{self, Decoded, Reading, Reply, Shape};
 
 /// A buffered response may have 6 MiB and this (`MaxPayloadSize` of the AWS emulator).
 const MAX_RESPONSE: usize = 6 * 1024 * 1024 + 100;
+/// How long the worker that takes the place of a lost one may boot before the next event is asked for: as long as Lambda's init phase.
+const BOOT: Duration = Duration::from_secs(10);
 /// How long a collector may take to have an invocation's spans, before the next one is asked for.
 const FLUSH: Duration = Duration::from_secs(1);
 /// By this field of its answer a function's script says that the body is its error.
@@ -43,13 +46,16 @@ const CAUSE: &str = "lambda-runtime-function-xray-error-cause";
 /// A streamed answer whose head is in front of its body.
 const WITH_PRELUDE: &str = "application/vnd.awslambda.http-integration-response";
 
+/// What an HTTP application can do about an answer that is too large.
+const STREAM_IT: &str = ", or stream it (`lambda.streaming`)";
+
 /// What an invocation comes to.
 #[derive(Debug)]
 enum Outcome {
     /// Its response, whole.
     Whole(Vec<u8>),
-    /// Its response as it comes, and what it begins with.
-    Stream { content_type: HeaderValue, beginning: Vec<u8>, body: ResponseBody },
+    /// Its response as it comes, and the prelude before it.
+    Stream { prelude: Vec<u8>, body: ResponseBody },
     /// The function's own error, in the API's shape.
     FunctionError { kind: String, cause: String, error: Bytes },
 }
@@ -99,6 +105,12 @@ impl Lane {
             self.serve(&invocation).instrument(span).await?;
             if self.options.lanes.get() == 1 {
                 self.pool.quiet().await;
+                let patience =
+                    BOOT.min(invocation.left().saturating_sub(self.options.deadline_margin));
+                tokio::select! {
+                    _ = tokio::time::timeout(patience, self.pool.restored()) => {}
+                    () = &mut drained => {}
+                }
                 // The environment may stand still from now on, and for ever.
                 if let Some(tracer) = &self.options.tracer {
                     // What is left is the platform's: an invocation that is over its time is a failed one, answered or not.
@@ -121,8 +133,8 @@ impl Lane {
                 );
                 self.post(invocation, "response", &head, &response).await
             }
-            Ok(Outcome::Stream { content_type, beginning, body }) => {
-                self.stream(invocation, &content_type, beginning, body, &mut trace).await
+            Ok(Outcome::Stream { prelude, body }) => {
+                self.stream(invocation, prelude, body, &mut trace).await
             }
             Ok(Outcome::FunctionError { kind, cause, error }) => {
                 trace.fail(&kind, "function failed");
@@ -197,16 +209,15 @@ impl Lane {
         let (head, body) = answer.into_parts();
         let reply = Reply { status: head.status, headers: &head.headers };
         if self.options.streaming {
-            let mut beginning = Vec::with_capacity(512);
-            reply.write_prelude(&mut beginning, shape);
-            let content_type = HeaderValue::from_static(WITH_PRELUDE);
-            return Ok(Outcome::Stream { content_type, beginning, body });
+            let mut prelude = Vec::with_capacity(512);
+            reply.write_prelude(&mut prelude, shape);
+            return Ok(Outcome::Stream { prelude, body });
         }
-        let body = whole(body).await?;
+        let body = whole(body, STREAM_IT).await?;
         let mut response = Vec::new();
         reply.write(&mut response, shape, &body);
         if response.len() > MAX_RESPONSE {
-            return Err(too_large(body.len()));
+            return Err(too_large(body.len(), STREAM_IT));
         }
         Ok(Outcome::Whole(response))
     }
@@ -217,14 +228,10 @@ impl Lane {
             let kind = String::from_utf8_lossy(kind.as_bytes()).into_owned();
             let cause = head.headers.get(CAUSE).and_then(|value| value.to_str().ok());
             let cause = cause.unwrap_or_default().to_owned();
-            return Ok(Outcome::FunctionError { kind, cause, error: whole(body).await? });
+            return Ok(Outcome::FunctionError { kind, cause, error: whole(body, "").await? });
         }
-        if self.options.streaming {
-            let json = HeaderValue::from_static("application/json");
-            let content_type = head.headers.get(CONTENT_TYPE).cloned().unwrap_or(json);
-            return Ok(Outcome::Stream { content_type, beginning: Vec::new(), body });
-        }
-        Ok(Outcome::Whole(whole(body).await?.into()))
+        // Streamed or not: of a function's result Lambda, or a gateway, makes the answer, and it needs all of it for that.
+        Ok(Outcome::Whole(whole(body, "").await?.into()))
     }
 
     fn http_request(
@@ -335,21 +342,19 @@ impl Lane {
     async fn stream(
         &mut self,
         invocation: &Invocation,
-        content_type: &HeaderValue,
-        beginning: Vec<u8>,
+        prelude: Vec<u8>,
         mut body: ResponseBody,
         trace: &mut Trace,
     ) -> Result<(), Failed> {
-        let content_type = content_type.to_str().unwrap_or("application/octet-stream");
         let head = format!(
-            "POST {BASE}/invocation/{}/response HTTP/1.1\r\nContent-Type: {content_type}\r\n\
+            "POST {BASE}/invocation/{}/response HTTP/1.1\r\nContent-Type: {WITH_PRELUDE}\r\n\
              Lambda-Runtime-Function-Response-Mode: streaming\r\nTransfer-Encoding: chunked\r\n\
              Trailer: Lambda-Runtime-Function-Error-Type, Lambda-Runtime-Function-Error-Body\r\n",
             invocation.id
         );
         let mut upload = self.client.upload("response", &head, self.options.api_timeout);
         let sent = async {
-            upload.begin(&beginning).await?;
+            upload.begin(&prelude).await?;
             loop {
                 let piece = tokio::select! {
                     biased;
@@ -446,8 +451,8 @@ async fn next_piece(body: &mut ResponseBody) -> Option<Result<Bytes, pool::Cut>>
     }
 }
 
-/// All of an answer; no more of it is held than a response may have.
-async fn whole(mut body: ResponseBody) -> Result<Bytes, Report> {
+/// All of an answer; no more of it is held than a response may have. `advice`: see [`too_large`].
+async fn whole(mut body: ResponseBody, advice: &str) -> Result<Bytes, Report> {
     let cut = |cut: pool::Cut| Report::of_hearth("AnswerCut", cut.to_string());
     let Some(first) = next_piece(&mut body).await.transpose().map_err(cut)? else {
         return Ok(Bytes::new());
@@ -461,7 +466,7 @@ async fn whole(mut body: ResponseBody) -> Result<Bytes, Report> {
         length += piece.len();
     }
     if length > MAX_RESPONSE {
-        return Err(too_large(length));
+        return Err(too_large(length, advice));
     }
     Ok(whole.map_or(first, BytesMut::freeze))
 }
@@ -481,13 +486,12 @@ fn chain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// `length`: what the answer has at least.
-fn too_large(length: usize) -> Report {
+/// `length`: what the answer has at least. `advice`: what else there is to do about it.
+fn too_large(length: usize, advice: &str) -> Report {
     Report::of_hearth(
         "ResponseTooLarge",
         format!(
-            "the answer has at least {length} bytes, and Lambda takes 6 MB, base64 and quotes included: send less, \
-             or stream it (`lambda.streaming`)"
+            "the answer has at least {length} bytes, and Lambda takes 6 MB, base64 and quotes included: send less{advice}"
         ),
     )
 }

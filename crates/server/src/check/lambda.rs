@@ -1,5 +1,6 @@
 //! AWS Lambda: what would make a cold start slower than it need be. Looked at where the application runs as a function, or when asked.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use pool::Model;
@@ -28,6 +29,14 @@ pub(crate) fn look(
 ) {
     if let Some(php) = plan.and_then(|plan| plan.php.as_ref()) {
         model(report, php.model, settings);
+    }
+    let lanes = settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN);
+    if let Some(given) = settings.php.workers.0.filter(|given| *given != lanes) {
+        report.warning(
+            Topic::Lambda,
+            format!("`php.workers` ({given}) does nothing on Lambda: there is a worker for each invocation that runs at once"),
+            "set `lambda.concurrency` on Managed Instances; elsewhere there is one at once",
+        );
     }
     if let Some(info) = info {
         extensions(report, info);

@@ -76,8 +76,9 @@ fn what_makes_a_cold_start_slower_is_told_where_the_application_is_a_function() 
         ("public/index.php", ""),
         ("vendor/composer/autoload_classmap.php", map),
     ];
-    let slow = cold_start(&laravel, &[("php.model", "spawn")]);
+    let slow = cold_start(&laravel, &[("php.model", "spawn"), ("php.workers", "16")]);
     for part in [
+        "`php.workers` (16) does nothing on Lambda",
         "`spawn` starts a PHP process for each event",
         "xdebug is loaded",
         "class map is empty",
@@ -98,6 +99,7 @@ fn what_makes_a_cold_start_slower_is_told_where_the_application_is_a_function() 
     for part in ["`fork` waits ready", "made ahead: bootstrap/cache", "class map is there"] {
         assert!(fast.contains(part), "{part}: {fast}");
     }
+    assert!(!fast.contains("php.workers"), "{fast}");
     // Elsewhere nobody asks.
     assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("lambda: "));
 }

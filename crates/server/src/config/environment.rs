@@ -12,6 +12,10 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_APP_DIR", "set by Hearth for its own worker scripts: the application's folder"),
     ("HEARTH_BIN", "the program `hearth` that the project's tests run"),
     ("HEARTH_CLI", "set by Hearth for console functions: PHP's command line program"),
+    (
+        "HEARTH_DEADLINE_MARGIN",
+        "set by Hearth for console functions: `lambda.deadline_margin` in seconds",
+    ),
     ("HEARTH_CONFIG", "the settings file, as `--config`"),
     (
         "HEARTH_CONNECTORS",

@@ -26,8 +26,11 @@ final class Console
     /** The end of the output that an error tells. */
     private const MAX_MESSAGE = 32_768;
 
-    /** Before the invocation's end: to end the command, and to answer. In seconds. */
-    private const MARGIN = 1.0;
+    /** At least so long before the invocation's end the answer is there, in seconds. */
+    private const MARGIN = 0.5;
+
+    /** To end the command, and to answer, in seconds: more than PATIENCE. */
+    private const ENDING = 0.5;
 
     /** Between SIGTERM and SIGKILL, in seconds. */
     private const PATIENCE = 0.3;
@@ -36,7 +39,8 @@ final class Console
     private int $dropped = 0;
     private string $line = '';
 
-    public function __construct(private readonly string $program, private readonly string $cli)
+    /** @param float $margin how long before the invocation's end this process is killed, in seconds */
+    public function __construct(private readonly string $program, private readonly string $cli, private readonly float $margin)
     {
     }
 
@@ -51,8 +55,9 @@ final class Console
         $context = json_decode((string) ($_SERVER['LAMBDA_INVOCATION_CONTEXT'] ?? ''), true);
         $deadline = (int) ($context['deadlineMs'] ?? 0);
         $left = $deadline > 0 ? $deadline / 1000 - microtime(true) : INF;
-        // Of a short time a part: a command is worth more than a tidy end.
-        $status = $this->run($words, microtime(true) + max($left - self::MARGIN, $left / 2));
+        // Of a short time a part, as the server has it; before that, since a command would live on behind this process.
+        $ours = max($left - max(self::MARGIN, $this->margin), $left / 2);
+        $status = $this->run($words, microtime(true) + max($ours - self::ENDING, $ours / 2));
         if ($status !== 0) {
             $this->cut(max(0, strlen($this->output) - self::MAX_MESSAGE));
             $why = is_int($status) ? "The command has ended with exit status {$status}." : $status;
@@ -241,7 +246,7 @@ set_time_limit(0);
 ini_set('memory_limit', '-1');
 chdir((string) getenv('HEARTH_APP_DIR'));
 $serve = static function (): void {
-    (new Console((string) getenv('HEARTH_FUNCTION'), (string) getenv('HEARTH_CLI')))->serve();
+    (new Console((string) getenv('HEARTH_FUNCTION'), (string) getenv('HEARTH_CLI'), (float) getenv('HEARTH_DEADLINE_MARGIN')))->serve();
 };
 if (!in_array(getenv('HEARTH_MODEL'), ['worker', 'prespawn', 'fork', 'snapshot'], true)) {
     $serve();

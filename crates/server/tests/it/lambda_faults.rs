@@ -1,5 +1,6 @@
 //! `hearth lambda` with events, scripts and a Runtime API that do what they should not.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -311,6 +312,29 @@ fn an_api_that_stalls_over_an_answer_costs_its_own_invocation_only() {
 }
 
 #[test]
+fn the_next_event_is_asked_for_when_the_successor_of_a_lost_worker_has_booted() {
+    let site = Site::empty().with_file("go", "").with_file("index.php", "").with_file(
+        "worker.php",
+        "<?php while (!file_exists(__DIR__ . '/go')) { clearstatcache(); usleep(5000); }\n\
+         while (hearth_handle_request(function () { \
+         if ($_SERVER['REQUEST_URI'] === '/crash') { posix_kill(getmypid(), 9); sleep(60); } echo 'fine'; })) { }",
+    );
+    let lambda = Lambda::start(site.path(), &["--model", "worker"], &[]);
+    assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
+    for _ in 0..2 {
+        eventually("the next event is asked for", LIMIT, || lambda.api.waiting() == 1);
+        std::fs::remove_file(site.path().join("go")).unwrap();
+        assert_eq!(error(&lambda.invoke(&get("/crash"))).0, "Hearth.WorkerDied");
+        // From `next` on the environment may stand still. Too short a wait fails nothing.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(lambda.api.waiting(), 0);
+        site.write("go", "");
+    }
+    assert_eq!(body(&lambda.invoke(&get("/"))), "fine");
+    assert!(lambda.stop().success());
+}
+
+#[test]
 fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
     let site = Site::empty()
         .with_file("index.php", FINE)
@@ -319,6 +343,8 @@ fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
             "<?php throw new Exception('no database'); hearth_handle_request(fn () => 1);",
         )
         .with_file("hearth.toml", "[php]\nworkers = 1\n");
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
     for (arguments, variables, expected) in [
         (&["broken.php", "--model", "worker"][..], &[][..], "the application did not boot"),
         (&["nothing.php"], &[], "nothing to run: no "),
@@ -332,6 +358,12 @@ fn what_stands_in_the_way_of_the_first_event_is_told_as_an_init_error() {
             &["--model", "request"],
             &[("HEARTH_LAMBDA_STREAMING", "maybe")],
             "wrong value for `lambda.streaming`",
+        ),
+        (&["--model", "request"], &[("HEARTH_ADMIN_LISTEN", "0.0.0.0:0")], "token"),
+        (
+            &["--model", "request"],
+            &[("HEARTH_ADMIN_LISTEN", &*taken)],
+            "cannot listen on 127.0.0.1",
         ),
     ] {
         let lambda = Lambda::start(site.path(), arguments, variables);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use testkit::LambdaEvent;
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::hearth::{LIMIT, Site};
@@ -30,6 +31,7 @@ return static function (mixed $event, Hearth\Lambda\Context $context): mixed {
         case 'utf8': return ['a' => chr(255)];
         case 'nan': return NAN;
         case 'resource': return [fopen('php://memory', 'r')];
+        case 'large': return str_repeat('x', 7 << 20);
         case 'closure': return static fn () => 1;
         case 'loop': $a = []; $a['a'] = &$a; return $a;
         case 'slow': sleep(60); return 'late';
@@ -152,6 +154,20 @@ fn what_a_function_prints_is_logged_and_no_part_of_its_result() {
 }
 
 #[test]
+fn a_functions_result_is_sent_whole_where_answers_are_streamed() {
+    let (_site, lambda) = function(FUNCTION, &["--model", "request", "--streaming", "on"]);
+    let http = json!({"statusCode": 201, "cookies": ["a=1", "b=2"], "body": "made"});
+    let posted = lambda.invoke(&http);
+    assert_eq!((&*posted.call, posted.json()), ("response", http));
+    assert_eq!(posted.fields.get("lambda-runtime-function-response-mode"), None);
+    let (kind, error) = failed(&lambda, "large");
+    assert_eq!(kind, "Hearth.ResponseTooLarge");
+    let message = error["errorMessage"].as_str().unwrap();
+    assert!(message.ends_with("send less"), "{message}");
+    assert_eq!(result(&lambda, &json!("next")), "next");
+}
+
+#[test]
 fn a_function_gets_the_context_that_lambda_gives() {
     let (site, lambda) = function(FUNCTION, &["--model", "snapshot"]);
     let event = LambdaEvent::new(json!({"do": "context"}).to_string())
@@ -258,6 +274,7 @@ const CONSOLE: &str = r"#!/usr/bin/env php
 switch ($argv[1] ?? '') {
     case 'fail': fwrite(STDERR, 'went wrong'); exit(3);
     case 'slow': echo 'begun'; sleep(60);
+    case 'silent': file_put_contents($argv[2], getmypid()); sleep(300);
     case 'large': for ($i = 0; $i < 7000; $i++) { echo str_repeat('x', 1023), PHP_EOL; } echo 'end'; exit;
     case 'where': echo PHP_SAPI, ' ', getcwd(), ' ', json_encode([isset($_SERVER['REQUEST_METHOD']), getenv('LAMBDA_INVOCATION_CONTEXT') !== false]); exit;
 }
@@ -302,4 +319,19 @@ fn commands_run_without_a_shell_and_their_output_and_exit_status_are_the_answer(
     assert!(posted.json()["errorMessage"].as_str().unwrap().ends_with("begun"));
     assert_eq!(output(&json!("still there")), "still|there");
     assert_eq!(lambda.stop().code(), Some(0));
+}
+
+#[test]
+fn a_command_ends_before_its_invocation_whatever_the_margin_is() {
+    let site = Site::empty().with_file("artisan", CONSOLE);
+    let variables = [("_HANDLER", "artisan"), ("HEARTH_LAMBDA_DEADLINE_MARGIN", "4s")];
+    let lambda = Lambda::start(site.path(), &[], &variables);
+    let pid = site.path().join("pid");
+    let event = json!(["silent", pid]);
+    let event = LambdaEvent::new(json!({"cli": event}).to_string()).within(Duration::from_secs(8));
+    let posted = lambda.invoke_as(event);
+    let kind = &posted.fields["lambda-runtime-function-error-type"];
+    assert_eq!(kind, "Function.TimedOut", "{}", String::from_utf8_lossy(&posted.body));
+    let process = Path::new("/proc").join(std::fs::read_to_string(pid).unwrap());
+    assert!(!process.exists(), "{} lives on", process.display());
 }

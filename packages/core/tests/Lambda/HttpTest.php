@@ -108,6 +108,26 @@ final class HttpTest extends TestCase
         $this->assertSame(isset($event['requestContext']['elb']) ? '201 Status' : null, $answer['statusDescription'] ?? null);
     }
 
+    public function testWhatKeepsAnEnvironmentWarmIsNoRequest(): void
+    {
+        $handler = new class implements RequestHandlerInterface {
+            public function handle(ServerRequestInterface $request): ResponseInterface
+            {
+                throw new \LogicException('asked');
+            }
+        };
+        $this->assertSame(['Lambda is warm'], (new Psr15Handler($handler))->handle(['warmer' => true], Context::fake()));
+        $this->expectException(InvalidEvent::class);
+        (new Psr15Handler($handler))->handle(['warmer' => false], Context::fake());
+    }
+
+    /** What `$_COOKIE` has was looked up with php-cgi. */
+    public function testCookiesAreDecodedAsPhpDoesIt(): void
+    {
+        $request = new HttpRequestEvent(['httpMethod' => 'GET', 'path' => '/', 'headers' => ['Cookie' => 'a=x+y; b=x%2By%20z; c=AB+/=']]);
+        $this->assertSame(['a' => 'x+y', 'b' => 'x+y z', 'c' => 'AB+/='], $request->getCookies());
+    }
+
     /** What PHP itself makes of this body, names included, was looked up with php-cgi. */
     public function testAFormWithFilesIsParsedAsPhpDoesIt(): void
     {

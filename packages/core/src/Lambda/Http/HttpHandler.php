@@ -13,9 +13,13 @@ abstract class HttpHandler implements Handler
 {
     abstract public function handleRequest(HttpRequestEvent $event, Context $context): HttpResponse;
 
-    /** @return array<string, mixed> */
+    /** @return array<mixed> */
     final public function handle(mixed $event, Context $context): array
     {
+        // What keeps an environment warm is no request; HTTP applications are not asked either.
+        if (is_array($event) && ($event['warmer'] ?? null) === true) {
+            return ['Lambda is warm'];
+        }
         $request = new HttpRequestEvent($event);
         return $this->handleRequest($request, $context)->toEvent($request);
     }

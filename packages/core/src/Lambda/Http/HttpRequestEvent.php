@@ -106,7 +106,8 @@ final class HttpRequestEvent implements Event
         foreach (explode(';', $this->getHeader('cookie') ?? '') as $cookie) {
             [$name, $value] = explode('=', trim($cookie), 2) + [1 => ''];
             if ($name !== '' && !isset($cookies[$name])) {
-                $cookies[$name] = urldecode($value);
+                // As PHP does it: a plus sign is one, other than in forms.
+                $cookies[$name] = rawurldecode($value);
             }
         }
         return $cookies;
