@@ -62,7 +62,7 @@ libfuzzer_sys::fuzz_target!(|input: &str| {
     let mut sessions: Vec<_> = (0..2)
         .filter_map(|slot| {
             let seat = Seat { event_loop, slot, generation: 0 };
-            let hello = Hello { tls: false, origin: None, by_get: false };
+            let hello = Hello { tls: false, origin: None, without_origin: false };
             let socket = SocketId::from_random(u64::from(slot));
             Session::open(Arc::clone(&app), seat, socket, &hello, &channels, now, &mut out)
         })

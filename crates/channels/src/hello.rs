@@ -53,8 +53,8 @@ pub struct Hello<'a> {
     pub tls: bool,
     /// The header field `Origin`.
     pub origin: Option<&'a str>,
-    /// By a plain GET: of those browsers tell the origin only where it is another than the page's (Fetch standard, "append a request `Origin` header").
-    pub by_get: bool,
+    /// May it come without one? With a plain GET to a page's own origin browsers tell none (Fetch standard, "append a request `Origin` header").
+    pub without_origin: bool,
 }
 
 impl Hello<'_> {
@@ -66,7 +66,7 @@ impl Hello<'_> {
         if !self.tls && !app.rights.plain {
             return Err(Close::TLS_ONLY);
         }
-        if app.rights.origins.is_empty() || (self.by_get && self.origin.is_none()) {
+        if app.rights.origins.is_empty() || (self.without_origin && self.origin.is_none()) {
             return Ok(());
         }
         let host = self.origin.and_then(host);

@@ -95,7 +95,7 @@ impl Loop {
 
     /// A client comes; its number, unless it was turned away.
     pub(crate) fn open(&mut self) -> Result<u32, Close> {
-        self.open_as(&Hello { tls: false, origin: None, by_get: false })
+        self.open_as(&Hello { tls: false, origin: None, without_origin: false })
     }
 
     pub(crate) fn open_as(&mut self, hello: &Hello<'_>) -> Result<u32, Close> {

@@ -196,6 +196,7 @@ pub(crate) async fn event_stream(
         answered: false,
         target: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
         origin: text("origin"),
+        site: text("sec-fetch-site"),
         last_event_id: text("last-event-id"),
         // This end of the pair, and the client's connection unless others share it.
         beside: if parts.version == Version::HTTP_2 { 1 } else { 2 },

@@ -20,7 +20,7 @@ use futures_util::future::OptionFuture;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
@@ -35,10 +35,12 @@ const ANSWER: Duration = Duration::from_secs(2);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 
 /// Packets that may stand between the node and the connection, each way.
-const QUEUE: usize = 256;
+pub(super) const QUEUE: usize = 256;
 
-/// Packets go together, without an answer between them, up to about so many bytes: what Redis can take in the time for an answer.
-const TOGETHER: usize = 256 * 1024;
+/// Packets go together, without an answer between them, up to so many and about so many bytes. All of them have [`ANSWER`] together: so first one goes, twice as
+/// many each time that they are answered in [`BRISK`], and half as many where they are not.
+const TOGETHER: (usize, usize) = (64, 256 * 1024);
+const BRISK: Duration = Duration::from_millis(500);
 
 /// Where Redis is.
 #[derive(Clone)]
@@ -313,18 +315,23 @@ async fn exchange(
         }
     };
     let speak = async {
+        let mut most = 1;
         while let Some(packet) = packets.recv().await {
             let (mut together, mut bytes) = (pipe(), 0);
             let mut next = Some(packet);
             while let Some(packet) = next {
                 together.publish(subject, &*packet).ignore();
                 bytes += packet.len();
-                next = if bytes < TOGETHER { packets.try_recv().ok() } else { None };
+                let more = together.len() < most && bytes < TOGETHER.1;
+                next = if more { packets.try_recv().ok() } else { None };
             }
+            let began = Instant::now();
             if let Err(failure) = together.exec_async(&mut speaks).await {
                 debug!(reason = %failure, "packets were not taken");
                 return "a packet was not taken";
             }
+            most = if began.elapsed() < BRISK { most * 2 } else { most / 2 };
+            most = most.clamp(1, TOGETHER.0);
         }
         "the node ends"
     };

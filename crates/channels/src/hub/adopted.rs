@@ -59,6 +59,8 @@ pub struct AdoptedStream {
     pub target: String,
     /// The header field `Origin`.
     pub origin: Option<String>,
+    /// The header field `Sec-Fetch-Site`.
+    pub site: Option<String>,
     /// The header field `Last-Event-ID`.
     pub last_event_id: Option<String>,
     /// Descriptors that it costs this process beside the socket's own: they count for [`super::Options::sockets`].

@@ -16,6 +16,19 @@ use crate::encoded::Encoded;
 use crate::json::{Raw, push_string, quoted};
 use crate::socket_id::{InvalidSocketId, SocketId};
 
+/// The request for an event stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Path and query.
+    pub(super) target: &'a str,
+    /// The header field `Origin`.
+    pub(super) origin: Option<&'a str>,
+    /// The header field `Sec-Fetch-Site`.
+    pub(super) site: Option<&'a str>,
+    /// The header field `Last-Event-ID`.
+    pub(super) last_event_id: Option<&'a str>,
+}
+
 /// What a client wants that asks for an event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
@@ -23,6 +36,8 @@ pub(super) struct Wanted {
     pub(super) key: String,
     /// An id, and no stream yet.
     pub(super) only_id: bool,
+    /// As far as the browser tells, no page of another origin asks.
+    pub(super) own_page: bool,
     /// The socket's id that its signatures are for.
     pub(super) socket: Option<SocketId>,
     /// What a socket would say to hear the same: messages of the protocol.
@@ -45,8 +60,8 @@ fn key(target: &str) -> Option<&str> {
 }
 
 impl Wanted {
-    /// Reads a request's target, and its field `Last-Event-ID`.
-    pub(super) fn read(target: &str, last_event_id: Option<&str>) -> Result<Self, Close> {
+    pub(super) fn read(asked: &Asked<'_>) -> Result<Self, Close> {
+        let Asked { target, origin: _, site, last_event_id } = *asked;
         let key = key(target).ok_or(Close::NO_SUCH_PATH)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let (mut channels, mut signatures) = (Cow::Borrowed(""), Cow::Borrowed(""));
@@ -88,6 +103,8 @@ impl Wanted {
         Ok(Self {
             key: auth::unescaped(key, false).into_owned(),
             only_id: path.ends_with(ID),
+            // Browsers tell no `Origin` with a no-cors request (`<img>`), and this to secure origins only; old ones do not.
+            own_page: site.is_none_or(|site| matches!(site, "same-origin" | "none")),
             socket,
             subscriptions: subscriptions.collect(),
         })
@@ -231,10 +248,14 @@ mod tests {
 
     use super::*;
 
+    fn read(target: &str, last_event_id: Option<&str>) -> Result<Wanted, Close> {
+        Wanted::read(&Asked { target, origin: None, site: None, last_event_id })
+    }
+
     #[test]
     fn a_target_becomes_what_a_socket_would_say() {
         let target = "/app/key/sse?channels=news,private-a,presence-b&auth=,key:s1,key:s2&socket_id=1.2&channel_data=%7B%22user_id%22%3A%221%22%7D";
-        let wanted = Wanted::read(target, Some("00000000000000ff:7")).unwrap();
+        let wanted = read(target, Some("00000000000000ff:7")).unwrap();
         assert_eq!(wanted.key, "key");
         assert_eq!(wanted.socket.map(|socket| socket.to_string()).as_deref(), Some("1.2"));
         assert_eq!(
@@ -246,8 +267,7 @@ mod tests {
             ],
             "an id means one channel, and this is of three"
         );
-        let wanted =
-            Wanted::read("/app/key/sse?channels=news", Some("00000000000000ff:7")).unwrap();
+        let wanted = read("/app/key/sse?channels=news", Some("00000000000000ff:7")).unwrap();
         assert_eq!(
             wanted.subscriptions,
             [
@@ -255,10 +275,10 @@ mod tests {
             ]
         );
         let anew = "/app/key/sse?channels=news&last_event_id=00000000000000ff:7";
-        assert_eq!(Wanted::read(anew, None).unwrap(), wanted);
-        let id = Wanted::read("/app/key/sse/id", None).unwrap();
+        assert_eq!(read(anew, None).unwrap(), wanted);
+        let id = read("/app/key/sse/id", None).unwrap();
         assert!(id.only_id && id.key == "key" && !wanted.only_id);
-        assert_eq!(Wanted::read("/app/key/sse?channels=a&socket_id=1", None), Err(Close::OTHER_ID));
+        assert_eq!(read("/app/key/sse?channels=a&socket_id=1", None), Err(Close::OTHER_ID));
         assert!(
             !is_meant("/app/key")
                 && !is_meant("/app//sse")
@@ -304,7 +324,7 @@ mod tests {
 
         #[test]
         fn any_target_is_read_or_refused(target in "/app/.{0,40}/sse(\\?(channels|auth|socket_id|channel_data)=.{0,30}){0,3}", id in ".{0,30}") {
-            if let Ok(wanted) = Wanted::read(&target, Some(&id)) {
+            if let Ok(wanted) = read(&target, Some(&id)) {
                 for text in &wanted.subscriptions {
                     prop_assert!(Raw::new(text).is_ok(), "{text}");
                 }

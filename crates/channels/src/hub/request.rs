@@ -1,6 +1,6 @@
 //! The request with which a connection begins, on a listener of the hub.
 
-use super::event_stream;
+use super::event_stream::{self, Asked};
 use crate::websocket::{BadUpgrade, Upgrade};
 
 /// The longest head that is taken.
@@ -23,12 +23,7 @@ pub(super) enum Request<'a> {
         origin: Option<&'a str>,
     },
     /// A request for Server-Sent Events.
-    EventStream {
-        /// Path and query.
-        target: &'a str,
-        origin: Option<&'a str>,
-        last_event_id: Option<&'a str>,
-    },
+    EventStream(Asked<'a>),
     /// A request for a WebSocket that cannot be granted: the answer.
     Refused(&'static [u8]),
     /// Something else.
@@ -66,11 +61,12 @@ pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
         Ok(Some(upgrade)) => {
             Request::WebSocket { length, upgrade, target, origin: field("origin") }
         }
-        Ok(None) if event_stream::is_meant(target) => Request::EventStream {
+        Ok(None) if event_stream::is_meant(target) => Request::EventStream(Asked {
             target,
             origin: field("origin"),
+            site: field("sec-fetch-site"),
             last_event_id: field("last-event-id"),
-        },
+        }),
         Ok(None) => Request::Other,
         Err(BadUpgrade::Version) => Request::Refused(UPGRADE_REQUIRED),
         Err(BadUpgrade::Malformed(_)) => Request::Refused(BAD_REQUEST),

@@ -28,7 +28,7 @@ use crate::statistics::Counters;
 /// Up to so many subscribers each change of their number is told at once, and beyond at most every [`COUNT_PAUSE`], as Pusher does.
 const COUNT_AT_ONCE: usize = 100;
 const COUNT_PAUSE: Duration = Duration::from_secs(5);
-/// After so many changes that came within [`COUNT_BREATH`] of each other none is told for as long: anybody may come and go.
+/// After so many numbers without two of [`COUNT_BREATH`] between them each waits for one: anybody may come and go.
 const COUNT_OFTEN: u8 = 100;
 const COUNT_BREATH: Duration = Duration::from_secs(1);
 
@@ -67,7 +67,7 @@ pub(super) struct Channel {
     /// Observer and subscribers know of so many subscribers.
     told: usize,
     told_at: Moment,
-    /// So many times within [`COUNT_BREATH`] of each other.
+    /// So many times without two of [`COUNT_BREATH`] between them.
     told_often: u8,
     /// When the shard looks at it next, and when it would have, had nothing come before that: both are in the shard's heap.
     wake: Option<Moment>,
@@ -458,7 +458,8 @@ impl Channel {
             return;
         }
         self.told = now;
-        let thick = around.now < self.told_at + COUNT_BREATH;
+        // One that has waited comes a breath after the one before, and is no quiet.
+        let thick = around.now < self.told_at + 2 * COUNT_BREATH;
         self.told_often = if thick { self.told_often.saturating_add(1) } else { 1 };
         self.told_at = around.now;
         self.report_to(around, &Happening::SubscriptionCount { channel, count: now });

@@ -162,6 +162,8 @@ impl Spool {
     /// Opens the spool in `folder`, which is made if it is not there, with what it has kept. A file that is damaged is read as far as it is sound.
     pub fn open(folder: &Path) -> Result<(Self, Vec<Kept>), OpenError> {
         let system = |cause| OpenError::System { folder: folder.to_owned(), cause };
+        // What it stands in may be for others, too.
+        folder.parent().map_or(Ok(()), fs::create_dir_all).map_err(system)?;
         DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(system)?;
         let lock = OpenOptions::new()
             .create(true)

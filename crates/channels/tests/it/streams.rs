@@ -174,9 +174,18 @@ fn ids_are_given_to_pages_of_the_applications_origins_alone() {
     assert!(head.starts_with("HTTP/1.1 403 ") && body.contains("4009"), "{head}{body}");
     let stream = "/app/key/sse?channels=news";
     assert!(answer(&server, stream, "Origin: https://b.example\r\n").0.contains(" 403 "));
-    // A page of this very origin.
+    // No page, an old browser, or a page of this very origin.
     id(&server);
-    Listener::open(&server, stream, "").subscribed();
+    for site in ["", "Sec-Fetch-Site: same-origin\r\n", "Sec-Fetch-Site: none\r\n"] {
+        Listener::open(&server, stream, site).subscribed();
+    }
+    // A picture, say, whose address is this.
+    for site in ["cross-site", "same-site"] {
+        for target in ["/app/key/sse/id", stream] {
+            let head = answer(&server, target, &format!("Sec-Fetch-Site: {site}\r\n")).0;
+            assert!(head.contains(" 403 "), "{head}");
+        }
+    }
 }
 
 #[test]
@@ -236,6 +245,7 @@ fn a_stream_that_another_front_answered_goes_on_without_a_head() {
         answered: true,
         target: "/app/key/sse?channels=news".into(),
         origin: None,
+        site: None,
         last_event_id: None,
         beside: 0,
         secure: true,

@@ -328,7 +328,7 @@ app_keys! {
         |app, raw| app.app.rights.watchlist = read(raw)?;
     require_tls: bool = "off", "Refuse clients that connect without TLS, with 4000.",
         |app, raw| app.app.rights.plain = !read::<bool>(raw)?;
-    origins: Vec<String> = "", "Hosts of pages that may connect, `*` standing for any part; others get 4009. Empty: all.",
+    origins: Vec<String> = "", "Hosts of pages that may connect, `*` standing for any part; others get 4009. Empty: all. An event stream may come without `Origin`, where `Sec-Fetch-Site` is missing, `same-origin` or `none`.",
         |app, raw| app.app.rights.origins = texts(raw)?;
     connections: Option<usize> = "off", "Sockets at a time; one more gets 4004.",
         |app, raw| app.app.limits.connections = read(raw)?;

@@ -341,6 +341,32 @@ fn an_event_stream_of_a_private_channel_has_an_id_from_here_and_its_signature_is
 }
 
 #[test]
+fn no_page_of_another_origin_opens_an_event_stream_by_not_telling_its_own() {
+    let config = "[realtime.apps.1]\nkey = \"key\"\nsecret = \"s\"\norigins = [\"shop.example\"]\n";
+    let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);
+    let hearth = Serve::new(site.path()).workers(1).start();
+    // With a channel, one that is let in would have a stream without end.
+    for target in ["/app/key/sse/id", "/app/key/sse"] {
+        let status = |fields: &[(&str, &str)]| {
+            let answer = hearth.connect().request("GET", target, fields, b"").unwrap();
+            (answer.status, answer.text().contains("no channel to hear"))
+        };
+        let let_in = status(&[]);
+        assert_eq!(let_in, if target.ends_with("id") { (200, false) } else { (403, true) });
+        for (site, expected) in [
+            ("same-origin", let_in),
+            ("none", let_in),
+            ("same-site", (403, false)),
+            ("cross-site", (403, false)),
+        ] {
+            assert_eq!(status(&[("Sec-Fetch-Site", site)]), expected, "{site}");
+        }
+        let page = ("Origin", "https://shop.example");
+        assert_eq!(status(&[page, ("Sec-Fetch-Site", "cross-site")]), let_in);
+    }
+}
+
+#[test]
 fn messages_are_compressed_where_that_is_set_and_the_client_offers_it() {
     let config = "[realtime]\ndeflate = \"20B\"\n";
     let site = Site::empty().with_file("public/index.php", "").with_file("hearth.toml", config);

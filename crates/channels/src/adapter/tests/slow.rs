@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::brokers::{LIMIT, Node, redis, redis_options};
+use crate::adapter::redis::QUEUE;
 
 /// What stands in for Redis.
 struct StandIn {
@@ -18,38 +19,40 @@ struct StandIn {
     subscribed: Arc<AtomicUsize>,
     /// The most packets that came without waiting for an answer.
     together: Arc<AtomicUsize>,
+    /// Packets that were answered.
+    taken: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
 impl StandIn {
-    /// One that takes packets after a while, or never and speaks without end.
+    /// One that takes each packet after a while, or none and speaks without end.
     async fn start(takes: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (subscribed, together) = (Arc::default(), Arc::default());
-        let (subscriptions, most) = (Arc::clone(&subscribed), Arc::clone(&together));
+        let (subscribed, together, taken) = <(Arc<_>, Arc<_>, Arc<_>)>::default();
+        let counts = [&subscribed, &together, &taken].map(Arc::clone);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
-                let (subscriptions, most) = (Arc::clone(&subscriptions), Arc::clone(&most));
+                let counts = counts.clone();
                 connections.spawn(async move {
                     // An error is the client's end.
-                    let _ended = converse(socket, takes, &subscriptions, &most).await;
+                    let _ended = converse(socket, takes, counts).await;
                 });
             }
         });
-        Self { address, subscribed, together, _tasks: tasks }
+        Self { address, subscribed, together, taken, _tasks: tasks }
     }
 }
 
 async fn converse(
     mut socket: TcpStream,
     takes: bool,
-    subscribed: &AtomicUsize,
-    together: &AtomicUsize,
+    [subscribed, together, taken]: [Arc<AtomicUsize>; 3],
 ) -> std::io::Result<()> {
-    let mut input = Vec::new();
+    // As much at a time as comes together.
+    let mut input = Vec::with_capacity(64 << 10);
     while socket.read_buf(&mut input).await? > 0 {
         let mut packets = 0;
         while let Some(command) = command(&mut input) {
@@ -73,9 +76,10 @@ async fn converse(
             }
         }
         together.fetch_max(packets, Ordering::Relaxed);
-        if takes && packets > 0 {
-            sleep(Duration::from_millis(20)).await;
-            socket.write_all(":1\r\n".repeat(packets).as_bytes()).await?;
+        for _ in 0..if takes { packets } else { 0 } {
+            sleep(Duration::from_millis(10)).await;
+            socket.write_all(b":1\r\n").await?;
+            taken.fetch_add(1, Ordering::Relaxed);
         }
     }
     Ok(())
@@ -124,11 +128,14 @@ async fn who_takes_no_packets_is_heard_lost_found_and_left_all_the_same() {
 }
 
 #[tokio::test]
-async fn packets_go_together_where_answers_take_their_time() {
+async fn packets_go_together_where_each_takes_its_time() {
     let server = StandIn::start(true).await;
     let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
-    publish_until(&mut node, "several packets before an answer", || {
-        server.together.load(Ordering::Relaxed) > 5
+    // All that may stand before the connection would take longer than one answer may.
+    publish_until(&mut node, "more packets are taken than may wait", || {
+        server.taken.load(Ordering::Relaxed) > 2 * QUEUE
     })
     .await;
+    assert!(server.together.load(Ordering::Relaxed) > 5);
+    assert_eq!(server.subscribed.load(Ordering::Relaxed), 1, "the connection lives");
 }

@@ -149,8 +149,8 @@ impl EventLoop {
                 self.arrive(seat, connection, target, origin);
                 length
             }
-            request::Request::EventStream { target, origin, last_event_id } => {
-                self.stream(seat, connection, target, origin, last_event_id, false);
+            request::Request::EventStream(asked) => {
+                self.stream(seat, connection, &asked, false);
                 return Fate::Stays;
             }
             request::Request::Partial if bytes.len() > request::MAX_HEAD => {

@@ -144,7 +144,7 @@ impl EventLoop {
     ) {
         connection.limit(&app.limits);
         let socket = SocketId::from_random(self.random.next());
-        let hello = Hello { tls: connection.secure, origin, by_get: false };
+        let hello = Hello { tls: connection.secure, origin, without_origin: false };
         let mut out = std::mem::take(&mut self.out);
         let session = Session::open(app, seat, socket, &hello, &self.channels, self.now, &mut out);
         if let Some(session) = session {

@@ -3,7 +3,7 @@
 use super::super::adopted::AdoptedStream;
 use super::super::clock;
 use super::super::connection::{Asking, Connection, Fate, Stage};
-use super::super::event_stream::{self, Epochs, Wanted};
+use super::super::event_stream::{self, Asked, Epochs, Wanted};
 use super::super::figures::Reason;
 use super::super::queue::Form;
 use super::EventLoop;
@@ -21,19 +21,17 @@ use std::sync::atomic::Ordering;
 impl EventLoop {
     /// A socket whose request for an event stream another front has read.
     pub(super) fn adopt_stream(&mut self, adopted: AdoptedStream) {
-        let AdoptedStream { stream, tls, answered, target, origin, last_event_id, beside, secure } =
-            adopted;
+        let AdoptedStream { stream, tls, answered, beside, secure, .. } = adopted;
         let Some(mut connection) = self.connection(stream, tls, secure) else { return };
         connection.beside = beside;
         self.seat_down(connection, |this, seat, connection| {
-            this.stream(
-                seat,
-                connection,
-                &target,
-                origin.as_deref(),
-                last_event_id.as_deref(),
-                answered,
-            );
+            let asked = Asked {
+                target: &adopted.target,
+                origin: adopted.origin.as_deref(),
+                site: adopted.site.as_deref(),
+                last_event_id: adopted.last_event_id.as_deref(),
+            };
+            this.stream(seat, connection, &asked, answered);
             Fate::Stays
         });
     }
@@ -43,15 +41,14 @@ impl EventLoop {
         &mut self,
         seat: Seat,
         connection: &mut Connection,
-        target: &str,
-        origin: Option<&str>,
-        last_event_id: Option<&str>,
+        asked: &Asked<'_>,
         answered: bool,
     ) {
+        let origin = asked.origin;
         self.figures.upgraded.add(1);
         connection.form = Form::EventStream;
         connection.epochs = Some(Box::new(Epochs::default()));
-        let wanted = match Wanted::read(target, last_event_id) {
+        let wanted = match Wanted::read(asked) {
             Ok(wanted) => wanted,
             Err(close) => return self.refuse_stream(connection, close, origin, answered),
         };
@@ -80,7 +77,7 @@ impl EventLoop {
         answered: bool,
     ) {
         connection.limit(&app.limits);
-        let hello = Hello { tls: connection.secure, origin, by_get: true };
+        let hello = Hello { tls: connection.secure, origin, without_origin: wanted.own_page };
         if wanted.only_id {
             return match hello.check(&app) {
                 Ok(()) => self.give_id(connection, &app, origin),

@@ -350,8 +350,19 @@ fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
     world.now = world.now + Duration::from_secs(100);
     let one = world.open().unwrap();
     world.subscribe(one, "news", None);
-    for _ in 0..500 {
+    let mut told = 0;
+    for _ in 0..2500 {
         // Each a client of its own, so that no limit of a connection holds.
+        let socket = world.open().unwrap();
+        world.says(socket, &subscribe("news"));
+        world.close(socket);
+        world.pass(Duration::from_millis(2));
+        told += world.events(one).len();
+    }
+    assert!((100..=100 + 5).contains(&told), "{told}");
+    world.pass(Duration::from_secs(2));
+    world.got(one);
+    for _ in 0..500 {
         let socket = world.open().unwrap();
         world.says(socket, &subscribe("news"));
         world.close(socket);
@@ -366,6 +377,7 @@ fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
     let told = world.events(one);
     assert_eq!(told.len(), 1);
     assert_eq!(told[0]["data"]["subscription_count"], 3);
+    world.pass(Duration::from_secs(2));
     world.close(goes);
     assert_eq!(world.events(one)[0]["data"]["subscription_count"], 2, "it is quiet again");
 }

@@ -142,7 +142,7 @@ fn an_application_that_wants_tls_closes_all_else_with_4000() {
     app.rights.plain = false;
     let mut world = Loop::new(app);
     assert_eq!(world.open().unwrap_err().code, 4000);
-    world.open_as(&Hello { tls: true, origin: None, by_get: false }).unwrap();
+    world.open_as(&Hello { tls: true, origin: None, without_origin: false }).unwrap();
 }
 
 #[test]
@@ -151,7 +151,9 @@ fn pages_of_other_origins_are_closed_with_4009() {
     app.rights.origins = vec!["example.com".into(), "*.example.org".into(), "[::1]".into()];
     let mut world = Loop::new(app);
     let mut comes_in = |origin| {
-        world.open_as(&Hello { tls: false, origin, by_get: false }).map_err(|close| close.code)
+        world
+            .open_as(&Hello { tls: false, origin, without_origin: false })
+            .map_err(|close| close.code)
     };
     for origin in [
         "https://example.com",

@@ -112,9 +112,12 @@ fn a_file_of_which_little_waits_is_replaced() {
 fn what_waits_is_for_the_servers_own_user() {
     let folder = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let place = folder.path().join("spool");
+    let around = folder.path().join("storage");
+    let place = around.join("spool");
     let (mut spool, _) = open(&place);
     assert_eq!(mode(&place), 0o700);
+    fs::create_dir(folder.path().join("any")).unwrap();
+    assert_eq!(mode(&around), mode(&folder.path().join("any")), "others have files there");
     let file = place.join("webhooks.spool");
     assert_eq!((mode(&file), mode(&place.join("lock"))), (0o600, 0o600));
     spool.replace(&written(&[event(1, "a")])).unwrap();
