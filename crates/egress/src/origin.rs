@@ -3,11 +3,13 @@
 //! Invariants
 //! - No lock is held across an await, and none while something is dropped that wants it.
 //! - A connection is opened by a task of its own: whoever gives up waiting takes it from nobody.
+//! - "Timed out" is told only to a caller in whose time an attempt was begun: whoever waited for another's is declined as from a queue.
 //! - At most [`Options::waiting`](crate::Options::waiting) calls wait; more are declined.
 
 mod plan;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +27,7 @@ use crate::upload::Upload;
 use crate::{CallError, HttpVersions, Key, Limits, Scheme, Secured};
 use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 
-/// How long one attempt to connect may take, however long its callers would wait: then another is made.
+/// How long one attempt to connect may take, unless somebody who has waited for it from its beginning waits still.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Idle for Box<Http1> {
@@ -67,11 +69,35 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 struct State {
     plan: Plan<Box<Http1>, Http2>,
-    waiters: VecDeque<oneshot::Sender<Result<Lease, CallError>>>,
+    waiters: VecDeque<Waiter>,
     /// The origin has said that it wants HTTP/1.1 (RFC 9113, 7: `HTTP_1_1_REQUIRED`).
     http1_only: bool,
     used: Instant,
     closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    tell: oneshot::Sender<Result<Lease, CallError>>,
+    since: Instant,
+}
+
+impl Waiter {
+    /// Nobody listens any more.
+    fn gone(&self) -> bool {
+        self.tell.is_closed()
+    }
+}
+
+/// What a caller waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wait {
+    /// A connection that is being made.
+    Made,
+    /// One that should have been made by now: there is no other.
+    Late,
+    /// His turn.
+    Turn,
 }
 
 /// A connection for one call. Dropped unused, it is free again.
@@ -199,7 +225,7 @@ impl Origin {
     /// Open connections and waiting calls.
     pub(crate) fn now(&self) -> (usize, usize) {
         let state = self.state();
-        let waiting = state.waiters.iter().filter(|waiter| !waiter.is_closed()).count();
+        let waiting = state.waiters.iter().filter(|waiter| !waiter.gone()).count();
         (state.plan.open(), waiting)
     }
 
@@ -217,13 +243,13 @@ impl Origin {
         repeatable: bool,
     ) -> Result<Lease, CallError> {
         let now = Instant::now();
-        let (waiting, connects, made) = {
+        let (waiting, connects, what) = {
             let mut state = self.state();
             if state.closed {
                 return Err(CallError::closing());
             }
             state.used = now;
-            while state.waiters.front().is_some_and(oneshot::Sender::is_closed) {
+            while state.waiters.front().is_some_and(Waiter::gone) {
                 state.waiters.pop_front();
             }
             if state.waiters.is_empty()
@@ -231,26 +257,63 @@ impl Origin {
             {
                 let connects = state.plan.wanted(now, 0);
                 drop(state);
-                self.connect(connects);
+                self.connect(connects, now);
                 return Ok(self.lease(taken));
             }
             if state.waiters.len() >= self.common.options.waiting {
                 return Err(CallError::queue_full());
             }
-            let (waiter, waiting) = oneshot::channel();
-            state.waiters.push_back(waiter);
+            let (tell, waiting) = oneshot::channel();
+            state.waiters.push_back(Waiter { tell, since: now });
             let places = state.waiters.len();
             let connects = state.plan.wanted(now, places);
-            (waiting, connects, state.plan.makes_for(places))
+            let what = match (state.plan.makes_for(places, now), state.plan.open()) {
+                (true, _) => Wait::Made,
+                (false, 0) => Wait::Late,
+                (false, _) => Wait::Turn,
+            };
+            (waiting, connects, what)
         };
-        self.connect(connects);
-        // Whoever waits for a connection that is being made waits for that; whoever stands behind others waits for his turn.
-        let limit = if made { limits.connect } else { limits.queue };
-        match tokio::time::timeout(limit, waiting).await {
-            Ok(Ok(granted)) => granted,
-            Ok(Err(_gone)) => Err(CallError::closing()),
-            Err(_late) if made => Err(CallError::late(limit, self.resolving.load(Relaxed))),
-            Err(_late) => Err(CallError::queued(limit)),
+        self.connect(connects, now);
+        self.granted(waiting, limits, what, now).await
+    }
+
+    /// What a caller who waits since then is given.
+    async fn granted(
+        &self,
+        mut waiting: oneshot::Receiver<Result<Lease, CallError>>,
+        limits: Limits,
+        mut what: Wait,
+        since: Instant,
+    ) -> Result<Lease, CallError> {
+        loop {
+            let limit = match what {
+                Wait::Made => limits.connect,
+                Wait::Late => limits.connect.min(limits.queue),
+                Wait::Turn => limits.queue,
+            };
+            // Whoever waits for what is being made looks now and then whether it is still.
+            let step = if what == Wait::Made { limits.queue.max(plan::LATE) } else { limit };
+            let left = limit.saturating_sub(since.elapsed());
+            match tokio::time::timeout(left.min(step), &mut waiting).await {
+                Ok(Ok(granted)) => return granted,
+                Ok(Err(_gone)) => return Err(CallError::closing()),
+                Err(_late) => {}
+            }
+            let now = Instant::now();
+            let (failed, tried) = {
+                let plan = &self.state().plan;
+                (plan.connecting() == 0 && plan.open() > 0, plan.tried(since, now))
+            };
+            if what == Wait::Made && failed {
+                what = Wait::Turn;
+            } else if now - since >= limit {
+                return Err(if what != Wait::Turn && tried && limit == limits.connect {
+                    CallError::late(limit, self.resolving.load(Relaxed))
+                } else {
+                    CallError::queued(limit)
+                });
+            }
         }
     }
 
@@ -277,14 +340,14 @@ impl Origin {
             let mut state = self.state();
             let changed = change(&mut state);
             while let Some(waiter) = state.waiters.front() {
-                if waiter.is_closed() {
+                if waiter.gone() {
                     state.waiters.pop_front();
                     continue;
                 }
                 let Some(taken) = state.plan.take(now, false) else { break };
                 let lease = self.lease(taken);
                 let waiter = state.waiters.pop_front().expect("it was looked at");
-                if let Err(lease) = waiter.send(Ok(lease)) {
+                if let Err(lease) = waiter.tell.send(Ok(lease)) {
                     // Dropped here it would want the lock.
                     undelivered.push(lease);
                     break;
@@ -297,7 +360,7 @@ impl Origin {
             }
             (changed, connects)
         };
-        self.connect(connects);
+        self.connect(connects, now);
         drop(undelivered);
         changed
     }
@@ -342,15 +405,16 @@ impl Origin {
 
     /// Opens a connection that nobody has asked for yet, unless there is one.
     pub(crate) fn prewarm(self: &Arc<Self>) {
+        let now = Instant::now();
         let wanted = {
             let mut state = self.state();
             let wanted = state.plan.empty() && !state.closed;
             if wanted {
-                state.plan.one_more();
+                state.plan.one_more(now);
             }
             wanted
         };
-        self.connect(usize::from(wanted));
+        self.connect(usize::from(wanted), now);
     }
 
     /// Lets go what is past its time, and tries again what had to wait. True: nothing is left, and nobody has asked for so long.
@@ -379,26 +443,26 @@ impl Origin {
         self.common.tasks.spawn(task);
     }
 
-    fn connect(self: &Arc<Self>, connections: usize) {
+    fn connect(self: &Arc<Self>, connections: usize, now: Instant) {
         for _ in 0..connections {
             let this = Arc::clone(self);
-            self.spawn(async move { this.attempt().await });
+            self.spawn(async move { this.attempt(now).await });
         }
     }
 
     /// Opens one connection and gives it to the plan.
-    async fn attempt(self: Arc<Self>) {
-        let made = tokio::time::timeout(ATTEMPT, self.made());
-        let Some(Ok(made)) = self.common.closing.run_until_cancelled(made).await else {
+    async fn attempt(self: Arc<Self>, begun: Instant) {
+        let made = self.made_in_time(begun);
+        let Some(Some(made)) = self.common.closing.run_until_cancelled(made).await else {
             // Whoever still waits came later: for them another is made.
-            self.after(|state| state.plan.failed(Instant::now()));
+            self.after(|state| state.plan.given_up(begun));
             return;
         };
         match made {
             Ok(None) => {}
             Ok(Some(Made::Http1(connection))) => {
                 self.after(|state| {
-                    state.plan.connected_http1();
+                    state.plan.connected_http1(begun);
                     state.plan.put_back(connection, Instant::now());
                     if state.closed {
                         state.plan.clear();
@@ -408,7 +472,7 @@ impl Origin {
             }
             Ok(Some(Made::Http2(connection, driver, permit))) => {
                 let id = self.after(|state| {
-                    let id = state.plan.connected_http2(connection, Instant::now());
+                    let id = state.plan.connected_http2(begun, connection, Instant::now());
                     if state.closed {
                         state.plan.clear();
                     }
@@ -425,24 +489,43 @@ impl Origin {
                     server.address = %self.key.host, server.port = self.key.port, %error, "no connection"
                 );
                 let told = self.after(|state| {
-                    let alone = state.plan.failed(Instant::now());
-                    if alone { std::mem::take(&mut state.waiters) } else { VecDeque::new() }
+                    state.waiters.retain(|waiter| !waiter.gone());
+                    let told = state.plan.failed(begun, Instant::now(), state.waiters.len());
+                    state.waiters.drain(..told).collect::<Vec<_>>()
                 });
                 for waiter in told {
-                    drop(waiter.send(Err(error.clone())));
+                    drop(waiter.tell.send(Err(error.clone())));
                 }
             }
         }
     }
 
+    /// `None`: it takes too long.
+    async fn made_in_time(
+        self: &Arc<Self>,
+        begun: Instant,
+    ) -> Option<Result<Option<Made>, CallError>> {
+        let mut made = pin!(self.made(begun));
+        loop {
+            if let Ok(made) = tokio::time::timeout(ATTEMPT, made.as_mut()).await {
+                return Some(made);
+            }
+            // Who came while it was young has no better one to wait for.
+            let waits = |waiter: &Waiter| waiter.since < begun + plan::LATE && !waiter.gone();
+            if !self.state().waiters.iter().any(waits) {
+                return None;
+            }
+        }
+    }
+
     /// `None`: nobody wants it any more.
-    async fn made(self: &Arc<Self>) -> Result<Option<Made>, CallError> {
+    async fn made(self: &Arc<Self>, begun: Instant) -> Result<Option<Made>, CallError> {
         let permit = if let Some(permit) = self.common.free_place() {
             permit
         } else {
             tokio::select! {
                 biased;
-                () = self.needless() => return Ok(None),
+                () = self.needless(begun) => return Ok(None),
                 permit = self.common.permit() => permit,
             }
         };
@@ -454,13 +537,13 @@ impl Origin {
 
     /// Returns when nobody waits here, and one connection less is being opened. Where others would have to make room for it, it is for those
     /// who wait alone.
-    async fn needless(self: &Arc<Self>) {
+    async fn needless(self: &Arc<Self>, begun: Instant) {
         loop {
             let served = self.served.notified();
             let nobody = self.after(|state| {
-                let nobody = state.waiters.iter().all(oneshot::Sender::is_closed);
+                let nobody = state.waiters.iter().all(Waiter::gone);
                 if nobody {
-                    state.plan.given_up();
+                    state.plan.given_up(begun);
                 }
                 nobody
             });

@@ -5,9 +5,12 @@
 //! opened when streams would have to wait, or when a burst meets a connection whose window has gone cold: then several begin at
 //! once. Calls are spread over all of them.
 //!
+//! An attempt that takes long may be one of a backend that answers nobody. After [`LATE`] it is not waited for alone: one more is begun
+//! beside it for those who wait, the next four times as long after that, and so on.
+//!
 //! Invariants
 //! - At most [`Limits::http1`] and [`Limits::http2`] connections, those being opened counted.
-//! - Until it is known what the origin speaks, one connection is opened, however many wait.
+//! - Until it is known what the origin speaks, one connection is opened, however many wait; beside those that are late one at a time.
 //! - What is past its idle time is never used; what is past its age is used only until its successor is there.
 
 use std::time::Duration;
@@ -18,6 +21,11 @@ use tokio::time::Instant;
 pub(super) const BURST: usize = 8;
 /// After a failed attempt none is made for so long, while there are other connections or attempts.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// An attempt that has taken so long is late. A lost SYN is sent again only then (RFC 6298, 2.1).
+pub(super) const LATE: Duration = Duration::from_secs(1);
+/// By so much is each pause between attempts beside late ones longer than the one before.
+const PATIENCE: u32 = 4;
 
 /// What [`Plan`] must know of [`crate::Options`].
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +93,10 @@ pub(super) struct Plan<A, B> {
     busy: usize,
     slots: Vec<Slot<B>>,
     next: Id,
-    connecting: usize,
+    /// When those that are being opened were begun.
+    attempts: Vec<Instant>,
+    /// So many were begun beside late ones since a connection was opened.
+    beside: u32,
     /// A connection past its age is in use, for want of a successor.
     renew: bool,
     /// A burst has met a cold connection: so many are wished for.
@@ -109,7 +120,8 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
             busy: 0,
             slots: Vec::new(),
             next: 0,
-            connecting: 0,
+            attempts: Vec::new(),
+            beside: 0,
             renew: false,
             grow_to: 0,
             paused_until: None,
@@ -123,12 +135,31 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
 
     /// Connections that are being opened.
     pub(super) fn connecting(&self) -> usize {
-        self.connecting
+        self.attempts.len()
+    }
+
+    /// Of those the ones that are not late.
+    fn fresh(&self, now: Instant) -> usize {
+        self.attempts.iter().filter(|begun| now < **begun + LATE).count()
+    }
+
+    /// All that are being opened are late, for so long that another is begun beside them.
+    fn overdue(&self, now: Instant) -> bool {
+        // An hour later there is another in any case.
+        let patience = LATE * PATIENCE.pow(self.beside.min(6));
+        !self.attempts.is_empty() && self.attempts.iter().all(|begun| *begun + patience <= now)
+    }
+
+    /// One that is being opened was begun for a caller who came at this time, or has had its time since.
+    pub(super) fn tried(&self, since: Instant, now: Instant) -> bool {
+        self.attempts
+            .iter()
+            .any(|begun| *begun == since || (since < *begun && *begun + LATE <= now))
     }
 
     /// No connection, and none coming.
     pub(super) fn empty(&self) -> bool {
-        self.open() == 0 && self.connecting == 0
+        self.open() == 0 && self.attempts.is_empty()
     }
 
     /// What the origin speaks turned out to be something else.
@@ -211,82 +242,109 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
 
     /// How many connections are to be opened now, with so many calls waiting. They count as being opened from here on.
     pub(super) fn wanted(&mut self, now: Instant, waiting: usize) -> usize {
+        let connecting = self.connecting();
         // Unless there is nothing else to wait for.
-        let paused = self.paused_until.is_some_and(|until| now < until) && !self.empty();
+        let paused = self.paused_until.is_some_and(|until| now < until)
+            && (self.open() > 0 || self.fresh(now) > 0);
+        let beside = self.overdue(now);
+        let one = usize::from((waiting > 0 || self.renew) && (connecting == 0 || beside));
         let wanted = match self.protocol {
             _ if paused => 0,
-            None => usize::from(self.connecting == 0 && waiting > 0),
+            None => {
+                let most = self.limits.http1.min(self.limits.http2);
+                one.min(most.saturating_sub(connecting))
+            }
             Some(Protocol::Http1) => {
-                let renewed = usize::from(self.renew && self.connecting == 0);
-                let lacking = waiting.saturating_sub(self.connecting).max(renewed);
-                let open = self.idle.len() + self.busy + self.connecting;
+                let open = self.idle.len() + self.busy + connecting;
+                let lacking = waiting.saturating_sub(connecting).max(one);
                 lacking.min(self.limits.http1.saturating_sub(open))
             }
             Some(Protocol::Http2) => {
-                let coming = self.slots.len() + self.connecting;
-                let lacking =
-                    if self.connecting > 0 { 0 } else { usize::from(waiting > 0 || self.renew) };
+                let coming = self.slots.len() + connecting;
                 let grown = self.grow_to.saturating_sub(coming);
                 // Whatever is renewed goes: its successor may be one too many for a moment.
                 let most = self.limits.http2 + usize::from(self.renew);
-                lacking.max(grown).min(most.saturating_sub(coming))
+                one.max(grown).min(most.saturating_sub(coming))
             }
         };
         self.renew = false;
         self.grow_to = 0;
-        self.connecting += wanted;
+        if wanted > 0 && beside {
+            self.beside += 1;
+        }
+        self.attempts.extend(std::iter::repeat_n(now, wanted));
         wanted
     }
 
-    /// A connection is being made that the caller in this place of the queue can have.
-    pub(super) fn makes_for(&self, place: usize) -> bool {
+    /// A connection is being made that the caller in this place of the queue can have, and it is not late.
+    pub(super) fn makes_for(&self, place: usize, now: Instant) -> bool {
         match self.protocol {
-            Some(Protocol::Http1) => self.connecting >= place,
-            Some(Protocol::Http2) | None => self.connecting > 0,
+            Some(Protocol::Http1) => self.fresh(now) >= place,
+            Some(Protocol::Http2) | None => self.fresh(now) > 0,
         }
     }
 
     /// One more is opened, whatever the need: prewarming.
-    pub(super) fn one_more(&mut self) {
-        self.connecting += 1;
+    pub(super) fn one_more(&mut self, now: Instant) {
+        self.attempts.push(now);
+    }
+
+    /// An attempt that began then is over.
+    fn over(&mut self, begun: Instant) {
+        let at = self.attempts.iter().position(|attempt| *attempt == begun);
+        self.attempts.swap_remove(at.expect("it is over once"));
+        if self.attempts.is_empty() {
+            self.beside = 0;
+        }
+    }
+
+    fn connected(&mut self, begun: Instant, protocol: Protocol) {
+        self.over(begun);
+        self.beside = 0;
+        self.protocol = Some(protocol);
+        self.paused_until = None;
     }
 
     /// An HTTP/1.1 connection was opened; it is in use until it is put back.
-    pub(super) fn connected_http1(&mut self) {
-        self.connecting -= 1;
+    pub(super) fn connected_http1(&mut self, begun: Instant) {
+        self.connected(begun, Protocol::Http1);
         self.busy += 1;
-        self.protocol = Some(Protocol::Http1);
-        self.paused_until = None;
     }
 
     /// An HTTP/2 connection was opened.
-    pub(super) fn connected_http2(&mut self, connection: B, now: Instant) -> Id {
-        self.connecting -= 1;
-        self.protocol = Some(Protocol::Http2);
-        self.paused_until = None;
+    pub(super) fn connected_http2(&mut self, begun: Instant, connection: B, now: Instant) -> Id {
+        self.connected(begun, Protocol::Http2);
         let id = self.next;
         self.next += 1;
         self.slots.push(Slot { id, connection, active: 0, last: now, woke_cold: false });
         id
     }
 
-    /// A connection could not be opened. True: whoever waits is to be told, for there is no other to wait for.
-    pub(super) fn failed(&mut self, now: Instant) -> bool {
-        self.connecting -= 1;
+    /// A connection could not be opened. So many of those who wait are to be told, the first ones: the others have something to wait for.
+    pub(super) fn failed(&mut self, begun: Instant, now: Instant, waiting: usize) -> usize {
+        self.over(begun);
         self.paused_until = Some(now + PAUSE);
-        self.empty()
+        let fresh = self.fresh(now);
+        match self.protocol {
+            _ if self.empty() => waiting,
+            // It was opened for one.
+            Some(Protocol::Http1) => usize::from(waiting > fresh),
+            // It was opened for all. Where there is a connection its streams come free.
+            Some(Protocol::Http2) | None if self.open() == 0 && fresh == 0 => waiting,
+            Some(Protocol::Http2) | None => 0,
+        }
     }
 
-    /// A connection that was to be opened is not, for want of a need.
-    pub(super) fn given_up(&mut self) {
-        self.connecting -= 1;
+    /// A connection is not opened any more: for want of a need, or because it took too long.
+    pub(super) fn given_up(&mut self, begun: Instant) {
+        self.over(begun);
     }
 
     /// An HTTP/1.1 connection carries no call any more and can carry another. Given back: it is to be closed.
     pub(super) fn put_back(&mut self, connection: A, now: Instant) -> Option<A> {
         self.busy -= 1;
         let aged = connection.born() + self.limits.age <= now;
-        if aged && (!self.idle.is_empty() || self.connecting > 0) {
+        if aged && (!self.idle.is_empty() || !self.attempts.is_empty()) {
             return Some(connection);
         }
         let kept_for = connection.kept_for().unwrap_or(self.limits.idle).min(self.limits.idle);

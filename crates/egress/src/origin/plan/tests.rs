@@ -66,8 +66,8 @@ type Fakes = Plan<Fake, Fake>;
 fn http1(now: Instant, connections: &[Fake]) -> Fakes {
     let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
     for connection in connections {
-        plan.one_more();
-        plan.connected_http1();
+        plan.one_more(now);
+        plan.connected_http1(now);
         assert_eq!(plan.put_back(connection.clone(), now), None);
     }
     plan
@@ -76,8 +76,8 @@ fn http1(now: Instant, connections: &[Fake]) -> Fakes {
 fn http2(now: Instant, connections: &[Fake]) -> Fakes {
     let mut plan = Fakes::new(limits(), None);
     for connection in connections {
-        plan.one_more();
-        plan.connected_http2(connection.clone(), now);
+        plan.one_more(now);
+        plan.connected_http2(now, connection.clone(), now);
     }
     plan
 }
@@ -96,7 +96,7 @@ fn until_the_protocol_is_known_one_connection_is_opened() {
     assert_eq!(plan.wanted(now, 100), 1);
     assert_eq!(plan.wanted(now, 100), 0);
     // It speaks HTTP/1.1: now everybody needs one of his own, as far as the limit goes.
-    plan.connected_http1();
+    plan.connected_http1(now);
     assert_eq!(plan.wanted(now, 99), 2);
     assert_eq!(plan.wanted(now, 99), 0);
 }
@@ -106,7 +106,7 @@ fn an_origin_that_speaks_http2_gets_one_connection_for_a_cold_burst() {
     let now = Instant::now();
     let mut plan = Fakes::new(limits(), None);
     assert_eq!(plan.wanted(now, 100), 1);
-    plan.connected_http2(fake("a", now), now);
+    plan.connected_http2(now, fake("a", now), now);
     for _ in 0..100 {
         assert_eq!(name(plan.take(now, false)), Some("a"));
         assert_eq!(plan.wanted(now, 0), 0);
@@ -170,7 +170,7 @@ fn a_connection_that_takes_no_more_streams_is_left_and_replaced() {
     connection.room.set(None);
     assert_eq!(plan.take(now, false), None);
     assert_eq!(plan.wanted(now, 1), 1);
-    plan.connected_http2(fake("b", now), now);
+    plan.connected_http2(now, fake("b", now), now);
     assert_eq!(name(plan.take(now, false)), Some("b"));
     // The stream of the first one ends without a trace.
     plan.release(0, now);
@@ -218,7 +218,7 @@ fn what_is_past_its_age_serves_until_its_successor_is_there() {
     assert_eq!(name(plan.take(old, false)), Some("a"));
     assert_eq!(plan.wanted(old, 0), 1);
     assert!(plan.put_back(fake("a", born), old).is_some(), "its successor comes");
-    plan.connected_http1();
+    plan.connected_http1(old);
     assert_eq!(plan.put_back(fake("b", old), old), None);
     assert_eq!(name(plan.take(old, false)), Some("b"));
     assert_eq!(plan.wanted(old, 0), 0);
@@ -228,7 +228,7 @@ fn what_is_past_its_age_serves_until_its_successor_is_there() {
     assert_eq!(plan.wanted(old, 0), 1);
     assert_eq!(name(plan.take(old, false)), Some("a"));
     assert_eq!(plan.wanted(old, 0), 0, "it is coming");
-    plan.connected_http2(fake("b", old), old);
+    plan.connected_http2(old, fake("b", old), old);
     assert_eq!(name(plan.take(old, false)), Some("b"));
     assert_eq!(plan.open(), 1);
 }
@@ -238,18 +238,93 @@ fn a_failure_is_told_to_those_who_have_nothing_else_to_wait_for() {
     let now = Instant::now();
     let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
     assert_eq!(plan.wanted(now, 1), 1);
-    assert!(plan.failed(now));
-    assert_eq!(plan.wanted(now, 3), 3, "the next may try at once");
-    assert!(!plan.failed(now), "two are still on their way");
+    assert_eq!(plan.failed(now, now, 1), 1);
+    assert_eq!(plan.wanted(now, 4), 3, "the next may try at once");
+    assert_eq!(plan.failed(now, now, 4), 1, "two are still on their way");
     assert_eq!(plan.wanted(now, 3), 0, "or there would be no end to it");
-    assert!(!plan.failed(now));
-    assert!(plan.failed(now));
+    assert_eq!(plan.failed(now, now, 1), 0, "who waits has one that is on its way");
+    assert_eq!(plan.failed(now, now, 5), 5, "there is none left");
     assert_eq!(plan.wanted(now, 1), 1);
-    plan.connected_http1();
-    assert_eq!(plan.wanted(now, 1), 1);
-    assert!(!plan.failed(now), "the first one will be free again");
+    plan.connected_http1(now);
+    assert_eq!(plan.wanted(now, 3), 2);
+    assert_eq!(plan.failed(now, now, 3), 1, "for those behind the first one will be free again");
+    assert_eq!(plan.failed(now, now, 2), 1);
     assert_eq!(plan.wanted(now, 1), 0);
     assert_eq!(plan.wanted(now + SECOND, 1), 1);
+}
+
+#[test]
+fn a_failure_of_what_was_opened_for_all_is_told_to_all_unless_streams_will_be_free() {
+    let now = Instant::now();
+    let full = fake("full", now);
+    full.room.set(Some(0));
+    let mut plan = http2(now, std::slice::from_ref(&full));
+    assert_eq!(plan.take(now, false), None);
+    assert_eq!(plan.wanted(now, 5), 1);
+    assert_eq!(plan.failed(now, now, 5), 0);
+
+    // One that is late is no comfort, one that is not is.
+    let late = now + LATE;
+    let mut plan = Fakes::new(limits(), None);
+    assert_eq!(plan.wanted(now, 1), 1);
+    assert_eq!(plan.wanted(late, 5), 1);
+    assert_eq!(plan.failed(now, late, 5), 0);
+    let later = late + 4 * LATE;
+    assert_eq!(plan.wanted(later, 5), 1);
+    assert_eq!(plan.failed(later, later, 5), 5);
+}
+
+#[test]
+fn beside_what_is_late_one_more_is_opened_after_ever_longer_pauses() {
+    for protocol in [None, Some(Protocol::Http2), Some(Protocol::Http1)] {
+        let begin = Instant::now();
+        let mut plan = Fakes::new(Limits { http1: 20, http2: 20, ..limits() }, protocol);
+        let mut opened = Vec::new();
+        for second in 0..=300 {
+            let now = begin + second * SECOND;
+            for _ in 0..plan.wanted(now, 1) {
+                opened.push(second);
+            }
+            assert_eq!(plan.wanted(now, 1), 0);
+            // Who comes while none is young waits for his turn, as in a queue.
+            assert_eq!(plan.makes_for(1, now), opened.last() == Some(&second));
+        }
+        assert_eq!(opened, [0, 1, 5, 21, 85], "{protocol:?}");
+    }
+}
+
+#[test]
+fn what_comes_of_itself_ends_the_pauses() {
+    let begin = Instant::now();
+    let mut plan = Fakes::new(limits(), Some(Protocol::Http1));
+    // Two hang; a third caller is served by the one that is opened beside them.
+    assert_eq!(plan.wanted(begin, 2), 2);
+    let late = begin + LATE;
+    assert_eq!(plan.wanted(late, 3), 1, "the last one there may be");
+    plan.connected_http1(late);
+    assert_eq!((plan.beside, plan.wanted(late, 3)), (0, 0));
+    assert_eq!(plan.put_back(fake("a", late), late), None);
+    assert_eq!(name(plan.take(late, false)), Some("a"));
+
+    // Nobody waits: none is opened, however late they are.
+    let mut plan = Fakes::new(limits(), None);
+    assert_eq!(plan.wanted(begin, 1), 1);
+    assert_eq!(plan.wanted(begin + 9 * SECOND, 0), 0);
+    plan.given_up(begin);
+    assert!(plan.empty());
+}
+
+#[test]
+fn an_origin_was_tried_in_a_callers_time_by_what_was_begun_for_him_or_had_its_time() {
+    let now = Instant::now();
+    let mut plan = Fakes::new(limits(), None);
+    assert_eq!(plan.wanted(now, 1), 1);
+    assert!(plan.tried(now, now));
+    let later = now + Duration::from_millis(300);
+    assert!(!plan.tried(later, later + 3 * SECOND), "it may hang since before he came");
+    assert_eq!(plan.wanted(now + LATE, 2), 1);
+    assert!(!plan.tried(later, now + LATE + Duration::from_millis(50)));
+    assert!(plan.tried(later, now + 2 * LATE));
 }
 
 #[test]
@@ -294,8 +369,9 @@ enum Event {
     Call,
     /// A call that has one of the connections is over; with HTTP/1.1 its connection may be gone.
     Over(usize, bool),
-    Connected,
-    Failed,
+    Connected(usize),
+    Failed(usize),
+    GivenUp(usize),
     /// One that lives is closed by the other end.
     Closed(usize),
     Passed(u64),
@@ -307,8 +383,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         6 => Just(Event::Call),
         5 => (any::<usize>(), any::<bool>()).prop_map(|(which, gone)| Event::Over(which, gone)),
-        4 => Just(Event::Connected),
-        1 => Just(Event::Failed),
+        4 => any::<usize>().prop_map(Event::Connected),
+        1 => any::<usize>().prop_map(Event::Failed),
+        1 => any::<usize>().prop_map(Event::GivenUp),
         1 => any::<usize>().prop_map(Event::Closed),
         2 => (0..200_000_u64).prop_map(Event::Passed),
         1 => Just(Event::Sweep),
@@ -341,18 +418,27 @@ proptest! {
                         Taken::Http2(id, _) => plan.release(id, now),
                     }
                 }
-                Event::Connected if plan.connecting() > 0 => {
+                Event::Connected(which) if plan.connecting() > 0 => {
+                    let begun = plan.attempts[which % plan.attempts.len()];
                     let connection = fake("", now);
                     connection.room.set(Some(3));
                     made.push(connection.clone());
                     if http2 {
-                        plan.connected_http2(connection, now);
+                        plan.connected_http2(begun, connection, now);
                     } else {
-                        plan.connected_http1();
+                        plan.connected_http1(begun);
                         drop(plan.put_back(connection, now));
                     }
                 }
-                Event::Failed if plan.connecting() > 0 && plan.failed(now) => waiting = 0,
+                Event::Failed(which) if plan.connecting() > 0 => {
+                    let begun = plan.attempts[which % plan.attempts.len()];
+                    let told = plan.failed(begun, now, waiting);
+                    prop_assert!(told <= waiting && (told == waiting || !plan.empty()));
+                    waiting -= told;
+                }
+                Event::GivenUp(which) if plan.connecting() > 0 => {
+                    plan.given_up(plan.attempts[which % plan.attempts.len()]);
+                }
                 Event::Closed(which) if !made.is_empty() => {
                     made[which % made.len()].room.set(None);
                 }
@@ -368,7 +454,11 @@ proptest! {
                 used.push(taken);
                 waiting -= 1;
             }
-            plan.wanted(now, waiting);
+            let before = plan.connecting();
+            let opened = plan.wanted(now, waiting);
+            if !(http2 || before < waiting) {
+                prop_assert!(opened <= 1, "one beside those that are late, or for what is old");
+            }
 
             let busy = used.iter().filter(|taken| matches!(taken, Taken::Http1(_))).count();
             prop_assert_eq!(plan.busy, busy);
@@ -376,7 +466,10 @@ proptest! {
             prop_assert!(plan.open() + plan.connecting() <= most);
             let full = plan.busy == limits().http1 || plan.slots.len() >= limits().http2;
             let paused = plan.paused_until.is_some_and(|until| now < until) && plan.open() > 0;
-            prop_assert!(waiting == 0 || plan.connecting() > 0 || full || paused, "somebody waits for nothing");
+            let coming = plan.connecting() > 0 && !plan.overdue(now);
+            let most = if plan.protocol.is_none() { limits().http1 + usize::from(http2) } else { most };
+            let full = full || plan.open() + plan.connecting() >= most - usize::from(http2);
+            prop_assert!(waiting == 0 || coming || full || paused, "somebody waits for nothing");
         }
     }
 }
