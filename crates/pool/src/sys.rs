@@ -96,6 +96,19 @@ pub(crate) fn end_with_thread(command: &mut Command, signal: Signal) {
     }
 }
 
+/// Has USR1 end nothing of the program that `command` starts: it asks the server for something, and may be sent to its whole control group.
+pub(crate) fn ignore_usr1(command: &mut Command) {
+    // SAFETY: signal(2) is async-signal-safe, and no handler is installed.
+    let hook = || match unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) } {
+        libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    // SAFETY: the hook only makes that system call; it neither allocates nor locks.
+    unsafe {
+        command.pre_exec(hook);
+    }
+}
+
 /// Has the program that `command` starts run confined, and all that it starts. Called after everything else that is done before exec.
 pub(crate) fn confine(command: &mut Command, confinement: Arc<Confinement>) {
     let hook = move || {

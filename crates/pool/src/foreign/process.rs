@@ -56,6 +56,7 @@ impl Spawner {
             identity.put_on(command.as_std_mut());
         }
         sys::end_with_thread(&mut command, signal);
+        sys::ignore_usr1(&mut command);
         if let Some(confinement) = &self.confinement {
             sys::confine(&mut command, Arc::clone(confinement));
         }
@@ -131,6 +132,7 @@ pub(crate) async fn version(options: &Options) -> Result<String, StartError> {
     if let Some(identity) = &options.identity {
         identity.put_on(command.as_std_mut());
     }
+    sys::ignore_usr1(&mut command);
     let output = command
         .output()
         .await

@@ -494,6 +494,32 @@ fn processes_killed_while_idle_are_replaced_before_anyone_notices() {
     }
 }
 
+/// Children of php-fpm do: `fpm_signals_init_child()` of php-src gives them the default action.
+#[test]
+fn usr1_ends_neither_php_s_nor_php_cgi() {
+    let site = Site::of_scripts();
+    let (gate, target) = gate(&site);
+    for model in ["builtin", "cgi"] {
+        let hearth = one(&site, model);
+        let mut client = hearth.connect();
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        wait_busy(&hearth, 1);
+        let mut php = Vec::new();
+        eventually("it runs", LIMIT, || {
+            php = family(&hearth);
+            !php.is_empty()
+        });
+        for pid in php {
+            signal(pid, Signal::USR1);
+        }
+        std::fs::write(&gate, "").unwrap();
+        assert_eq!(client.answer_to("GET").unwrap().text(), "waiting open", "{model}");
+        std::fs::remove_file(&gate).unwrap();
+        assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+        assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
+    }
+}
+
 #[test]
 fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
     let site = Site::of_scripts();

@@ -142,7 +142,7 @@ fn all_of(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn usr1_ends_no_process_in_any_model() {
+fn usr1_ends_no_process_of_hearths_own() {
     for (model, _site, hearth) in in_each_model() {
         assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
         hearth.wait_idle(1);
