@@ -18,13 +18,13 @@ use crate::dns::Dns;
 use crate::http1::{Begun, Broken};
 use crate::origin::{Lease, Origin};
 use crate::repeat::{Progress, Tries, idempotent};
-use crate::request::Head;
+use crate::request::{Head, signs_in};
 use crate::stats::Counters;
 use crate::tls::Tls;
 use crate::upload::{Upload, Watch, Whole};
 use crate::{
-    Answer, Call, CallBody, CallError, Fate, Interim, Key, Options, OriginReport, Scheme, Sight,
-    Tap, Timing, memory, tap,
+    Answer, Call, CallBody, CallError, Fate, HttpVersions, Interim, Key, Options, OriginReport,
+    Scheme, Sight, Tap, Timing, memory, tap,
 };
 
 /// How often the engine looks for what is past its time.
@@ -241,7 +241,16 @@ impl Engine {
         if self.held.common.closing.is_cancelled() {
             return Err(CallError::closing());
         }
-        let origin = self.held.common.origin(call.key);
+        let mut key = call.key;
+        if signs_in(call.request.headers()) {
+            // One connection of HTTP/2 carries many calls at a time.
+            if key.http == HttpVersions::Http2 {
+                let message = "Signing in a connection (NTLM, Negotiate) needs HTTP/1.1";
+                return Err(CallError::unsupported(message));
+            }
+            key.http = HttpVersions::Http1;
+        }
+        let origin = self.held.common.origin(key);
         origin.counters.called();
         let result = match Head::new(call.request) {
             Ok((head, body)) => {

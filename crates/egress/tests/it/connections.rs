@@ -32,6 +32,8 @@ async fn a_kept_connection_that_was_closed_is_noticed_before_anything_is_written
             made(&engine, get(&key, "/")).await.expect("an answer");
             origin.close_idle();
             eventually("the origin has closed", || origin.open() == 0).await;
+            // At once after an answer the kernel is not asked for a call that may be made again.
+            tokio::time::sleep(Duration::from_millis(1)).await;
 
             let request = Request::builder().method(method.clone()).uri(url(&key, "/"));
             let answer = made(&engine, call(&key, request, full("once"))).await.expect("an answer");
@@ -82,6 +84,30 @@ async fn what_is_idempotent_is_sent_once_more() {
     let error: CallError = error.await.expect_err("it dies twice");
     assert_eq!((error.fate, error.reason), (Fate::Failed, Reason::Empty));
     assert_eq!(origin.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_connection_that_was_signed_in_carries_no_other_call() {
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let engine = engine();
+        let key = key(&origin);
+        for scheme in ["Negotiate YII=", "ntlm TlRM"] {
+            made(&engine, get(&key, "/")).await.expect("an answer");
+            let request = Request::get(url(&key, "/mailbox")).header("Authorization", scheme);
+            let signed = made(&engine, call(&key, request, empty())).await.expect("an answer");
+            assert!(!signed.timing.http2);
+            made(&engine, get(&key, "/")).await.expect("an answer");
+        }
+        let seen = origin.requests();
+        for signed in seen.iter().filter(|seen| seen.path() == "/mailbox") {
+            let after = &seen[signed.number + 1..];
+            assert!(after.iter().all(|seen| seen.connection != signed.connection), "{seen:?}");
+        }
+    }
+    let key = Key { http: egress::HttpVersions::Http2, ..key(&Origin::plain(routes)) };
+    let request = Request::get(url(&key, "/")).header("Authorization", "Negotiate YII=");
+    let error = made(&engine(), call(&key, request, empty())).await.expect_err("declined");
+    assert_eq!((error.fate, error.reason), (Fate::Declined, Reason::Unsupported));
 }
 
 #[tokio::test]
