@@ -232,6 +232,10 @@ final class Egress
             echo json_encode([$before === $get([]), array_column($signed, 1)]);'];
         $this->check('a connection that was signed in is nobody else\'s', '[true,["127.0.0.1","127.0.0.1"]]', $this->php($signed, $this->socket));
 
+        $errno = ['-r', '$curl = curl_init(getenv("EGRESS_HTTP") . "/bytes/3"); curl_exec($curl); echo curl_errno($curl);'];
+        $proxy = ['http_proxy' => '', 'all_proxy' => 'http://127.0.0.1:1'];
+        $this->check('an empty variable hides no proxy', ['7', '7'], [$this->php($errno, null, $proxy), $this->php($errno, $this->socket, $proxy)]);
+
         if (function_exists('pcntl_fork')) {
             $fork = ['-r', '
                 $get = function () {
