@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::connect::{Birth, Connected};
 use crate::engine::Common;
 use crate::http1::Http1;
-use crate::http2::{Driver, Http2};
+use crate::http2::{Driver, Http2, Streams};
 use crate::request::Head;
 use crate::stats::Counters;
 use crate::upload::Upload;
@@ -58,6 +58,7 @@ pub(crate) struct Origin {
     key: Key,
     common: Arc<Common>,
     pub(crate) counters: Arc<Counters>,
+    streams: Arc<Streams>,
     resolving: AtomicBool,
     /// Nobody waits any more.
     served: Notify,
@@ -186,6 +187,7 @@ impl Origin {
             key,
             common,
             counters,
+            streams: Arc::default(),
             resolving: AtomicBool::new(false),
             served: Notify::new(),
             state: Mutex::new(state),
@@ -449,7 +451,7 @@ impl Origin {
         let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
         let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
         self.counters.connected(connected.birth.secured.is_some());
-        speak(connected, permit).await.map(Some)
+        speak(connected, permit, Arc::clone(&self.streams)).await.map(Some)
     }
 
     /// Returns when nobody waits here, and one connection less is being opened. Where others would have to make room for it, it is for those
@@ -478,10 +480,15 @@ enum Made {
     Http2(Http2, Box<Driver>, OwnedSemaphorePermit),
 }
 
-async fn speak(connected: Connected, permit: OwnedSemaphorePermit) -> Result<Made, CallError> {
+async fn speak(
+    connected: Connected,
+    permit: OwnedSemaphorePermit,
+    streams: Arc<Streams>,
+) -> Result<Made, CallError> {
     let undone = |error: String| CallError::declined(crate::Reason::Connect, 7, error);
     if connected.http2 {
-        let made = Http2::new(connected).await.map_err(|error| undone(error.to_string()))?;
+        let made = Http2::new(connected, streams).await;
+        let made = made.map_err(|error| undone(error.to_string()))?;
         Ok(Made::Http2(made.0, Box::new(made.1), permit))
     } else {
         Ok(Made::Http1(Http1::new(connected, permit)))
