@@ -179,7 +179,7 @@ impl Engine {
         let tasks = TaskTracker::new();
         let closing = CancellationToken::new();
         let ways = Ways {
-            dns: Dns::new(options.dns, tasks.clone(), closing.clone()),
+            dns: Dns::new(&options, tasks.clone(), closing.clone()),
             tls: Tls::new(options.ca.clone()),
             deny: options.deny.clone(),
             peers: options.peers,
