@@ -24,7 +24,7 @@ use crate::tls::Tls;
 use crate::upload::{Upload, Watch, Whole};
 use crate::{
     Answer, Call, CallBody, CallError, Fate, HttpVersions, Interim, Key, Options, OriginReport,
-    Scheme, Sight, Tap, Timing, memory, tap,
+    Scheme, Sight, Tap, Timing, Trust, memory, tap,
 };
 
 /// How often the engine looks for what is past its time.
@@ -159,6 +159,10 @@ async fn sweep(common: Weak<Common>, closing: CancellationToken) {
         let Some(common) = common.upgrade() else { return };
         let now = Instant::now();
         let origins: Vec<_> = common.origins().values().cloned().collect();
+        if common.ways.tls.changed() {
+            let verified = |key: &Key| key.trust == Trust::System || key.proxy.is_some();
+            origins.iter().filter(|origin| verified(origin.key())).for_each(Origin::renew);
+        }
         let after = if origins.len() > CROWD { FORGOTTEN_IN_A_CROWD } else { FORGOTTEN };
         let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now, after)).collect();
         if !forgotten.is_empty() {

@@ -59,6 +59,8 @@ pub(crate) struct Origin {
     common: Arc<Common>,
     pub(crate) counters: Arc<Counters>,
     streams: Arc<Streams>,
+    /// What is older carries no further call.
+    renewed: Mutex<Option<Instant>>,
     resolving: AtomicBool,
     /// Nobody waits any more.
     served: Notify,
@@ -188,6 +190,7 @@ impl Origin {
             common,
             counters,
             streams: Arc::default(),
+            renewed: Mutex::default(),
             resolving: AtomicBool::new(false),
             served: Notify::new(),
             state: Mutex::new(state),
@@ -308,6 +311,10 @@ impl Origin {
     pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
         let now = Instant::now();
         drop(connection.come_home(now));
+        if self.renewed().is_some_and(|renewed| connection.born() < renewed) {
+            self.after_at(now, |state| state.plan.lost());
+            return;
+        }
         let closed = self.after_at(now, |state| {
             let closed = state.closed;
             let over = state.plan.put_back(connection, now);
@@ -340,6 +347,16 @@ impl Origin {
             state.plan.clear();
             state.plan.speaks(Protocol::Http1);
         });
+    }
+
+    /// Whom connections were verified by is not believed any more, perhaps: they end with the calls that they carry.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        *self.renewed() = Some(Instant::now());
+        self.after(|state| state.plan.clear());
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection that nobody has asked for yet, unless there is one.
