@@ -58,6 +58,8 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
         waiting: usize::MAX,
         idle: engine.idle,
         dns: engine.dns,
+        // The rest of the threads is for files.
+        lookups: BLOCKING - 4,
         deny,
         peers: true,
         ..egress::Options::default()

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::deny::{Network, denied, public};
-use crate::dns::Dns;
+use crate::dns::{Dns, Unknown};
 use crate::errors::code;
 use crate::stream::{Socket, Stream};
 use crate::tls::{self, Tls};
@@ -197,14 +197,17 @@ impl Ways {
         of_proxy: bool,
         public_only: bool,
     ) -> Result<Vec<IpAddr>, CallError> {
-        let found = self.dns.look_up(host).await;
+        let found = match self.dns.look_up(host).await {
+            Ok(found) => found,
+            Err(Unknown::Nowhere) => return Err(CallError::unresolved(host, of_proxy)),
+            Err(Unknown::Busy) => return Err(CallError::no_lookup(host)),
+        };
         let fits = |address: &&IpAddr| match family {
             IpFamily::Both => true,
             IpFamily::V4 => address.is_ipv4(),
             IpFamily::V6 => address.is_ipv6(),
         };
-        let found: Vec<IpAddr> =
-            found.iter().flat_map(|all| all.iter()).filter(fits).copied().collect();
+        let found: Vec<IpAddr> = found.iter().filter(fits).copied().collect();
         if found.is_empty() {
             return Err(CallError::unresolved(host, of_proxy));
         }

@@ -4,7 +4,7 @@
 //! the zone's TTL, so what it says is believed for [`Options::dns`](crate::Options::dns). A failure is not remembered.
 //!
 //! Invariants
-//! - At most [`LOOKUPS`] threads look names up.
+//! - At most [`Options::lookups`](crate::Options::lookups) threads look names up: one whose servers are gone keeps its own for half a minute.
 //! - One look-up per name at a time; who gives up waiting disturbs nobody.
 
 use std::collections::HashMap;
@@ -18,21 +18,32 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Look-ups at the same time. More wait.
-const LOOKUPS: usize = 8;
+use crate::Options;
+
 /// Names that are remembered.
 const NAMES: usize = 1024;
 
 /// What asks: `getaddrinfo`, or a test.
 type Ask = Arc<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
 /// What a look-up came to. `None`: it goes on.
-type Found = Option<Option<Arc<[IpAddr]>>>;
+type Found = Option<Result<Arc<[IpAddr]>, Unknown>>;
+
+/// Why there are no addresses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unknown {
+    /// The name has none, as far as can be said.
+    Nowhere,
+    /// No thread became free to ask.
+    Busy,
+}
 
 /// The names that are known.
 pub(crate) struct Dns {
     ask: Ask,
     believed: Duration,
     threads: Arc<Semaphore>,
+    /// How long one is waited for; `None`: for ever.
+    patience: Option<Duration>,
     tasks: TaskTracker,
     closing: CancellationToken,
     names: Arc<Mutex<HashMap<Arc<str>, Name>>>,
@@ -44,34 +55,39 @@ enum Name {
 }
 
 impl Dns {
-    pub(crate) fn new(believed: Duration, tasks: TaskTracker, closing: CancellationToken) -> Self {
-        Self::asking(Arc::new(getaddrinfo), believed, tasks, closing)
+    pub(crate) fn new(options: &Options, tasks: TaskTracker, closing: CancellationToken) -> Self {
+        Self::asking(Arc::new(getaddrinfo), options, tasks, closing)
     }
 
-    fn asking(
-        ask: Ask,
-        believed: Duration,
-        tasks: TaskTracker,
-        closing: CancellationToken,
-    ) -> Self {
-        let threads = Arc::new(Semaphore::new(LOOKUPS));
-        Self { ask, believed, threads, tasks, closing, names: Arc::default() }
+    fn asking(ask: Ask, options: &Options, tasks: TaskTracker, closing: CancellationToken) -> Self {
+        Self {
+            ask,
+            believed: options.dns,
+            threads: Arc::new(Semaphore::new(options.lookups.max(1))),
+            patience: options.lookup_patience,
+            tasks,
+            closing,
+            names: Arc::default(),
+        }
     }
 
-    /// The addresses of a name, in the order in which they are to be tried; `None`: it has none. Addresses are their own.
+    /// The addresses of a name, in the order in which they are to be tried. Addresses are their own.
     ///
     /// # Cancel safety
     /// Dropped, the look-up goes on for the others, and for the next.
-    pub(crate) async fn look_up(&self, host: &Arc<str>) -> Option<Arc<[IpAddr]>> {
+    pub(crate) async fn look_up(&self, host: &Arc<str>) -> Result<Arc<[IpAddr]>, Unknown> {
         if let Ok(address) = host.parse() {
-            return Some(Arc::new([address]));
+            return Ok(Arc::new([address]));
         }
         let mut found = match self.known(host) {
-            Name::Known { addresses, .. } => return Some(addresses),
+            Name::Known { addresses, .. } => return Ok(addresses),
             Name::Asked(found) => found,
         };
-        let found = found.wait_for(Option::is_some).await.ok()?;
-        found.clone().flatten()
+        match found.wait_for(Option::is_some).await {
+            Ok(found) => found.clone().unwrap_or(Err(Unknown::Nowhere)),
+            // It was broken off: the engine ends.
+            Err(_gone) => Err(Unknown::Nowhere),
+        }
     }
 
     fn known(&self, host: &Arc<str>) -> Name {
@@ -103,21 +119,26 @@ impl Dns {
         let ask = Arc::clone(&self.ask);
         let threads = Arc::clone(&self.threads);
         let names = Arc::clone(&self.names);
-        let believed = self.believed;
+        let (believed, patience) = (self.believed, self.patience);
         let closing = self.closing.clone();
         self.tasks.spawn(async move {
             let name = Arc::clone(&host);
             let asked = async {
-                let _thread = threads.acquire_owned().await.expect("it is never closed");
-                tokio::task::spawn_blocking(move || ask(&name)).await
+                let thread = threads.acquire_owned();
+                let thread = match patience {
+                    Some(patience) => tokio::time::timeout(patience, thread).await,
+                    None => Ok(thread.await),
+                };
+                let _thread = thread.map_err(|_late| Unknown::Busy)?.expect("it is never closed");
+                let answer = tokio::task::spawn_blocking(move || ask(&name)).await;
+                let addresses = answer.ok().and_then(Result::ok).filter(|all| !all.is_empty());
+                addresses.map(Arc::<[IpAddr]>::from).ok_or(Unknown::Nowhere)
             };
-            let Some(answer) = closing.run_until_cancelled(asked).await else { return };
-            let addresses: Option<Arc<[IpAddr]>> =
-                answer.ok().and_then(Result::ok).filter(|all| !all.is_empty()).map(Arc::from);
+            let Some(found) = closing.run_until_cancelled(asked).await else { return };
             {
                 let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
-                match &addresses {
-                    Some(addresses) if names.len() <= NAMES => {
+                match &found {
+                    Ok(addresses) if names.len() <= NAMES => {
                         let until = Instant::now() + believed;
                         let known = Name::Known { addresses: Arc::clone(addresses), until };
                         names.insert(host, known);
@@ -127,7 +148,7 @@ impl Dns {
                     }
                 }
             }
-            tell.send_replace(Some(addresses));
+            tell.send_replace(Some(found));
         });
     }
 }
@@ -175,7 +196,42 @@ mod tests {
         believed: Duration,
         ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Dns {
-        Dns::asking(Arc::new(ask), believed, TaskTracker::new(), CancellationToken::new())
+        limited(Options { dns: believed, ..Options::default() }, ask)
+    }
+
+    fn limited(
+        options: Options,
+        ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Dns {
+        Dns::asking(Arc::new(ask), &options, TaskTracker::new(), CancellationToken::new())
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_thread_is_told_so_and_may_ask_again() {
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let options = Options {
+            lookups: 1,
+            lookup_patience: Some(Duration::from_millis(1)),
+            ..Options::default()
+        };
+        let (tell, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let dns = Arc::new(limited(options, move |host| {
+            if host == "slow.test" {
+                tell.send(()).expect("the test waits");
+                wait.lock().expect("one at a time").recv().expect("the test says go");
+            }
+            Ok(vec![HERE])
+        }));
+        let held = Arc::clone(&dns);
+        let slow = tokio::spawn(async move { held.look_up(&"slow.test".into()).await });
+        begun.recv().await.expect("it has the thread");
+        assert_eq!(dns.look_up(&"other.test".into()).await, Err(Unknown::Busy));
+        go.send(()).expect("it waits");
+        assert!(slow.await.expect("no panic").is_ok());
+        // The thread is given back behind the answer.
+        while dns.look_up(&"other.test".into()).await == Err(Unknown::Busy) {}
+        assert!(dns.look_up(&"other.test".into()).await.is_ok());
     }
 
     #[test]
@@ -208,9 +264,9 @@ mod tests {
         assert!(given_up.await.is_err());
         go.send(()).expect("it waits");
         while let Some(found) = all.join_next().await {
-            assert_eq!(found.expect("no panic").as_deref(), Some(&[HERE][..]));
+            assert_eq!(found.expect("no panic").as_deref(), Ok(&[HERE][..]));
         }
-        assert_eq!(dns.look_up(&"one.test".into()).await.as_deref(), Some(&[HERE][..]));
+        assert_eq!(dns.look_up(&"one.test".into()).await.as_deref(), Ok(&[HERE][..]));
         assert_eq!(asked.load(Ordering::SeqCst), 1);
     }
 
@@ -222,17 +278,17 @@ mod tests {
             0 => Err(io::Error::other("no such name")),
             _ => Ok(vec![HERE]),
         });
-        assert_eq!(dns.look_up(&"two.test".into()).await, None);
-        assert!(dns.look_up(&"two.test".into()).await.is_some());
-        assert!(dns.look_up(&"two.test".into()).await.is_some());
+        assert_eq!(dns.look_up(&"two.test".into()).await, Err(Unknown::Nowhere));
+        assert!(dns.look_up(&"two.test".into()).await.is_ok());
+        assert!(dns.look_up(&"two.test".into()).await.is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 3);
     }
 
     #[tokio::test]
     async fn an_address_is_its_own_answer() {
         let dns = dns(Duration::ZERO, |_| panic!("nobody is asked"));
-        assert_eq!(dns.look_up(&"127.0.0.1".into()).await.as_deref(), Some(&[HERE][..]));
+        assert_eq!(dns.look_up(&"127.0.0.1".into()).await.as_deref(), Ok(&[HERE][..]));
         let v6: IpAddr = "::1".parse().expect("an address");
-        assert_eq!(dns.look_up(&"::1".into()).await.as_deref(), Some(&[v6][..]));
+        assert_eq!(dns.look_up(&"::1".into()).await.as_deref(), Ok(&[v6][..]));
     }
 }

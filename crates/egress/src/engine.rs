@@ -18,13 +18,13 @@ use crate::dns::Dns;
 use crate::http1::{Begun, Broken};
 use crate::origin::{Lease, Origin};
 use crate::repeat::{Progress, Tries, idempotent};
-use crate::request::Head;
+use crate::request::{Head, signs_in};
 use crate::stats::Counters;
 use crate::tls::Tls;
 use crate::upload::{Upload, Watch, Whole};
 use crate::{
-    Answer, Call, CallBody, CallError, Fate, Interim, Key, Options, OriginReport, Scheme, Sight,
-    Tap, Timing, memory, tap,
+    Answer, Call, CallBody, CallError, Fate, HttpVersions, Interim, Key, Options, OriginReport,
+    Scheme, Sight, Tap, Timing, Trust, memory, tap,
 };
 
 /// How often the engine looks for what is past its time.
@@ -159,6 +159,10 @@ async fn sweep(common: Weak<Common>, closing: CancellationToken) {
         let Some(common) = common.upgrade() else { return };
         let now = Instant::now();
         let origins: Vec<_> = common.origins().values().cloned().collect();
+        if common.ways.tls.changed() {
+            let verified = |key: &Key| key.trust == Trust::System || key.proxy.is_some();
+            origins.iter().filter(|origin| verified(origin.key())).for_each(Origin::renew);
+        }
         let after = if origins.len() > CROWD { FORGOTTEN_IN_A_CROWD } else { FORGOTTEN };
         let forgotten: Vec<_> = origins.iter().filter(|origin| origin.sweep(now, after)).collect();
         if !forgotten.is_empty() {
@@ -179,7 +183,7 @@ impl Engine {
         let tasks = TaskTracker::new();
         let closing = CancellationToken::new();
         let ways = Ways {
-            dns: Dns::new(options.dns, tasks.clone(), closing.clone()),
+            dns: Dns::new(&options, tasks.clone(), closing.clone()),
             tls: Tls::new(options.ca.clone()),
             deny: options.deny.clone(),
             peers: options.peers,
@@ -241,7 +245,16 @@ impl Engine {
         if self.held.common.closing.is_cancelled() {
             return Err(CallError::closing());
         }
-        let origin = self.held.common.origin(call.key);
+        let mut key = call.key;
+        if signs_in(call.request.headers()) {
+            // One connection of HTTP/2 carries many calls at a time.
+            if key.http == HttpVersions::Http2 {
+                let message = "Signing in a connection (NTLM, Negotiate) needs HTTP/1.1";
+                return Err(CallError::unsupported(message));
+            }
+            key.http = HttpVersions::Http1;
+        }
+        let origin = self.held.common.origin(key);
         origin.counters.called();
         let result = match Head::new(call.request) {
             Ok((head, body)) => {

@@ -56,6 +56,11 @@ impl CallError {
         }
     }
 
+    pub(crate) fn no_lookup(host: &str) -> Self {
+        let message = format!("Too many names are being looked up to look up {host}");
+        Self::declined(Reason::Resolve, 0, message)
+    }
+
     pub(crate) fn unconnected(host: &str, port: u16, after: Duration, of_proxy: bool) -> Self {
         let reason = if of_proxy { Reason::Proxy } else { Reason::Connect };
         let after = after.as_millis();

@@ -5,7 +5,8 @@
 //! whether it was closed.
 //!
 //! Invariants
-//! - A connection goes back only when the answer was read to its end, the whole request was written, and both sides keep it.
+//! - A connection goes back only when the answer was read to its end, the whole request was written, and both sides keep it; never after
+//!   a call that has signed it in.
 //! - A connection that is dropped while it carries a call is closed, and its origin knows.
 
 mod answer;
@@ -215,6 +216,7 @@ impl Http1 {
     ) -> Result<(), CallError> {
         let put = request.put_http1(key, upload, self.persist, self.outgoing.buffer());
         self.framing = put.inspect_err(|_refused| self.outgoing.clear())?;
+        self.keeps &= !request.signs_in();
         Ok(())
     }
 

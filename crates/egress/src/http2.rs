@@ -10,7 +10,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -40,6 +40,16 @@ const SEND_BUFFER: usize = 256 << 10;
 /// Fields of one answer, and of all interim answers before it: libcurl's limit for all of them.
 const FIELDS: u32 = 300 << 10;
 
+/// How many streams an origin takes at a time, as its last connection said. Until one has, what every origin should take (RFC 9113, 6.5.2).
+#[derive(Debug)]
+pub(crate) struct Streams(AtomicUsize);
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self(AtomicUsize::new(100))
+    }
+}
+
 /// An HTTP/2 connection. A clone is another handle of it; when the last one and the last stream are gone, it closes.
 #[derive(Clone, Debug)]
 pub(crate) struct Http2 {
@@ -48,6 +58,9 @@ pub(crate) struct Http2 {
     birth: Birth,
     secured: Option<Arc<Secured>>,
     born: Instant,
+    streams: Arc<Streams>,
+    /// What was taken for its limit before it said one.
+    assumed: usize,
 }
 
 /// What moves the bytes of a connection.
@@ -57,9 +70,14 @@ pub(crate) struct Driver {
 }
 
 impl Http2 {
-    pub(crate) async fn new(connected: Connected) -> Result<(Self, Driver), h2::Error> {
+    pub(crate) async fn new(
+        connected: Connected,
+        streams: Arc<Streams>,
+    ) -> Result<(Self, Driver), h2::Error> {
+        let assumed = streams.0.load(Relaxed).max(1);
         let (send, mut connection) = Builder::new()
             .enable_push(false)
+            .initial_max_send_streams(assumed)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
@@ -75,6 +93,8 @@ impl Http2 {
             birth: connected.birth,
             secured: connected.secured,
             born: Instant::now(),
+            streams,
+            assumed,
         };
         Ok((this, Driver { connection, pings }))
     }
@@ -96,7 +116,13 @@ impl Http2 {
     pub(crate) fn room(&mut self) -> Option<usize> {
         match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(_)) => None,
-            _ => Some(self.send.current_max_send_streams()),
+            _ => {
+                let room = self.send.current_max_send_streams();
+                if room != self.assumed {
+                    self.streams.0.store(room, Relaxed);
+                }
+                Some(room)
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 mod call;
 mod key;
 mod options;
+mod stamp;
 mod stats;
 
 mod engine;

@@ -28,6 +28,10 @@ pub struct Options {
     pub pong: Duration,
     /// How long the addresses of a name are believed. `getaddrinfo` does not tell what the zone wants.
     pub dns: Duration,
+    /// Names that are looked up at a time, each in a thread of the runtime's.
+    pub lookups: usize,
+    /// How long a look-up waits for such a thread; then its callers are declined. None: as long as they do.
+    pub lookup_patience: Option<Duration>,
     /// The PEM file of the authorities that are believed; none: the system's.
     pub ca: Option<PathBuf>,
     /// Networks that are never called.
@@ -49,6 +53,8 @@ impl Default for Options {
             ping: Duration::from_secs(30),
             pong: Duration::from_secs(10),
             dns: Duration::from_secs(30),
+            lookups: 64,
+            lookup_patience: None,
             ca: None,
             deny: Network::link_local(),
             peers: false,

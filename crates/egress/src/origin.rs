@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::connect::{Birth, Connected};
 use crate::engine::Common;
 use crate::http1::Http1;
-use crate::http2::{Driver, Http2};
+use crate::http2::{Driver, Http2, Streams};
 use crate::request::Head;
 use crate::stats::Counters;
 use crate::upload::Upload;
@@ -60,6 +60,9 @@ pub(crate) struct Origin {
     key: Key,
     common: Arc<Common>,
     pub(crate) counters: Arc<Counters>,
+    streams: Arc<Streams>,
+    /// What is older carries no further call.
+    renewed: Mutex<Option<Instant>>,
     resolving: AtomicBool,
     /// Nobody waits any more.
     served: Notify,
@@ -212,6 +215,8 @@ impl Origin {
             key,
             common,
             counters,
+            streams: Arc::default(),
+            renewed: Mutex::default(),
             resolving: AtomicBool::new(false),
             served: Notify::new(),
             state: Mutex::new(state),
@@ -369,6 +374,10 @@ impl Origin {
     pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
         let now = Instant::now();
         drop(connection.come_home(now));
+        if self.renewed().is_some_and(|renewed| connection.born() < renewed) {
+            self.after_at(now, |state| state.plan.lost());
+            return;
+        }
         let closed = self.after_at(now, |state| {
             let closed = state.closed;
             let over = state.plan.put_back(connection, now);
@@ -401,6 +410,16 @@ impl Origin {
             state.plan.clear();
             state.plan.speaks(Protocol::Http1);
         });
+    }
+
+    /// Whom connections were verified by is not believed any more, perhaps: they end with the calls that they carry.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        *self.renewed() = Some(Instant::now());
+        self.after(|state| state.plan.clear());
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection that nobody has asked for yet, unless there is one.
@@ -532,7 +551,7 @@ impl Origin {
         let http = if self.state().http1_only { HttpVersions::Http1 } else { self.key.http };
         let connected = self.common.ways.connect(&self.key, http, &self.resolving).await?;
         self.counters.connected(connected.birth.secured.is_some());
-        speak(connected, permit).await.map(Some)
+        speak(connected, permit, Arc::clone(&self.streams)).await.map(Some)
     }
 
     /// Returns when nobody waits here, and one connection less is being opened. Where others would have to make room for it, it is for those
@@ -561,10 +580,15 @@ enum Made {
     Http2(Http2, Box<Driver>, OwnedSemaphorePermit),
 }
 
-async fn speak(connected: Connected, permit: OwnedSemaphorePermit) -> Result<Made, CallError> {
+async fn speak(
+    connected: Connected,
+    permit: OwnedSemaphorePermit,
+    streams: Arc<Streams>,
+) -> Result<Made, CallError> {
     let undone = |error: String| CallError::declined(crate::Reason::Connect, 7, error);
     if connected.http2 {
-        let made = Http2::new(connected).await.map_err(|error| undone(error.to_string()))?;
+        let made = Http2::new(connected, streams).await;
+        let made = made.map_err(|error| undone(error.to_string()))?;
         Ok(Made::Http2(made.0, Box::new(made.1), permit))
     } else {
         Ok(Made::Http1(Http1::new(connected, permit)))

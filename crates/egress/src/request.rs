@@ -1,8 +1,8 @@
 //! A request as each protocol wants it.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -12,6 +12,17 @@ use crate::http1::{self, Framing, put_fields};
 use crate::spelling::Spelled;
 use crate::upload::Upload;
 use crate::{CallBody, CallError, Key, Scheme, proxy};
+
+/// Whether a request signs in its connection, not only itself (RFC 4559, 6; MS-NTHT): the next one on it would be taken for the same user's.
+pub(crate) fn signs_in(fields: &HeaderMap) -> bool {
+    const SCHEMES: [&[u8]; 3] = [b"negotiate", b"ntlm", b"kerberos"];
+    fields.get_all(AUTHORIZATION).iter().any(|value| {
+        let value = value.as_bytes().trim_ascii_start();
+        let end = value.iter().position(|byte| !byte.is_ascii_alphanumeric());
+        let scheme = &value[..end.unwrap_or(value.len())];
+        SCHEMES.iter().any(|of_connections| scheme.eq_ignore_ascii_case(of_connections))
+    })
+}
 
 /// A request without its body.
 #[derive(Debug)]
@@ -52,6 +63,11 @@ impl Head {
             extensions: parts.extensions,
         };
         Ok((head, body))
+    }
+
+    /// Nobody else may have its connection afterwards.
+    pub(crate) fn signs_in(&self) -> bool {
+        signs_in(&self.headers)
     }
 
     /// With `Expect: 100-continue`.
@@ -223,6 +239,22 @@ mod tests {
                 (error.fate, error.reason),
                 (crate::Fate::Declined, crate::Reason::Unsupported)
             );
+        }
+    }
+
+    #[test]
+    fn sign_ins_of_connections_are_known() {
+        for (value, signs) in [
+            ("Negotiate YII=", true),
+            ("  nTlM\tTlRM", true),
+            ("KERBEROS", true),
+            ("Basic dTpw", false),
+            ("Negotiated x", false),
+            ("Bearer NTLM", false),
+            ("", false),
+        ] {
+            let head = head(Request::get("http://a.test/").header("authorization", value));
+            assert_eq!(head.expect("a head").signs_in(), signs, "{value}");
         }
     }
 

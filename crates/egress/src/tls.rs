@@ -1,9 +1,12 @@
 //! TLS towards origins: whom to believe, which versions, which certificate of our own. One configuration per set of wishes, built
 //! once; sessions are resumed within it.
+//!
+//! Invariants
+//! - The system's authorities are those that their file holds when a connection is opened.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, PoisonError};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,9 +18,10 @@ use rustls::{
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use crate::errors::code;
+use crate::stamp::Stamp;
 use crate::{CallError, Certificate, Cipher, HttpVersions, Key, Reason, TlsVersion, Trust};
 
 /// Configurations that are kept. Beyond that those without connections go.
@@ -44,6 +48,8 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> =
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Wishes {
     trust: Trust,
+    /// Which authorities the system's are, where they are asked for.
+    system: Option<Stamp>,
     pins: Arc<[[u8; 32]]>,
     certificate: Option<Certificate>,
     min: TlsVersion,
@@ -57,14 +63,21 @@ struct Wishes {
 #[derive(Debug)]
 pub(crate) struct Tls {
     ca: Option<PathBuf>,
-    /// Loaded at the first wish: 140 certificates take milliseconds.
-    system: Arc<OnceCell<Arc<RootCertStore>>>,
-    configs: Mutex<HashMap<Wishes, Arc<ClientConfig>>>,
+    /// Loaded at the first wish, and when the file has changed: 140 certificates take milliseconds.
+    system: Mutex<Option<(Stamp, Arc<RootCertStore>)>>,
+    /// By which of them connections were verified.
+    verified: std::sync::Mutex<Option<Stamp>>,
+    configs: std::sync::Mutex<HashMap<Wishes, Arc<ClientConfig>>>,
 }
 
 impl Tls {
     pub(crate) fn new(ca: Option<PathBuf>) -> Self {
-        Self { ca, system: Arc::default(), configs: Mutex::default() }
+        Self {
+            ca,
+            system: Mutex::default(),
+            verified: std::sync::Mutex::default(),
+            configs: std::sync::Mutex::default(),
+        }
     }
 
     /// The configuration for a key that may speak these versions of HTTP, or something else.
@@ -73,8 +86,15 @@ impl Tls {
         key: &Key,
         http: Option<HttpVersions>,
     ) -> Result<Arc<ClientConfig>, CallError> {
+        let (stamp, system) = match key.trust {
+            Trust::System => {
+                self.system().await.map(|(stamp, roots)| (Some(stamp), Some(roots)))?
+            }
+            _ => (None, None),
+        };
         let wishes = Wishes {
             trust: key.trust.clone(),
+            system: stamp,
             pins: Arc::clone(&key.pins),
             certificate: key.certificate.clone(),
             min: key.tls_min,
@@ -85,7 +105,6 @@ impl Tls {
         if let Some(config) = self.configs().get(&wishes) {
             return Ok(Arc::clone(config));
         }
-        let system = if wishes.trust == Trust::System { Some(self.system().await?) } else { None };
         let asked = wishes.clone();
         let built = tokio::task::spawn_blocking(move || build(&asked, system));
         let built = Arc::new(built.await.map_err(|_gone| CallError::closing())??);
@@ -104,13 +123,33 @@ impl Tls {
         self.configs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn system(&self) -> Result<Arc<RootCertStore>, CallError> {
-        let ca = self.ca.clone();
-        let load = || async move {
-            let loaded = tokio::task::spawn_blocking(move || system(ca.as_deref())).await;
-            loaded.map_err(|_gone| CallError::closing())?
+    async fn system(&self) -> Result<(Stamp, Arc<RootCertStore>), CallError> {
+        let (file, stamp) = system(self.ca.as_deref())?;
+        let mut system = self.system.lock().await;
+        let loaded = match &*system {
+            Some((of, roots)) if *of == stamp => Arc::clone(roots),
+            _ => {
+                let load = tokio::task::spawn_blocking(move || loaded(&file)).await;
+                let roots = load.map_err(|_gone| CallError::closing())??;
+                // With their sessions.
+                self.configs().retain(|wishes, _| wishes.system.is_none_or(|of| of == stamp));
+                *system = Some((stamp, Arc::clone(&roots)));
+                roots
+            }
         };
-        self.system.get_or_try_init(load).await.cloned()
+        self.verified().get_or_insert(stamp);
+        Ok((stamp, loaded))
+    }
+
+    /// The system's authorities are others than those that connections were verified by. Says so once.
+    pub(crate) fn changed(&self) -> bool {
+        let mut verified = self.verified();
+        let current = |of: &mut Stamp| system(self.ca.as_deref()).is_ok_and(|(_, now)| now == *of);
+        verified.take_if(|of| !current(of)).is_some()
+    }
+
+    fn verified(&self) -> std::sync::MutexGuard<'_, Option<Stamp>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,23 +226,30 @@ fn versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static SupportedProtocolV
     }
 }
 
-/// The authorities of this file, or of the first that the system has.
-fn system(ca: Option<&Path>) -> Result<Arc<RootCertStore>, CallError> {
-    let unusable = |what: String| CallError::declined(Reason::Certificate, code::CA_FILE, what);
+/// This file of authorities, or the first that the system has, as it is now.
+fn system(ca: Option<&Path>) -> Result<(PathBuf, Stamp), CallError> {
     let files: Vec<&Path> = match ca {
         Some(file) => vec![file],
         None => SYSTEM.iter().map(Path::new).collect(),
     };
-    let (file, pem) =
-        files.iter().find_map(|file| Some((file, std::fs::read(file).ok()?))).ok_or_else(|| {
-            unusable("error setting certificate verify locations: no file".to_owned())
-        })?;
+    let there = |file: &&Path| {
+        let open = std::fs::File::open(file).ok()?;
+        Some((file.to_path_buf(), Stamp::new(&open.metadata().ok()?)))
+    };
+    files.iter().find_map(there).ok_or_else(|| unusable("no file"))
+}
+
+fn unusable(what: impl std::fmt::Display) -> CallError {
+    let message = format!("error setting certificate verify locations: {what}");
+    CallError::declined(Reason::Certificate, code::CA_FILE, message)
+}
+
+/// The authorities of a file.
+fn loaded(file: &Path) -> Result<Arc<RootCertStore>, CallError> {
+    let pem = std::fs::read(file).map_err(unusable)?;
     match roots(&pem) {
         Some(roots) => Ok(Arc::new(roots)),
-        None => Err(unusable(format!(
-            "error setting certificate verify locations: {} holds no certificate",
-            file.display()
-        ))),
+        None => Err(unusable(format!("{} holds no certificate", file.display()))),
     }
 }
 

@@ -41,6 +41,8 @@ const TOKEN_NAME: &str = "egress.token";
 const MEMORY_NAME: &str = "egress.origins";
 /// Origins with metrics of their own, the most called ones; the others are one. Their names come from callers.
 const ORIGINS: usize = 100;
+/// How long a name waits for a thread that looks it up. Behind names whose servers are gone it would be half a minute.
+const LOOKUP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A broker that listens.
 #[derive(Debug)]
@@ -138,6 +140,8 @@ impl Broker {
             waiting: egress.callers.get(),
             idle: egress.idle_timeout,
             age: egress.connection_age,
+            // Whoever is declined looks up himself.
+            lookup_patience: Some(LOOKUP_PATIENCE),
             ca: egress.ca.0.clone(),
             deny: egress.deny.clone(),
             ..egress::Options::default()

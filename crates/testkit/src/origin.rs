@@ -44,6 +44,7 @@ pub struct Setup {
     script: Script,
     greet: Greet,
     tls: Option<Tls>,
+    streams: u32,
     address: SocketAddr,
 }
 
@@ -117,6 +118,12 @@ impl Setup {
         self
     }
 
+    /// How many streams of HTTP/2 a connection takes at a time. More are refused.
+    #[must_use]
+    pub fn streams(self, streams: u32) -> Self {
+        Self { streams, ..self }
+    }
+
     /// Another address than 127.0.0.1 and any free port.
     #[must_use]
     pub fn listen(self, address: SocketAddr) -> Self {
@@ -139,6 +146,7 @@ impl Setup {
         let shared = Arc::new(Shared {
             script: self.script,
             greet: self.greet,
+            streams: self.streams,
             acceptor,
             record: Mutex::default(),
             phase: ended,
@@ -182,6 +190,7 @@ impl Origin {
         Setup {
             script: Arc::new(|_| Reply::facts().into()),
             greet: Arc::new(|_| Greeting::Serve),
+            streams: 256,
             tls: None,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         }
@@ -354,6 +363,7 @@ struct Record {
 struct Shared {
     script: Script,
     greet: Greet,
+    streams: u32,
     acceptor: Option<TlsAcceptor>,
     record: Mutex<Record>,
     phase: watch::Receiver<Phase>,

@@ -78,20 +78,26 @@ long target_port(const struct target *target) {
     return strtol(target->port, NULL, 10);
 }
 
+/* As curl_getenv() of libcurl: an empty one is none. */
+static bool is_set(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0';
+}
+
 /* lib/url.c of libcurl, detect_proxy(): `http_proxy` in lower case only. */
 static bool environment_names_proxy(bool https) {
     static const char *const any[] = {"all_proxy", "ALL_PROXY"};
     static const char *const plain[] = {"http_proxy"};
     static const char *const secure[] = {"https_proxy", "HTTPS_PROXY"};
     const char *const *own = https ? secure : plain;
-    const char *found = NULL;
-    for (size_t i = 0; i < (https ? 2 : 1) && found == NULL; i++) {
-        found = getenv(own[i]);
+    bool found = false;
+    for (size_t i = 0; i < (https ? 2 : 1) && !found; i++) {
+        found = is_set(own[i]);
     }
-    for (size_t i = 0; i < 2 && found == NULL; i++) {
-        found = getenv(any[i]);
+    for (size_t i = 0; i < 2 && !found; i++) {
+        found = is_set(any[i]);
     }
-    return found != NULL && *found != '\0';
+    return found;
 }
 
 bool route_names_protocol(const char *names, const char *wanted) {

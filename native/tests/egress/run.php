@@ -221,6 +221,21 @@ final class Egress
         $log = (string) @file_get_contents("{$this->folder}/php.log");
         $this->check('no broker: one notice', 1, substr_count($log, 'no egress broker at'));
 
+        $signed = ['-r', '
+            $get = function (array $fields) {
+                $curl = curl_init(getenv("EGRESS_HTTP") . "/headers");
+                curl_setopt_array($curl, [CURLOPT_RETURNTRANSFER => true, CURLOPT_HTTPHEADER => $fields]);
+                return [json_decode(curl_exec($curl), true)["connection"] ?? curl_error($curl), curl_getinfo($curl, CURLINFO_LOCAL_IP)];
+            };
+            $before = $get([]);
+            $signed = [$get(["Authorization: Negotiate YII="]), $get(["authorization:ntlm TlRM"])];
+            echo json_encode([$before === $get([]), array_column($signed, 1)]);'];
+        $this->check('a connection that was signed in is nobody else\'s', '[true,["127.0.0.1","127.0.0.1"]]', $this->php($signed, $this->socket));
+
+        $errno = ['-r', '$curl = curl_init(getenv("EGRESS_HTTP") . "/bytes/3"); curl_exec($curl); echo curl_errno($curl);'];
+        $proxy = ['http_proxy' => '', 'all_proxy' => 'http://127.0.0.1:1'];
+        $this->check('an empty variable hides no proxy', ['7', '7'], [$this->php($errno, null, $proxy), $this->php($errno, $this->socket, $proxy)]);
+
         if (function_exists('pcntl_fork')) {
             $fork = ['-r', '
                 $get = function () {

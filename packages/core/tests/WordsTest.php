@@ -239,4 +239,29 @@ final class WordsTest extends TestCase
         $this->assertNull($broker->door());
         $this->assertFalse(Broker::fromEnvironment()->configured());
     }
+
+    public function testWhereTheExtensionTakesCareOfCurlThereIsNoBroker(): void
+    {
+        $configured = static fn (string|false $egress, string|false $curl): bool => Broker::fromEnvironment(
+            static fn () => null,
+            static fn (string $name) => ['hearth.egress' => $egress, 'hearth.intercept_curl' => $curl][$name],
+        )->configured();
+        putenv('HEARTH_EGRESS=/run/hearth/egress.sock');
+        try {
+            $this->assertFalse($configured('auto', '1'));
+            $this->assertFalse($configured('/run/other.sock', 'on'));
+            foreach ([['auto', '0'], ['auto', ''], ['', '1'], ['0', '1'], ['1', '1'], [false, false]] as [$egress, $curl]) {
+                $this->assertTrue($configured($egress, $curl), var_export([$egress, $curl], true));
+            }
+        } finally {
+            putenv('HEARTH_EGRESS');
+        }
+        // The extension reads the environment only: it has not heard of this one.
+        $_SERVER['HEARTH_EGRESS'] = '/run/hearth/egress.sock';
+        try {
+            $this->assertTrue($configured('auto', '1'));
+        } finally {
+            unset($_SERVER['HEARTH_EGRESS']);
+        }
+    }
 }

@@ -1,20 +1,17 @@
 //! PEM files that callers name, read once for as long as they stay as they are.
 
 use std::collections::HashMap;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::refusal::Refusal;
+use crate::stamp::Stamp;
 
 /// The largest file that is read; Debian's bundle of authorities has 220 KB.
 const LARGEST: u64 = 4 << 20;
 /// Files that are remembered. With more all are forgotten: nobody uses so many.
 const REMEMBERED: usize = 64;
 
-/// What tells a file from its successor.
-type Stamp = (u64, u64, i64, i64, u64);
 /// Files by path.
 type Known = HashMap<PathBuf, (Stamp, Arc<[u8]>)>;
 
@@ -32,7 +29,7 @@ impl Files {
         if !metadata.is_file() || metadata.len() > LARGEST {
             return Err(Refusal::control(format!("{} is no PEM file", path.display())));
         }
-        let stamp = stamp(&metadata);
+        let stamp = Stamp::new(&metadata);
         if let Some((known, content)) = self.lock().get(path)
             && *known == stamp
         {
@@ -51,10 +48,6 @@ impl Files {
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn stamp(metadata: &Metadata) -> Stamp {
-    (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::shortage::Reserve;
 use super::target::{self, Target, target};
 use super::trace::{self, CallSpan};
 use crate::peer::Allowed;
+use crate::request::signs_in;
 use crate::{
     Answer, Call, CallBody, CallError, Certificate, Engine, Fate, Key, Limits, Reason, Trust,
 };
@@ -131,6 +132,10 @@ impl Door {
         }
         if fields::wants_upgrade(&head.headers) {
             return Err(Refusal::unsupported("another protocol is asked for (Upgrade)"));
+        }
+        if signs_in(&head.headers) {
+            let message = "the sign-in belongs to a connection (NTLM, Negotiate)";
+            return Err(Refusal::unsupported(message));
         }
         let host = HeaderValue::try_from(target.authority.as_str())
             .map_err(|_invalid| Refusal::target("the host is no value of a field"))?;

@@ -87,6 +87,30 @@ async fn what_is_idempotent_is_sent_once_more() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_signed_in_carries_no_other_call() {
+    for origin in [Origin::plain(routes), Origin::tls(routes)] {
+        let engine = engine();
+        let key = key(&origin);
+        for scheme in ["Negotiate YII=", "ntlm TlRM"] {
+            made(&engine, get(&key, "/")).await.expect("an answer");
+            let request = Request::get(url(&key, "/mailbox")).header("Authorization", scheme);
+            let signed = made(&engine, call(&key, request, empty())).await.expect("an answer");
+            assert!(!signed.timing.http2);
+            made(&engine, get(&key, "/")).await.expect("an answer");
+        }
+        let seen = origin.requests();
+        for signed in seen.iter().filter(|seen| seen.path() == "/mailbox") {
+            let after = &seen[signed.number + 1..];
+            assert!(after.iter().all(|seen| seen.connection != signed.connection), "{seen:?}");
+        }
+    }
+    let key = Key { http: egress::HttpVersions::Http2, ..key(&Origin::plain(routes)) };
+    let request = Request::get(url(&key, "/")).header("Authorization", "Negotiate YII=");
+    let error = made(&engine(), call(&key, request, empty())).await.expect_err("declined");
+    assert_eq!((error.fate, error.reason), (Fate::Declined, Reason::Unsupported));
+}
+
+#[tokio::test]
 async fn keys_that_differ_share_no_connection() {
     let origin = Origin::plain(routes);
     let engine = engine();

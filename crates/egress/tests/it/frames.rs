@@ -329,12 +329,15 @@ async fn what_is_declined_or_fails_leaves_the_connection_as_it_was() {
         caller.ask(control, head, coming, b"four").await;
         assert_eq!(caller.came().await.refusal(), (false, "request", 0), "{head}");
     }
+    let signed = Caller::head("GET", &origin.url("/bytes/3"), "Authorization: NTLM TlRM\r\n");
+    caller.ask("", &signed, CallBody::None, b"").await;
+    assert_eq!(caller.came().await.refusal(), (false, "unsupported", 0));
     caller.ask("unknown=1", "GET http://a.test/ HTTP/1.1\r\n\r\n", CallBody::None, b"").await;
     assert_eq!(caller.came().await.refusal(), (false, "control", 0));
     assert_eq!(caller.get(&origin.url("/bytes/3")).await.body.len(), 3);
     let unanswered: u64 = door.watch.report().unanswered.iter().map(|(_, _, count)| count).sum();
     // One that breaks off behind its head has had an answer.
-    assert_eq!(unanswered, 12, "{:?}", door.watch.report());
+    assert_eq!(unanswered, 13, "{:?}", door.watch.report());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use egress::{Engine, Fate, HttpVersions, Key, Options, Reason, Scheme};
-use testkit::{Greeting, Origin, Reply, Turn, certificates, routes};
+use testkit::{DelayProxy, Distance, Greeting, Origin, Reply, Turn, certificates, routes};
 use tokio::task::JoinSet;
 
 use crate::support::*;
@@ -58,6 +58,26 @@ async fn a_refused_stream_is_sent_again_whatever_the_method() {
         assert_eq!((seen.len(), seen[1].text().as_str()), (2, body));
         assert_eq!(stats(&engine).repeated, 1);
     }
+}
+
+#[tokio::test]
+async fn a_burst_keeps_to_what_a_distant_origin_takes() {
+    const CALLS: usize = 120;
+    let origin = Origin::setup().tls(&certificates().origin).streams(10).script(routes).start();
+    // Its limit is known a round trip after the connection.
+    let distance = Distance { round_trip: Duration::from_millis(20), slow_start: false };
+    let proxy = DelayProxy::start(origin.address(), distance);
+    let engine = engine();
+    let key = Key { port: proxy.address().port(), ..key(&origin) };
+    let mut all = JoinSet::new();
+    for _ in 0..CALLS {
+        let (engine, key) = (engine.clone(), key.clone());
+        all.spawn(async move { made(&engine, post(&key, "/echo", "a body")).await });
+    }
+    while let Some(answer) = all.join_next().await {
+        assert_eq!(answer.expect("no panic").expect("an answer").text(), "a body");
+    }
+    assert_eq!(origin.requests().len(), CALLS);
 }
 
 #[tokio::test]

@@ -50,6 +50,35 @@ async fn a_certificate_is_judged_as_curl_judges_it() {
 }
 
 #[tokio::test]
+async fn authorities_are_those_that_the_file_holds_now() {
+    let all = certificates();
+    let origins = [showing(&all.origin), Origin::setup().tls(&all.origin).alpn(&[]).start()];
+    for origin in origins {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ca.pem");
+        let hold = |certificate: &testkit::Certificate| {
+            // As it is done: another in its place.
+            let new = folder.path().join("new.pem");
+            std::fs::write(&new, &certificate.chain).expect("a file");
+            std::fs::rename(&new, &file).expect("its place");
+        };
+        hold(&all.authority);
+        let engine = Engine::new(Options { ca: Some(file.clone()), ..Options::default() });
+        let key = Key { trust: Trust::System, ..key(&origin) };
+        // In use while the authorities change: it goes with its call.
+        let answer = within(engine.call(get(&key, "/"), |_| {})).await.expect("a head");
+        let in_use = usize::from(!answer.timing.http2);
+        made(&engine, get(&key, "/")).await.expect("an answer");
+        hold(&all.stranger);
+        eventually("what is free goes", || stats(&engine).connections == in_use).await;
+        whole(answer).await.expect("an answer");
+        assert_eq!(error(&engine, &key).await.curl, 60);
+        hold(&all.authority);
+        made(&engine, get(&key, "/")).await.expect("an answer");
+    }
+}
+
+#[tokio::test]
 async fn connections_that_were_not_verified_serve_nobody_who_wants_it() {
     let origin = showing(&certificates().stranger);
     let engine = engine();

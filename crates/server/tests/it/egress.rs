@@ -290,6 +290,10 @@ fn what_has_two_meanings_is_refused_and_nothing_goes_out() {
             ),
             "unsupported",
         ),
+        (
+            format!("GET {url} HTTP/1.1\r\n{host}Authorization: Negotiate YII=\r\n\r\n"),
+            "unsupported",
+        ),
     ] {
         let mut stream = UnixStream::connect(broker.socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();

@@ -26,7 +26,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         return End::Close;
     }
     let mut builder = h2::server::Builder::new();
-    builder.max_concurrent_streams(256).initial_window_size(1 << 20);
+    builder.max_concurrent_streams(shared.streams).initial_window_size(1 << 20);
     builder.initial_connection_window_size(1 << 22);
     let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else { return End::Close };
     let mut streams = JoinSet::new();

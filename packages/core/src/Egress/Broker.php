@@ -36,14 +36,28 @@ final class Broker
         }
     }
 
-    /** The broker that HEARTH_EGRESS names. None where the extension hearth takes care of curl: it does the same, sooner. */
-    public static function fromEnvironment(?\Closure $notice = null): self
+    /**
+     * The broker that HEARTH_EGRESS names. None where the extension hearth takes care of curl: it does the same, sooner.
+     *
+     * @param ?\Closure(string): (string|false) $setting what PHP's settings say; by default ini_get()
+     */
+    public static function fromEnvironment(?\Closure $notice = null, ?\Closure $setting = null): self
     {
-        if (filter_var(ini_get('hearth.egress'), FILTER_VALIDATE_BOOL)) {
+        if (self::extensionCalls($setting ?? ini_get(...))) {
             return new self(null, $notice);
         }
         $socket = $_SERVER[self::VARIABLE] ?? $_ENV[self::VARIABLE] ?? getenv(self::VARIABLE);
         return new self(is_string($socket) ? $socket : null, $notice);
+    }
+
+    /** The extension is there, is to take care of curl, and knows of a broker (native/ext/curl/settings.c). */
+    private static function extensionCalls(\Closure $setting): bool
+    {
+        $broker = (string) $setting('hearth.egress');
+        if (strtolower($broker) === 'auto') {
+            $broker = (string) getenv(self::VARIABLE);
+        }
+        return str_starts_with($broker, '/') && filter_var($setting('hearth.intercept_curl'), FILTER_VALIDATE_BOOL);
     }
 
     /** Is there meant to be one? */
