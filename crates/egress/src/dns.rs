@@ -196,14 +196,14 @@ mod tests {
         believed: Duration,
         ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Dns {
-        limited(Options { dns: believed, ..Options::default() }, ask)
+        limited(&Options { dns: believed, ..Options::default() }, ask)
     }
 
     fn limited(
-        options: Options,
+        options: &Options,
         ask: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Dns {
-        Dns::asking(Arc::new(ask), &options, TaskTracker::new(), CancellationToken::new())
+        Dns::asking(Arc::new(ask), options, TaskTracker::new(), CancellationToken::new())
     }
 
     #[tokio::test]
@@ -215,20 +215,22 @@ mod tests {
             lookup_patience: Some(Duration::from_millis(1)),
             ..Options::default()
         };
-        let (tell, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        let dns = Arc::new(limited(options, move |host| {
+        let (tell, mut begun) = tokio::sync::mpsc::channel(1);
+        let dns = Arc::new(limited(&options, move |host| {
             if host == "slow.test" {
-                tell.send(()).expect("the test waits");
+                tell.blocking_send(()).expect("the test waits");
                 wait.lock().expect("one at a time").recv().expect("the test says go");
             }
             Ok(vec![HERE])
         }));
         let held = Arc::clone(&dns);
-        let slow = tokio::spawn(async move { held.look_up(&"slow.test".into()).await });
+        let mut slow = tokio::task::JoinSet::new();
+        slow.spawn(async move { held.look_up(&"slow.test".into()).await });
         begun.recv().await.expect("it has the thread");
         assert_eq!(dns.look_up(&"other.test".into()).await, Err(Unknown::Busy));
         go.send(()).expect("it waits");
-        assert!(slow.await.expect("no panic").is_ok());
+        let found = slow.join_next().await.expect("it was begun");
+        assert!(found.expect("no panic").is_ok());
         // The thread is given back behind the answer.
         while dns.look_up(&"other.test".into()).await == Err(Unknown::Busy) {}
         assert!(dns.look_up(&"other.test".into()).await.is_ok());

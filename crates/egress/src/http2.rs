@@ -114,16 +114,15 @@ impl Http2 {
 
     /// How many streams the origin takes; `None`: the connection takes no new ones.
     pub(crate) fn room(&mut self) -> Option<usize> {
-        match self.send.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Err(_)) => None,
-            _ => {
-                let room = self.send.current_max_send_streams();
-                if room != self.assumed {
-                    self.streams.0.store(room, Relaxed);
-                }
-                Some(room)
-            }
+        let ready = self.send.poll_ready(&mut Context::from_waker(Waker::noop()));
+        if matches!(ready, Poll::Ready(Err(_))) {
+            return None;
         }
+        let room = self.send.current_max_send_streams();
+        if room != self.assumed {
+            self.streams.0.store(room, Relaxed);
+        }
+        Some(room)
     }
 
     /// It has carried a call before.
