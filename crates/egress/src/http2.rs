@@ -27,7 +27,7 @@ use crate::errors::code;
 use crate::http1::Broken;
 use crate::origin::StreamGuard;
 use crate::repeat::Progress;
-use crate::stream::Stream;
+use crate::silence::{Heard, Silence};
 use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Reason, Secured};
 
@@ -54,6 +54,7 @@ impl Default for Streams {
 #[derive(Clone, Debug)]
 pub(crate) struct Http2 {
     send: SendRequest<Bytes>,
+    silence: Arc<Silence>,
     calls: Arc<AtomicU64>,
     birth: Birth,
     secured: Option<Arc<Secured>>,
@@ -65,8 +66,9 @@ pub(crate) struct Http2 {
 
 /// What moves the bytes of a connection.
 pub(crate) struct Driver {
-    connection: Connection<Stream, Bytes>,
+    connection: Connection<Heard, Bytes>,
     pings: Option<PingPong>,
+    silence: Arc<Silence>,
 }
 
 impl Http2 {
@@ -75,6 +77,7 @@ impl Http2 {
         streams: Arc<Streams>,
     ) -> Result<(Self, Driver), h2::Error> {
         let assumed = streams.0.load(Relaxed).max(1);
+        let silence = Arc::<Silence>::default();
         let (send, mut connection) = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(assumed)
@@ -84,11 +87,12 @@ impl Http2 {
             .max_header_list_size(FIELDS)
             // Answers that nobody wants any more may still come for a while.
             .max_concurrent_reset_streams(1024)
-            .handshake(connected.stream)
+            .handshake(Heard { stream: connected.stream, silence: Arc::clone(&silence) })
             .await?;
         let pings = connection.ping_pong();
         let this = Self {
             send,
+            silence: Arc::clone(&silence),
             calls: Arc::default(),
             birth: connected.birth,
             secured: connected.secured,
@@ -96,7 +100,12 @@ impl Http2 {
             streams,
             assumed,
         };
-        Ok((this, Driver { connection, pings }))
+        Ok((this, Driver { connection, pings, silence }))
+    }
+
+    /// Somebody has waited in vain: it is being asked whether it lives.
+    pub(crate) fn suspected(&self) -> bool {
+        self.silence.suspected()
     }
 
     pub(crate) fn birth(&self) -> Birth {
@@ -143,6 +152,7 @@ impl Http2 {
         interim: &mut (impl FnMut(Interim<'_>) + Send),
     ) -> Result<Response<Http2Body>, Broken> {
         self.calls.fetch_add(1, Relaxed);
+        let _asked = self.silence.asked();
         let bodiless = body.is_end_stream();
         let head = request.method() == http::Method::HEAD;
         let (mut answer, stream) = match self.send.send_request(request, bodiless) {
@@ -229,18 +239,18 @@ impl Http2 {
 }
 
 impl Driver {
-    /// Moves bytes until the connection is over; asks from time to time whether the other end lives.
+    /// Moves bytes until the connection is over; asks from time to time whether the other end lives, and at once where somebody waited in vain.
     ///
     /// # Cancel safety
     /// Dropped, the connection is closed.
     pub(crate) async fn run(mut self: Box<Self>, every: Duration, within: Duration) {
-        let pings = self.pings.take();
+        let (pings, silence) = (self.pings.take(), Arc::clone(&self.silence));
         let dead = async move {
             let Some(mut pings) = pings else { return std::future::pending().await };
             loop {
-                tokio::time::sleep(every).await;
+                drop(tokio::time::timeout(every, silence.suspicion()).await);
                 match tokio::time::timeout(within, pings.ping(Ping::opaque())).await {
-                    Ok(Ok(_)) => {}
+                    Ok(Ok(_)) => silence.lives(),
                     // The connection is over: that is for the other branch to see.
                     Ok(Err(_)) => return std::future::pending().await,
                     Err(_late) => return,

@@ -31,6 +31,7 @@ mod dns;
 mod eyeballs;
 mod proxy;
 mod secured;
+mod silence;
 mod stream;
 mod tap;
 mod tls;

@@ -47,7 +47,8 @@ impl Idle for Box<Http1> {
 
 impl Shared for Http2 {
     fn room(&mut self) -> Option<usize> {
-        Self::room(self)
+        // Its streams go on; new ones go elsewhere until it has answered.
+        Self::room(self).map(|room| if self.suspected() { 0 } else { room })
     }
     fn born(&self) -> Instant {
         Self::born(self)

@@ -1,9 +1,14 @@
 //! What only HTTP/2 has: streams side by side, refusals, GOAWAY, more connections for a burst.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use egress::{Engine, Fate, HttpVersions, Key, Options, Reason, Scheme};
 use testkit::{DelayProxy, Distance, Greeting, Origin, Reply, Turn, certificates, routes};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::*;
@@ -185,6 +190,83 @@ async fn a_burst_on_a_connection_gone_cold_brings_more_connections() {
     let connections = origin.connections();
     assert_eq!(connections.len(), 12);
     assert!(connections.iter().all(|connection| connection.requests > 0), "{connections:?}");
+}
+
+/// Passes on both ways, until it is told to go silent.
+async fn relay(to: u16, silent: Arc<AtomicBool>, mut from: TcpStream) -> std::io::Result<()> {
+    let mut origin = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await?;
+    let copy = copy_bidirectional(&mut from, &mut origin);
+    let silenced = async {
+        while !silent.load(Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        copied = copy => return copied.map(drop),
+        () = silenced => {}
+    }
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_connection_that_has_gone_silent_takes_no_new_calls() {
+    let origin = Origin::plain(routes);
+    let to = origin.port();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let first = Arc::new(AtomicBool::new(false));
+    let silent = Arc::clone(&first);
+    let mut relays = JoinSet::new();
+    relays.spawn(async move {
+        let mut connections = JoinSet::new();
+        let mut silent = Some(silent);
+        while let Ok((from, _)) = listener.accept().await {
+            let silent = silent.take().unwrap_or_default();
+            connections.spawn(async move { drop(relay(to, silent, from).await) });
+        }
+    });
+
+    // Not because the connection is over by then.
+    let engine = Engine::new(Options { pong: 10 * LONG, ..Options::default() });
+    let plain = Key::plain(0, Scheme::Http, "127.0.0.1", port);
+    let key = Key { http: HttpVersions::Http2, ..plain };
+    made(&engine, get(&key, "/")).await.expect("an answer");
+    first.store(true, Relaxed);
+    // It notices within a few milliseconds; until then calls are answered.
+    let lost = async {
+        while let Ok(answer) =
+            tokio::time::timeout(Duration::from_secs(1), engine.call(get(&key, "/"), |_| {})).await
+        {
+            answer.expect("an answer");
+        }
+    };
+    within(lost).await;
+    let answer = made(&engine, get(&key, "/")).await.expect("an answer over another one");
+    assert!(!answer.timing.reused);
+    assert!(made(&engine, get(&key, "/")).await.expect("an answer").timing.reused);
+}
+
+#[tokio::test]
+async fn a_connection_whose_origin_is_only_slow_is_used_on() {
+    let origin = Origin::tls(|seen| match seen.path() {
+        "/never" => Reply::text("").delayed(Duration::from_hours(1)).into(),
+        _ => routes(seen),
+    });
+    let engine = engine();
+    let key = key(&origin);
+    made(&engine, get(&key, "/")).await.expect("an answer");
+    let never = engine.call(get(&key, "/never"), |_| {});
+    assert!(tokio::time::timeout(Duration::from_secs(1), never).await.is_err());
+    // In the moment until its PING is answered others may open one more: two at a time go over both.
+    for _ in 0..1000 {
+        let (one, two) = tokio::join!(made(&engine, get(&key, "/")), made(&engine, get(&key, "/")));
+        assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
+        if origin.connections()[0].requests > 2 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the first connection is used no more");
 }
 
 #[tokio::test]
