@@ -87,7 +87,7 @@ impl Http2 {
             .max_header_list_size(FIELDS)
             // Answers that nobody wants any more may still come for a while.
             .max_concurrent_reset_streams(1024)
-            .handshake(Heard { stream: connected.stream, silence: Arc::clone(&silence) })
+            .handshake(silence.hear(connected.stream))
             .await?;
         let pings = connection.ping_pong();
         let this = Self {

@@ -62,8 +62,6 @@ pub(crate) struct Origin {
     common: Arc<Common>,
     pub(crate) counters: Arc<Counters>,
     streams: Arc<Streams>,
-    /// What is older carries no further call.
-    renewed: Mutex<Option<Instant>>,
     resolving: AtomicBool,
     /// Nobody waits any more.
     served: Notify,
@@ -77,6 +75,8 @@ struct State {
     /// The origin has said that it wants HTTP/1.1 (RFC 9113, 7: `HTTP_1_1_REQUIRED`).
     http1_only: bool,
     used: Instant,
+    /// A connection that is older carries no further call.
+    renewed: Option<Instant>,
     closed: bool,
 }
 
@@ -210,6 +210,7 @@ impl Origin {
             waiters: VecDeque::new(),
             http1_only: false,
             used: Instant::now(),
+            renewed: None,
             closed: false,
         };
         Self {
@@ -217,7 +218,6 @@ impl Origin {
             common,
             counters,
             streams: Arc::default(),
-            renewed: Mutex::default(),
             resolving: AtomicBool::new(false),
             served: Notify::new(),
             state: Mutex::new(state),
@@ -375,11 +375,11 @@ impl Origin {
     pub(crate) fn put_back(self: &Arc<Self>, mut connection: Box<Http1>) {
         let now = Instant::now();
         drop(connection.come_home(now));
-        if self.renewed().is_some_and(|renewed| connection.born() < renewed) {
-            self.after_at(now, |state| state.plan.lost());
-            return;
-        }
         let closed = self.after_at(now, |state| {
+            if state.renewed.is_some_and(|renewed| connection.born() < renewed) {
+                state.plan.lost();
+                return Some(connection);
+            }
             let closed = state.closed;
             let over = state.plan.put_back(connection, now);
             if closed {
@@ -415,12 +415,11 @@ impl Origin {
 
     /// Whom connections were verified by is not believed any more, perhaps: they end with the calls that they carry.
     pub(crate) fn renew(self: &Arc<Self>) {
-        *self.renewed() = Some(Instant::now());
-        self.after(|state| state.plan.clear());
-    }
-
-    fn renewed(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+        let now = Instant::now();
+        self.after_at(now, |state| {
+            state.renewed = Some(now);
+            state.plan.clear();
+        });
     }
 
     /// Opens a connection that nobody has asked for yet, unless there is one.
