@@ -1,7 +1,7 @@
 //! The time, as the core is told it: nothing below the hub looks at a clock.
 
 use std::ops::Add;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds on a clock that only goes forward. Where it began is the business of whoever reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,5 +50,13 @@ impl UnixTime {
     /// Whole seconds since 1970.
     pub const fn seconds(self) -> u64 {
         self.0 / 1000
+    }
+}
+
+/// 1970 for a clock that stands before it.
+impl From<SystemTime> for UnixTime {
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }

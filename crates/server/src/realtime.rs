@@ -18,7 +18,7 @@ mod webhooks;
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use channels::adapter;
@@ -305,12 +305,6 @@ fn hint(error: &hub::StartError, settings: &Settings) -> String {
     }
 }
 
-/// The time of day; 1970 for a clock that stands before it.
-fn unix() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 impl front_http::Realtime for Realtime {
     fn takes(&self, path: &str) -> bool {
         let Some(id) = api::app_id(path) else { return self.alone && !self.streams(path) };
@@ -345,7 +339,13 @@ impl front_http::Realtime for Realtime {
                 response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
                 return response;
             };
-            let answer = api::answer_for(app.as_ref(), &self.channels, &call, hub::now(), unix());
+            let answer = api::answer_for(
+                app.as_ref(),
+                &self.channels,
+                &call,
+                hub::now(),
+                UnixTime::from(SystemTime::now()),
+            );
             let status =
                 StatusCode::from_u16(answer.status).expect("the API knows HTTP's statuses");
             let mut response = text(status, "application/json", answer.body.into());

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::moment::{Moment, UnixTime};
+use crate::moment::Moment;
 
 /// Now, on the clock that counts on since the machine started (`CLOCK_MONOTONIC`).
 pub fn now() -> Moment {
@@ -10,11 +10,4 @@ pub fn now() -> Moment {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let millis = u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000;
     Moment::from_millis(seconds * 1000 + millis)
-}
-
-/// The time of day.
-pub(super) fn unix() -> UnixTime {
-    let time = clock_gettime(ClockId::Realtime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    UnixTime::from_millis(seconds * 1000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }

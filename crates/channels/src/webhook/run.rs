@@ -6,7 +6,7 @@ use std::mem;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{self, JoinSet};
@@ -70,7 +70,7 @@ pub async fn run(
     let mut flights: JoinSet<(BatchId, Outcome)> = JoinSet::new();
     loop {
         queue.take(intake.take(), clock());
-        let step = queue.poll(clock(), unix());
+        let step = queue.poll(clock(), UnixTime::from(SystemTime::now()));
         disk.keep(step.append, &mut queue, clock()).await;
         for batch in step.send {
             flights.spawn(carry(batch, Arc::clone(&apps), Arc::clone(&carrier)));
@@ -123,12 +123,6 @@ async fn carry(batch: Batch, apps: Arc<dyn Apps>, carrier: Arc<dyn Carrier>) -> 
         carrier.carry(Delivery { app, target: batch.target, body: batch.body, signature }).await
     });
     (id, attempt.join_next().await.and_then(Result::ok).unwrap_or(Outcome::Failed))
-}
-
-/// The time of day; 1970 for a clock that stands before it.
-fn unix() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Where webhooks outlive the process.

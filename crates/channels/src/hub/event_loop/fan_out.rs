@@ -151,8 +151,7 @@ impl EventLoop {
         );
         let mut seats: Vec<Seat> = losses.seats.iter().copied().collect();
         if losses.everybody {
-            let all = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot));
-            seats = all.collect();
+            seats = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot)).collect();
         }
         for channel in &losses.channels {
             let listeners = self.audiences.of(*channel).iter();

@@ -1,7 +1,6 @@
 //! Event streams: sessions whose clients only hear. What a socket would say to subscribe is said for them when they come.
 
 use super::super::adopted::AdoptedStream;
-use super::super::clock;
 use super::super::connection::{Asking, Connection, Fate, Stage};
 use super::super::event_stream::{self, Asked, Epochs, Wanted};
 use super::super::figures::Reason;
@@ -12,11 +11,13 @@ use crate::apps::{AppRef, Found};
 use crate::close::Close;
 use crate::delivery::Seat;
 use crate::hello::Hello;
+use crate::moment::UnixTime;
 use crate::session::{Out, Session};
 use crate::socket_id::SocketId;
 use crate::stream_id;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 impl EventLoop {
     /// A socket whose request for an event stream another front has read.
@@ -85,7 +86,9 @@ impl EventLoop {
             };
         }
         let socket = match wanted.socket {
-            Some(socket) if !stream_id::is_given(&app.secret, socket, clock::unix()) => {
+            Some(socket)
+                if !stream_id::is_given(&app.secret, socket, UnixTime::from(SystemTime::now())) =>
+            {
                 return self.refuse_stream(connection, Close::OTHER_ID, origin, answered);
             }
             Some(socket) => socket,
@@ -115,7 +118,8 @@ impl EventLoop {
 
     /// Answers with an id for which a client can have its channels signed.
     fn give_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
-        let socket = stream_id::give(&app.secret, self.random.next(), clock::unix());
+        let socket =
+            stream_id::give(&app.secret, self.random.next(), UnixTime::from(SystemTime::now()));
         connection.queue.push_last([], Some(event_stream::id(socket, origin)));
         connection.stage = Stage::Closing { reason: Reason::Client, deaf: true, done: false };
         connection.until = self.now + self.options.close_timeout;
