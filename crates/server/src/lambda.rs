@@ -117,7 +117,7 @@ pub(crate) fn settings(
 }
 
 /// How many invocations run at once.
-fn lanes(settings: &Settings) -> NonZeroUsize {
+pub(crate) fn lanes(settings: &Settings) -> NonZeroUsize {
     settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN)
 }
 

@@ -1,6 +1,5 @@
 //! AWS Lambda: what would make a cold start slower than it need be. Looked at where the application runs as a function, or when asked.
 
-use std::num::NonZeroUsize;
 use std::path::Path;
 
 use pool::Model;
@@ -8,6 +7,7 @@ use pool::Model;
 use super::{Report, Topic};
 use crate::config::{Environment, Settings};
 use crate::detect::{Application, Kind};
+use crate::lambda::lanes;
 use crate::php::{Info, has_extension};
 use crate::plan::Plan;
 
@@ -30,7 +30,7 @@ pub(crate) fn look(
     if let Some(php) = plan.and_then(|plan| plan.php.as_ref()) {
         model(report, php.model, settings);
     }
-    let lanes = settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN);
+    let lanes = lanes(settings);
     if let Some(given) = settings.php.workers.0.filter(|given| *given != lanes) {
         report.warning(
             Topic::Lambda,
