@@ -11,6 +11,7 @@ mod access_log;
 mod answers;
 mod compression;
 mod files;
+mod hostile;
 mod http1;
 mod http2;
 mod limits;
