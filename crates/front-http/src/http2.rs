@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -217,30 +217,12 @@ async fn exchange<A: Application>(
 
 /// What hyper adds for HTTP/1.1.
 fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B) {
-    headers.entry(header::DATE).or_insert_with(date);
     let bodyless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     if !body.is_end_stream()
         && !bodyless
         && let Some(length) = body.size_hint().exact()
     {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-}
-
-/// The `Date` of now, formatted once a second.
-fn date() -> HeaderValue {
-    static CACHE: Mutex<Option<(u64, HeaderValue)>> = Mutex::new(None);
-    let now = SystemTime::now();
-    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*cache {
-        Some((of, value)) if *of == second => value.clone(),
-        _ => {
-            let value = HeaderValue::try_from(httpdate::fmt_http_date(now))
-                .expect("a date is a header value");
-            *cache = Some((second, value.clone()));
-            value
-        }
     }
 }
 

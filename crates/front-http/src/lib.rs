@@ -19,6 +19,7 @@ mod application;
 mod claims;
 mod compress;
 mod conditional;
+mod date;
 mod early_hints;
 mod encoding;
 mod files;

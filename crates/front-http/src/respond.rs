@@ -24,6 +24,7 @@ use crate::answers::Page;
 use crate::application::Application;
 use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
+use crate::date;
 use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
@@ -727,6 +728,7 @@ fn finish<A: Application>(
     if front.server_header {
         head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
     }
+    head.headers.entry(header::DATE).or_insert_with(date::now);
     // Never in the clear (RFC 6797, section 7.2).
     if secure && let Some(hsts) = &front.hsts {
         head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());
