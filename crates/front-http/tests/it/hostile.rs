@@ -88,7 +88,10 @@ async fn each_head_of_the_table_gets_its_status_and_ends_the_connection_or_not()
         let called = server.app.called.load(Ordering::SeqCst) - called;
         let reached = expected.iter().filter(|status| **status == 200).count();
         if found != expected || called != reached {
-            wrong.push(format!("line {}: {found:?}, application called {called} times: {}", case.line, case.request));
+            wrong.push(format!(
+                "line {}: {found:?}, application called {called} times: {}",
+                case.line, case.request
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
