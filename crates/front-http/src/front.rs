@@ -27,6 +27,7 @@ use crate::release::{Release, Switch};
 use crate::request_id::RequestIds;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
+use crate::trusted_headers::TrustedHeaders;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
@@ -110,6 +111,8 @@ pub(crate) struct Shared<A> {
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) trusted: Vec<Cidr>,
+    pub(crate) trusted_headers: TrustedHeaders,
+    pub(crate) route_by_forwarded_host: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) ids: RequestIds,
     pub(crate) metrics: Arc<FrontMetrics>,
@@ -209,6 +212,8 @@ impl<A: Application> Front<A> {
             https_port: https_port.unwrap_or(443),
             hsts,
             trusted: options.trusted_proxies.clone(),
+            trusted_headers: options.trusted_headers,
+            route_by_forwarded_host: options.route_by_forwarded_host,
             proxy_protocol: options.proxy_protocol,
             ids: RequestIds::new(),
             metrics: Arc::new(FrontMetrics::register()),

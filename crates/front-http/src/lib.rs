@@ -44,6 +44,7 @@ mod sendfile;
 mod tls;
 mod trace;
 mod traffic;
+mod trusted_headers;
 mod wire;
 
 pub use access_log::AccessLogFile;
@@ -62,6 +63,7 @@ pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
+pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

@@ -10,6 +10,7 @@ use traces::Tracer;
 use crate::forwarded::Cidr;
 use crate::reader::Reader;
 use crate::tls::Certificates;
+use crate::trusted_headers::TrustedHeaders;
 
 /// How the front listens, routes, limits and logs.
 #[derive(Clone, Debug)]
@@ -67,15 +68,19 @@ pub struct Options {
     pub handshake_timeout: Duration,
     /// Requests in flight on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Peers whose `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are believed. A peer on a unix socket is always trusted:
-    /// only a proxy on this machine can be one.
+    /// Peers whose `trusted_headers` are believed. A peer on a unix socket is always trusted: only a proxy on this machine can
+    /// be one.
     pub trusted_proxies: Vec<Cidr>,
+    /// The header fields in which these peers are believed.
+    pub trusted_headers: TrustedHeaders,
+    /// Choose among applications by the host that these peers forward, in place of the one of the request itself.
+    pub route_by_forwarded_host: bool,
     /// Listeners expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections
     /// without. Only for listeners that nobody but the balancer can reach.
     pub proxy_protocol: bool,
     /// Send `X-Request-Id` with each answer.
     pub request_id_header: bool,
-    /// Send `Server: Hearth` with each answer.
+    /// Send `Server: Hearth` with each answer that has no `Server` field of the application's.
     pub server_header: bool,
     /// Begins a span for each request, if anybody wants spans.
     pub tracer: Option<Tracer>,
@@ -233,6 +238,8 @@ impl Options {
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
             trusted_proxies: Vec::new(),
+            trusted_headers: TrustedHeaders::default(),
+            route_by_forwarded_host: false,
             proxy_protocol: false,
             request_id_header: true,
             server_header: true,

@@ -157,9 +157,10 @@ fn join_cookies(parts: &mut Parts) {
     }
 }
 
-/// The host that a client asks for, without a port: a trusted proxy's word, else the Host field's.
-pub(crate) fn host_of<'r>(told: &'r Told, headers: &'r HeaderMap) -> Option<&'r str> {
-    let told = told.host.as_deref().filter(|host| is_valid_host(host.as_bytes()));
+/// The host that a client asks for, without a port: that of `told` if given, else the Host field's.
+pub(crate) fn host_of<'r>(told: Option<&'r Told>, headers: &'r HeaderMap) -> Option<&'r str> {
+    let told = told.and_then(|told| told.host.as_deref());
+    let told = told.filter(|host| is_valid_host(host.as_bytes()));
     let host = told.or_else(|| headers.get(HOST)?.to_str().ok());
     host.map(|host| split_host(host).0)
 }

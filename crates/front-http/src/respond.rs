@@ -36,6 +36,7 @@ use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
 use crate::trace;
+use crate::trusted_headers::TrustedHeader;
 
 /// What all requests of a connection have in common.
 #[derive(Debug)]
@@ -102,15 +103,20 @@ pub(crate) async fn respond<A: Application>(
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    let stop = request_head::normalise(&mut parts, &front.limits).err();
+    let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
-    let believed = connection.trusted;
-    let told = if believed && has_forwarded(&parts.headers) {
-        forwarded::read(&parts.headers, &front.trusted)
+    let believed = front.trusted_headers;
+    let told = if connection.trusted {
+        forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
+            let refused = error.refuse(connection.peer);
+            stop.get_or_insert(refused);
+            Told::default()
+        })
     } else {
         Told::default()
     };
-    let id = if believed { request_id::given(&parts.headers) } else { None };
+    let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
+    let id = if names { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
     let remote = told.client.unwrap_or(connection.peer);
     let secure = told.secure.unwrap_or(connection.tls);
@@ -158,7 +164,8 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let chosen = current.release.choose(&told, &parts);
+            let of_proxy = front.route_by_forwarded_host.then_some(&told);
+            let chosen = current.release.choose(of_proxy, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }
@@ -194,14 +201,6 @@ fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
 /// What is counted for a request whose client went away before the answer: nginx's number for it.
 fn gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
-}
-
-fn has_forwarded(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::FORWARDED)
-        || headers.contains_key("x-forwarded-for")
-        || headers.contains_key("x-forwarded-proto")
-        || headers.contains_key("x-forwarded-host")
-        || headers.contains_key("x-forwarded-port")
 }
 
 /// One request on its way.

@@ -291,6 +291,8 @@ fn common(settings: &Settings) -> Options {
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
         trusted_proxies: http.trusted_proxies.clone(),
+        trusted_headers: http.trusted_headers,
+        route_by_forwarded_host: http.route_by_forwarded_host,
         proxy_protocol: http.proxy_protocol,
         request_id_header: http.request_id,
         server_header: http.server_header,

@@ -35,6 +35,7 @@ mod losses;
 mod models;
 mod operations;
 mod php_user;
+mod proxies;
 mod published_leaks;
 mod randomness;
 mod realtime;
