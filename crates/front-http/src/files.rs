@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -34,6 +35,8 @@ pub(crate) struct FileOptions {
     precompressed: bool,
     cache_control: Option<HeaderValue>,
     judge: Option<Judge>,
+    /// Descriptors from this number on are not for files.
+    ceiling: RawFd,
 }
 
 impl FileOptions {
@@ -46,6 +49,7 @@ impl FileOptions {
                 .map(HeaderValue::try_from)
                 .transpose()?,
             judge: Judge::new(options.reader.as_ref(), &options.document_root),
+            ceiling: options.descriptor_ceiling.unwrap_or(RawFd::MAX),
         })
     }
 }
@@ -57,6 +61,8 @@ pub(crate) enum Refused {
     Missing,
     /// The system does not let us read it.
     Forbidden,
+    /// No descriptor is left for it.
+    Scarce,
     /// The system failed.
     Failed(io::Error),
 }
@@ -67,26 +73,36 @@ struct Opened {
     validators: Validators,
 }
 
-fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refused> {
+fn open(path: &Path, coding: &str, options: &FileOptions) -> Result<Opened, Refused> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
     let file =
         std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refused::Missing,
                 io::ErrorKind::PermissionDenied => Refused::Forbidden,
+                _ if is_out_of_descriptors(&error) => Refused::Scarce,
                 _ => Refused::Failed(error),
             }
         })?;
+    if file.as_raw_fd() >= options.ceiling {
+        return Err(Refused::Scarce);
+    }
     let metadata = file.metadata().map_err(Refused::Failed)?;
     if !metadata.is_file() {
         return Err(Refused::Missing);
     }
-    if judge.is_some_and(|judge| !judge.allows(&file, &metadata)) {
+    if options.judge.as_ref().is_some_and(|judge| !judge.allows(&file, &metadata)) {
         return Err(Refused::Forbidden);
     }
     let modified = metadata.modified().map_err(Refused::Failed)?;
     let size = metadata.len();
     Ok(Opened { file, size, validators: Validators::of(size, modified, coding) })
+}
+
+/// No further descriptor can be had.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Answers a GET or HEAD for `path`.
@@ -103,7 +119,7 @@ pub(crate) fn answer(
         let accepted = Accepted::read(request);
         let ranked = accepted.ranked([Coding::Brotli, Coding::Zstd, Coding::Gzip]);
         for coding in ranked {
-            if let Ok(opened) = open(&beside(path, coding), coding.name(), options.judge.as_ref()) {
+            if let Ok(opened) = open(&beside(path, coding), coding.name(), options) {
                 chosen = Some((opened, coding));
                 break;
             }
@@ -115,7 +131,7 @@ pub(crate) fn answer(
     }
     let (opened, coding) = match chosen {
         Some((opened, coding)) => (opened, Some(coding)),
-        None => (open(path, "", options.judge.as_ref())?, None),
+        None => (open(path, "", options)?, None),
     };
     let mut response = send(opened, method, request);
     let headers = response.headers_mut();
@@ -139,7 +155,7 @@ pub(crate) fn answer_for_application(
     request: &HeaderMap,
     options: &FileOptions,
 ) -> Result<Response<FileBody>, Refused> {
-    let mut response = send(open(path, "", options.judge.as_ref())?, method, request);
+    let mut response = send(open(path, "", options)?, method, request);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type(path));
     Ok(response)
 }

@@ -27,6 +27,7 @@ use crate::compress::{self, Encoder};
 use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
+use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
@@ -360,6 +361,11 @@ impl<A: Application> Exchange<'_, A> {
             Refused::Forbidden => {
                 Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
             }
+            Refused::Scarce => {
+                self.front.metrics.limited(ClientLimit::Descriptors);
+                self.front.connections.make_room();
+                Page::busy()
+            }
             Refused::Failed(error) => {
                 tracing::warn!(error = %error, "file cannot be read");
                 Page::new(StatusCode::INTERNAL_SERVER_ERROR, "The file could not be read.")
@@ -502,6 +508,9 @@ impl<A: Application> Exchange<'_, A> {
                 .map(BodyError::status)
                 .or_else(|| verdict.and_then(|verdict| verdict.failure()))
                 .unwrap_or(StatusCode::BAD_REQUEST);
+            if status == StatusCode::REQUEST_TIMEOUT {
+                self.front.metrics.limited(ClientLimit::SlowBody);
+            }
             return Page::body_failed(status);
         }
         tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");
