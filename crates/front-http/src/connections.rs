@@ -144,15 +144,15 @@ impl Connections {
 
     /// Whether a client may have this descriptor, or is to leave it to the rest of the server. Descriptors are numbered from the lowest that
     /// is free, so a number tells how many are open.
-    pub(crate) fn may_have(&self, descriptor: &impl AsRawFd) -> bool {
-        descriptor.as_raw_fd() < self.ceiling
+    pub(crate) fn may_have(&self, descriptor: RawFd) -> bool {
+        descriptor < self.ceiling
     }
 
     /// Waits until clients may have descriptors again. `any` is some open one. Cancel safe.
     pub(crate) async fn descriptor(&self, any: &impl AsFd, waits: impl Fn() -> bool) {
         let is_free = || {
             let next = rustix::io::fcntl_dupfd_cloexec(any, 0);
-            next.is_ok_and(|next| self.may_have(&next))
+            next.is_ok_and(|next| self.may_have(next.as_raw_fd()))
         };
         while !is_free() {
             if waits() {

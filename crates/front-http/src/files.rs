@@ -35,8 +35,6 @@ pub(crate) struct FileOptions {
     precompressed: bool,
     cache_control: Option<HeaderValue>,
     judge: Option<Judge>,
-    /// Descriptors from this number on are not for files.
-    ceiling: RawFd,
 }
 
 impl FileOptions {
@@ -49,7 +47,6 @@ impl FileOptions {
                 .map(HeaderValue::try_from)
                 .transpose()?,
             judge: Judge::new(options.reader.as_ref(), &options.document_root),
-            ceiling: options.descriptor_ceiling.unwrap_or(RawFd::MAX),
         })
     }
 }
@@ -73,7 +70,7 @@ struct Opened {
     validators: Validators,
 }
 
-fn open(path: &Path, coding: &str, options: &FileOptions) -> Result<Opened, Refused> {
+fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refused> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0);
     let file =
         std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
@@ -84,14 +81,11 @@ fn open(path: &Path, coding: &str, options: &FileOptions) -> Result<Opened, Refu
                 _ => Refused::Failed(error),
             }
         })?;
-    if file.as_raw_fd() >= options.ceiling {
-        return Err(Refused::Scarce);
-    }
     let metadata = file.metadata().map_err(Refused::Failed)?;
     if !metadata.is_file() {
         return Err(Refused::Missing);
     }
-    if options.judge.as_ref().is_some_and(|judge| !judge.allows(&file, &metadata)) {
+    if judge.is_some_and(|judge| !judge.allows(&file, &metadata)) {
         return Err(Refused::Forbidden);
     }
     let modified = metadata.modified().map_err(Refused::Failed)?;
@@ -119,7 +113,7 @@ pub(crate) fn answer(
         let accepted = Accepted::read(request);
         let ranked = accepted.ranked([Coding::Brotli, Coding::Zstd, Coding::Gzip]);
         for coding in ranked {
-            if let Ok(opened) = open(&beside(path, coding), coding.name(), options) {
+            if let Ok(opened) = open(&beside(path, coding), coding.name(), options.judge.as_ref()) {
                 chosen = Some((opened, coding));
                 break;
             }
@@ -131,7 +125,7 @@ pub(crate) fn answer(
     }
     let (opened, coding) = match chosen {
         Some((opened, coding)) => (opened, Some(coding)),
-        None => (open(path, "", options)?, None),
+        None => (open(path, "", options.judge.as_ref())?, None),
     };
     let mut response = send(opened, method, request);
     let headers = response.headers_mut();
@@ -155,7 +149,7 @@ pub(crate) fn answer_for_application(
     request: &HeaderMap,
     options: &FileOptions,
 ) -> Result<Response<FileBody>, Refused> {
-    let mut response = send(open(path, "", options)?, method, request);
+    let mut response = send(open(path, "", options.judge.as_ref())?, method, request);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type(path));
     Ok(response)
 }
@@ -247,6 +241,11 @@ impl FileBody {
 
     fn new(file: File, at: u64, left: u64) -> Self {
         Self { file: Some(Arc::new(file)), at, left, reading: None }
+    }
+
+    /// The file's descriptor, while it is needed.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        self.file.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     pub(crate) fn left(&self) -> u64 {

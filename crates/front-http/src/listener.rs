@@ -318,7 +318,7 @@ impl Listener {
                     continue;
                 }
             };
-            scarce = !front.connections.may_have(&accepted);
+            scarce = !front.connections.may_have(accepted.as_raw_fd());
             let drain = drain.child_token();
             let client = match &accepted {
                 // The balancer's own address says nothing of the client.

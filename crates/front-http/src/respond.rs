@@ -300,7 +300,8 @@ impl<A: Application> Exchange<'_, A> {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(&file, &parts.method, &parts.headers, &part.files) {
+                let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
+                match outcome.and_then(|response| self.spared(response)) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -353,6 +354,16 @@ impl<A: Application> Exchange<'_, A> {
 
     fn page(&self, page: Page, headers: &HeaderMap) -> Answer<A::Body> {
         Answer::whole(page.render(headers, &self.id.0))
+    }
+
+    /// The answer, unless the server needs its file's descriptor itself.
+    fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
+        let descriptor = response.body().descriptor();
+        if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
+            Ok(response)
+        } else {
+            Err(Refused::Scarce)
+        }
     }
 
     fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
@@ -474,7 +485,8 @@ impl<A: Application> Exchange<'_, A> {
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
-            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files));
+            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files))
+            .and_then(|response| self.spared(response));
         match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();

@@ -36,6 +36,7 @@ fn status(pool: Option<PoolStatus>) -> Status {
         generation: Some(1),
         problems: Vec::new(),
         traffic: None,
+        clients: None,
         pool,
         draining: Vec::new(),
         reloads: crate::state::Reloads::default(),
