@@ -27,7 +27,7 @@ const SCAN: Duration = Duration::from_millis(25);
 /// A scan may take this part of the time.
 const SCAN_PART: u32 = 20;
 /// This part of the places is closed at once, so that the next clients need no scan.
-const BATCH_PART: usize = 64;
+const BATCH_PART: usize = 32;
 const LARGEST_BATCH: usize = 256;
 /// While fewer places than this part are free, shares hold.
 const CROWDED_PART: usize = 16;
