@@ -29,7 +29,9 @@ use tracing::Instrument;
 use crate::application::Application;
 use crate::early_hints::{belongs_in_hint, may_hint};
 use crate::front::Shared;
+use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::options::Options;
+use crate::phase::PhaseCell;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::wire::Wire;
@@ -66,6 +68,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
     front: &Arc<Shared<A>>,
     connection: Connection,
     wire: Wire<S>,
+    phase: Arc<PhaseCell>,
     drain: CancellationToken,
 ) {
     let handshake = front.http2.handshake::<_, Bytes>(wire);
@@ -90,6 +93,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
             accepted = h2.accept() => match accepted {
                 Some(Ok((request, answer))) => {
                     if streams.is_empty() {
+                        phase.busy();
                         timer.as_mut().reset(Instant::now() + front.patience.write);
                     }
                     let exchange = exchange(Arc::clone(front), Arc::clone(&connection), request, answer);
@@ -106,6 +110,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
                     tracing::error!(error = %error, "stream failed");
                 }
                 if streams.is_empty() {
+                    phase.answered();
                     let wait = if ending { GOODBYE } else { front.patience.keep_alive };
                     timer.as_mut().reset(Instant::now() + wait);
                 }
@@ -210,7 +215,9 @@ async fn exchange<A: Application>(
     let stream = lock(&answering).send_response(Response::from_parts(head, ()), ends);
     match stream {
         Ok(_) if ends => {}
-        Ok(stream) => send_body(stream, body, length, front.patience.write).await,
+        Ok(stream) => {
+            send_body(stream, body, length, front.patience.write, &front.metrics).await;
+        }
         Err(error) => tracing::debug!(error = %error, "answer not sent"),
     }
 }
@@ -232,6 +239,7 @@ async fn send_body<B>(
     mut body: B,
     length: Option<u64>,
     patience: Duration,
+    metrics: &FrontMetrics,
 ) where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -266,6 +274,7 @@ async fn send_body<B>(
                 Ok(Some(Ok(credit))) => credit,
                 Ok(Some(Err(_)) | None) => return,
                 Err(_) => {
+                    metrics.limited(ClientLimit::SlowReading);
                     tracing::debug!("the client takes nothing of the answer");
                     return stream.send_reset(Reason::CANCEL);
                 }

@@ -19,9 +19,11 @@ mod application;
 mod claims;
 mod compress;
 mod conditional;
+mod connections;
 mod date;
 mod early_hints;
 mod encoding;
+mod eviction;
 mod files;
 mod forwarded;
 mod front;
@@ -50,9 +52,11 @@ mod wire;
 pub use access_log::AccessLogFile;
 pub use application::Application;
 pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
+pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
 pub use listener::{Bound, Given};
+pub use metrics::ClientLimit;
 pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Listen, Options, Routing, SendfileRoot,
     TlsFiles,

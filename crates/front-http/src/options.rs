@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU16;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,7 +47,14 @@ pub struct Options {
     /// CSRF tokens against it. PHP switches it off for one answer with `Cache-Control: no-transform`.
     pub compression: bool,
     /// Open connections, over all listeners. Further clients wait in the kernel's queue until one closes.
+    ///
+    /// Connections that wait for their client are closed while others wait in the queue, the longest idle first.
     pub max_connections: usize,
+    /// Connections of one client address (an IPv6 /64 is one) while places are short; trusted proxies and unix sockets have no such
+    /// bound. `None`: half of `max_connections`.
+    pub connections_per_client: Option<usize>,
+    /// Descriptors from this number on are not for clients' connections and files. `None`: all are.
+    pub descriptor_ceiling: Option<RawFd>,
     /// Largest request body in bytes; larger ones get 413.
     pub max_body: u64,
     /// Largest request head in bytes (at least 8192); larger ones get 431.
@@ -227,6 +235,8 @@ impl Options {
             sendfile: Vec::new(),
             compression: true,
             max_connections: 10_000,
+            connections_per_client: None,
+            descriptor_ceiling: None,
             max_body: 128 << 20,
             max_head: 64 << 10,
             max_headers: 100,

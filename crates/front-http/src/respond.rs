@@ -28,6 +28,7 @@ use crate::date;
 use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
+use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
@@ -299,7 +300,8 @@ impl<A: Application> Exchange<'_, A> {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(&file, &parts.method, &parts.headers, &part.files) {
+                let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
+                match outcome.and_then(|response| self.spared(response)) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -354,11 +356,26 @@ impl<A: Application> Exchange<'_, A> {
         Answer::whole(page.render(headers, &self.id.0))
     }
 
+    /// The answer, unless the server needs its file's descriptor itself.
+    fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
+        let descriptor = response.body().descriptor();
+        if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
+            Ok(response)
+        } else {
+            Err(Refused::Scarce)
+        }
+    }
+
     fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
         let page = match refused {
             Refused::Missing => Page::not_found(),
             Refused::Forbidden => {
                 Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
+            }
+            Refused::Scarce => {
+                self.front.metrics.limited(ClientLimit::Descriptors);
+                self.front.connections.make_room();
+                Page::busy()
             }
             Refused::Failed(error) => {
                 tracing::warn!(error = %error, "file cannot be read");
@@ -468,7 +485,8 @@ impl<A: Application> Exchange<'_, A> {
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
-            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files));
+            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files))
+            .and_then(|response| self.spared(response));
         match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -502,6 +520,9 @@ impl<A: Application> Exchange<'_, A> {
                 .map(BodyError::status)
                 .or_else(|| verdict.and_then(|verdict| verdict.failure()))
                 .unwrap_or(StatusCode::BAD_REQUEST);
+            if status == StatusCode::REQUEST_TIMEOUT {
+                self.front.metrics.limited(ClientLimit::SlowBody);
+            }
             return Page::body_failed(status);
         }
         tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");

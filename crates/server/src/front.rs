@@ -3,6 +3,7 @@
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Certificates, Front, Given,
-    Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot, Switch,
+    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Certificates, Connections,
+    Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot,
+    Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -20,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
 use crate::config::{self, Address, Settings};
+use crate::descriptors::Budget;
 use crate::failure::Failure;
 use crate::generation::Stay;
 use crate::plan::Plan;
@@ -43,8 +46,15 @@ pub(crate) async fn bind(
     (given, activated): (Vec<Given>, bool),
 ) -> Result<Bound, Failure> {
     // Files and scripts come with the first generation.
-    let mut options =
-        Options { tls: certificates.cloned(), tracer: tracer.cloned(), ..common(settings) };
+    let budget = Budget::now(settings);
+    budget.say(settings);
+    let mut options = Options {
+        tls: certificates.cloned(),
+        tracer: tracer.cloned(),
+        max_connections: budget.connections,
+        descriptor_ceiling: Some(budget.ceiling),
+        ..common(settings)
+    };
     if activated {
         let known = std::mem::take(&mut options.listen);
         for given in &given {
@@ -140,6 +150,11 @@ impl Bound {
     /// What is answered lately.
     pub(crate) fn traffic(&self) -> Arc<front_http::Traffic> {
         self.front.traffic()
+    }
+
+    /// The connections of clients.
+    pub(crate) fn connections(&self) -> Arc<Connections> {
+        self.front.connections()
     }
 
     /// Has channels on the same listeners.
@@ -280,6 +295,8 @@ fn common(settings: &Settings) -> Options {
         sendfile: Vec::new(),
         compression: http.compression,
         max_connections: http.connection_limit.get(),
+        connections_per_client: http.connections_per_client.0.map(NonZeroUsize::get),
+        descriptor_ceiling: None,
         max_body: http.body_limit.map_or(u64::MAX, |limit| limit.0),
         max_head: count(http.header_limit.0),
         max_headers: http.header_count.get(),

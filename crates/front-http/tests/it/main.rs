@@ -10,6 +10,7 @@ mod support;
 mod access_log;
 mod answers;
 mod compression;
+mod connections;
 mod files;
 mod hostile;
 mod http1;

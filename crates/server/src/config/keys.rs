@@ -196,7 +196,14 @@ settings! {
         /// Requests in flight on one HTTP/2 connection.
         http2_streams: NonZeroUsize = "128";
         /// How many connections may be open at once; more wait in the system's queue.
+        ///
+        /// While a client waits there, connections that are idle, or have not sent a whole request, are closed: the longest idle first. One with a request
+        /// under way is not. The limit of open files may allow fewer; the log then says so at start.
         connection_limit: NonZeroUsize = "10000";
+        /// How many of them one client address may have while fewer than a sixteenth are free; an IPv6 /64 is one address.
+        ///
+        /// Trusted proxies and unix sockets are not bound by it. `auto`: half of `http.connection_limit`.
+        connections_per_client: Auto<NonZeroUsize> = "auto";
         /// How long a client may take to send a request head, from its first byte; then 408.
         header_timeout: Duration = "10s";
         /// How long a connection may stay idle between two requests.

@@ -12,6 +12,7 @@ mod broker;
 mod clients;
 mod connectors;
 mod control;
+mod crowds;
 mod cut_bodies;
 mod databases;
 mod drain;
