@@ -25,6 +25,7 @@ use crate::options::Options;
 use crate::realtime::{Realtime, Visitors};
 use crate::release::{Release, Switch};
 use crate::request_id::RequestIds;
+use crate::spool::Spools;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
 use crate::wire::Patience;
@@ -121,6 +122,8 @@ pub(crate) struct Shared<A> {
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
     pub(crate) slots: Arc<Semaphore>,
+    /// Where bodies wait for a slow side.
+    pub(crate) spools: Arc<Spools>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
     /// Cancelled when another process has taken the place of this one.
     pub(crate) succeeded: CancellationToken,
@@ -220,6 +223,11 @@ impl<A: Application> Front<A> {
             http1: one::builder(&options),
             http2: two::builder(&options),
             slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
+            spools: Arc::new(Spools::new(
+                options.buffers.memory,
+                options.buffers.disk,
+                options.buffers.directory.clone(),
+            )),
             realtime: None,
             succeeded: CancellationToken::new(),
         };

@@ -40,6 +40,7 @@ mod request_id;
 mod respond;
 mod route;
 mod sendfile;
+mod spool;
 mod tls;
 mod trace;
 mod traffic;
@@ -52,8 +53,8 @@ pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
 pub use listener::{Bound, Given};
 pub use options::{
-    AccessLog, AccessLogFormat, AccessLogTarget, Address, Listen, Options, Routing, SendfileRoot,
-    TlsFiles,
+    AccessLog, AccessLogFormat, AccessLogTarget, Address, Buffers, Listen, Options, Routing,
+    SendfileRoot, TlsFiles,
 };
 pub use reader::Reader;
 pub use realtime::{Answering, Realtime, Visitors};

@@ -63,6 +63,8 @@ pub struct Options {
     /// How long a client may take nothing of an answer before its connection is cut: what keeps a client that stopped reading
     /// from holding a worker for ever.
     pub write_timeout: Duration,
+    /// How bodies wait for a slow side.
+    pub buffers: Buffers,
     /// How long a TLS handshake may take.
     pub handshake_timeout: Duration,
     /// Requests in flight on one HTTP/2 connection.
@@ -83,6 +85,17 @@ pub struct Options {
     pub access_log: Option<AccessLog>,
     /// How long requests in flight may take once the server shuts down; then they are cut.
     pub patience: Duration,
+}
+
+/// Limits of what is kept of bodies while one side is slower than the other, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// Memory of all bodies together.
+    pub memory: u64,
+    /// Temporary files of all bodies together.
+    pub disk: u64,
+    /// Where temporary files are created.
+    pub directory: PathBuf,
 }
 
 /// One address to listen on.
@@ -230,6 +243,7 @@ impl Options {
             keep_alive_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_mins(1),
+            buffers: Buffers { memory: 64 << 20, disk: 4 << 30, directory: std::env::temp_dir() },
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
             trusted_proxies: Vec::new(),

@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Certificates, Front, Given,
-    Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot, Switch,
+    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
+    Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot,
+    Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -288,6 +289,11 @@ fn common(settings: &Settings) -> Options {
         keep_alive_timeout: http.keep_alive_timeout,
         body_timeout: http.body_timeout,
         write_timeout: http.write_timeout,
+        buffers: Buffers {
+            memory: http.buffer_memory.0,
+            disk: http.buffer_disk.0,
+            directory: http.buffer_dir.0.clone().unwrap_or_else(std::env::temp_dir),
+        },
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
         trusted_proxies: http.trusted_proxies.clone(),

@@ -205,6 +205,12 @@ settings! {
         body_timeout: Duration = "30s";
         /// How long a client may refuse to take a byte of the answer; then the connection is closed.
         write_timeout: Duration = "60s";
+        /// Memory for bodies that wait for a slow client or a busy worker, of all requests and answers together. What exceeds it goes to temporary files.
+        buffer_memory: ByteSize = "64MiB";
+        /// Space for temporary files with bodies that wait for a slow client or a busy worker, of all requests and answers together.
+        buffer_disk: ByteSize = "4GiB";
+        /// The folder of those temporary files. They have no name, so none is left behind. `auto`: the system's (`$TMPDIR`, else /tmp).
+        buffer_dir: Auto<PathBuf> = "auto";
         /// How long a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
         /// Proxies whose `Forwarded` and `X-Forwarded-*` headers are believed.
