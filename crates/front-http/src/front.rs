@@ -18,10 +18,12 @@ use traces::Tracer;
 
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
+use crate::buffering::RequestBuffering;
 use crate::forwarded::Cidr;
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::Options;
+use crate::pace::PaceLimits;
 use crate::realtime::{Realtime, Visitors};
 use crate::release::{Release, Switch};
 use crate::request_id::RequestIds;
@@ -97,13 +99,14 @@ pub(crate) struct Limits {
     pub(crate) max_body: u64,
     pub(crate) max_uri: usize,
     pub(crate) max_headers: usize,
-    pub(crate) body_timeout: Duration,
+    pub(crate) pace: PaceLimits,
 }
 
 /// What all connections share.
 pub(crate) struct Shared<A> {
     pub(crate) switch: Switch<A>,
     pub(crate) limits: Limits,
+    pub(crate) request_buffering: RequestBuffering,
     pub(crate) patience: Patience,
     pub(crate) handshake_timeout: Duration,
     pub(crate) tls: Option<Certificates>,
@@ -200,8 +203,9 @@ impl<A: Application> Front<A> {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
                 max_headers: options.max_headers,
-                body_timeout: options.body_timeout,
+                pace: PaceLimits { pause: options.body_timeout, least_rate: options.body_min_rate },
             },
+            request_buffering: options.request_buffering,
             patience: Patience {
                 header: options.header_timeout,
                 keep_alive: options.keep_alive_timeout,

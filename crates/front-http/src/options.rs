@@ -1,12 +1,13 @@
 //! Everything the front can be told, as types. `server::config` fills it; no default hides elsewhere.
 
 use std::fmt;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use traces::Tracer;
 
+use crate::buffering::RequestBuffering;
 use crate::forwarded::Cidr;
 use crate::reader::Reader;
 use crate::tls::Certificates;
@@ -60,6 +61,10 @@ pub struct Options {
     pub keep_alive_timeout: Duration,
     /// How long a client may pause within a request body; longer pauses get 408.
     pub body_timeout: Duration,
+    /// Bytes per second that a client has to send of a request body, averaged over twice the `body_timeout`; less gets 408. `None`: any.
+    pub body_min_rate: Option<NonZeroU64>,
+    /// Which request bodies are received before PHP gets their request.
+    pub request_buffering: RequestBuffering,
     /// How long a client may take nothing of an answer before its connection is cut: what keeps a client that stopped reading
     /// from holding a worker for ever.
     pub write_timeout: Duration,
@@ -242,6 +247,8 @@ impl Options {
             header_timeout: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
+            body_min_rate: NonZeroU64::new(240),
+            request_buffering: RequestBuffering::All,
             write_timeout: Duration::from_mins(1),
             buffers: Buffers { memory: 64 << 20, disk: 4 << 30, directory: std::env::temp_dir() },
             handshake_timeout: Duration::from_secs(10),

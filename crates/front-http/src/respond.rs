@@ -7,7 +7,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -30,11 +32,15 @@ use crate::front::Shared;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
-use crate::request_body::{BodyError, RequestBody, Verdict};
+use crate::request_body::{Arrived, BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
+use crate::spool;
 use crate::trace;
+
+/// Limits of a request body that is received before its request is answered; its size is bounded by [`crate::Options::max_body`].
+const BODY_LIMITS: spool::Limits = spool::Limits { memory: 256 << 10, file: u64::MAX };
 
 /// What all requests of a connection have in common.
 #[derive(Debug)]
@@ -293,6 +299,9 @@ impl<A: Application> Exchange<'_, A> {
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
+                if !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+                    return self.receive(number, script, parts, body, hints).await;
+                }
                 self.dispatch(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
@@ -343,7 +352,7 @@ impl<A: Application> Exchange<'_, A> {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
         // What becomes of it is the outcome of reading it.
-        drop(body.limit(limit, self.front.limits.body_timeout));
+        drop(body.limit(limit, self.front.limits.pace));
         match realtime::call(realtime, parts, body).await {
             Ok(response) => Answer::whole(response),
             Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
@@ -368,6 +377,68 @@ impl<A: Application> Exchange<'_, A> {
         self.page(page, headers)
     }
 
+    /// Receives the body, then has the request answered. While the client sends, no worker is taken and the release is not held: another one may
+    /// take its place, which then routes the request.
+    async fn receive(
+        mut self,
+        number: usize,
+        script: Script,
+        parts: Parts,
+        mut body: RequestBody,
+        hints: Option<HintSender>,
+    ) -> Answer<A::Body> {
+        let limits = &self.front.limits;
+        if body.size_hint().lower() > limits.max_body {
+            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
+        }
+        // What becomes of it is the outcome of receiving it.
+        drop(body.limit(limits.max_body, limits.pace));
+        let arrived = std::future::poll_fn(|cx| Poll::Ready(body.take_arrived(cx))).await;
+        let begun = match arrived {
+            Ok(Arrived::Whole) => {
+                return self.dispatch(number, script, parts, body, hints).await;
+            }
+            Ok(Arrived::Part(begun)) => begun,
+            Err(error) => return self.not_received(&error, &parts.headers),
+        };
+        let routed_by = Arc::downgrade(&self.current);
+        drop(self.current);
+        let received = body.receive(begun, &self.front.spools, BODY_LIMITS).await;
+        self.current = self.front.switch.current();
+        if let Err(error) = received {
+            return self.not_received(&error, &parts.headers);
+        }
+        if Weak::as_ptr(&routed_by) == Arc::as_ptr(&self.current) {
+            return self.dispatch(number, script, parts, body, hints).await;
+        }
+        self.chosen = self.current.release.choose(&self.told, &parts);
+        self.route_again(parts, body, hints).await
+    }
+
+    /// As [`Self::route`], which may lead here.
+    fn route_again<'a>(
+        self,
+        parts: Parts,
+        body: RequestBody,
+        hints: Option<HintSender>,
+    ) -> Pin<Box<dyn Future<Output = Answer<A::Body>> + Send + 'a>>
+    where
+        Self: 'a,
+    {
+        Box::pin(self.route(parts, body, hints))
+    }
+
+    fn not_received(&self, error: &BodyError, headers: &HeaderMap) -> Answer<A::Body> {
+        let id = &*self.id.0;
+        match error {
+            BodyError::NotKept(cause) => {
+                tracing::error!(request.id = id, error = %cause, "request body not kept: no room in memory or for a temporary file");
+            }
+            error => tracing::debug!(request.id = id, %error, "request body not received"),
+        }
+        self.page(Page::body_failed(error.status()), headers)
+    }
+
     async fn dispatch(
         mut self,
         number: usize,
@@ -380,7 +451,7 @@ impl<A: Application> Exchange<'_, A> {
         if body.size_hint().lower() > limits.max_body {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
-        let verdict = body.limit(limits.max_body, limits.body_timeout);
+        let verdict = body.limit(limits.max_body, limits.pace);
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
@@ -644,9 +715,7 @@ fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
 }
 
 async fn drain<B: Body + Unpin>(mut body: B) {
-    while let Some(Ok(_)) =
-        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
-    {}
+    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
 /// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).

@@ -3,6 +3,7 @@
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -288,6 +289,8 @@ fn common(settings: &Settings) -> Options {
         header_timeout: http.header_timeout,
         keep_alive_timeout: http.keep_alive_timeout,
         body_timeout: http.body_timeout,
+        body_min_rate: http.body_min_rate.and_then(|rate| NonZeroU64::new(rate.0)),
+        request_buffering: http.request_buffering,
         write_timeout: http.write_timeout,
         buffers: Buffers {
             memory: http.buffer_memory.0,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use front_http::RequestBuffering;
 use h2::client::{self, SendRequest};
 use h2::{Reason, RecvStream};
 use http::{Request, StatusCode};
@@ -129,7 +130,8 @@ async fn a_large_upload_gets_credit_as_it_is_read() {
 
 #[tokio::test]
 async fn an_upload_nobody_reads_gets_no_further_credit() {
-    let server = Server::start().await;
+    let server =
+        Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = Http2::to(&server).await;
     let request = Request::post("http://a.example/hang").body(()).unwrap();
     let (_response, mut body) = client.requests.send_request(request, false).unwrap();

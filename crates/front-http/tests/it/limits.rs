@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use front_http::RequestBuffering;
+
 use crate::support::{Server, until};
 
 #[tokio::test]
@@ -52,7 +54,8 @@ async fn a_slow_body_that_keeps_coming_is_taken() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_does_not_look_complete() {
-    let server = Server::start().await;
+    let server =
+        Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = server.connect().await;
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
     until(&server.app.read, 5).await;

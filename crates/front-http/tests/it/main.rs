@@ -9,6 +9,7 @@ mod support;
 
 mod access_log;
 mod answers;
+mod buffering;
 mod compression;
 mod files;
 mod http1;

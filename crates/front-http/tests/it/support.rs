@@ -1,5 +1,6 @@
 //! A front over a test application, and a client that sees every byte.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -9,7 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use front_http::{AccessLogFile, Address, Application, Bound, Front, Listen, Options, RequestBody};
+use front_http::{
+    AccessLogFile, Address, Application, Bound, Front, Listen, Options, RequestBody, Switch,
+};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -147,6 +150,14 @@ impl Application for App {
                     }
                 }
             }
+            "/hash" => {
+                let body = request.into_body();
+                let expected = body.size_hint().exact();
+                match body.collect().await {
+                    Ok(all) => Ok(whole(hash_of(expected, &all.to_bytes()))),
+                    Err(error) => Err(DispatchError::RequestBody(error.into())),
+                }
+            }
             "/hint" => {
                 if let Some(hints) = &context.hints {
                     let mut headers = HeaderMap::new();
@@ -263,6 +274,13 @@ impl Application for App {
     }
 }
 
+/// What `/hash` answers to a body that comes with an expected length.
+pub(crate) fn hash_of(expected: Option<u64>, body: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    format!("{} of {expected:?}, {:x}", body.len(), hasher.finish())
+}
+
 fn describe(request: &Request<RequestBody>, context: &RequestContext) -> String {
     let headers: Vec<(&str, &str)> = request
         .headers()
@@ -294,6 +312,7 @@ pub(crate) struct Server {
     pub(crate) root: TempDir,
     pub(crate) bound: Vec<Bound>,
     pub(crate) access_log: Option<AccessLogFile>,
+    pub(crate) switch: Switch<App>,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
@@ -314,6 +333,7 @@ impl Server {
         let app = App::default();
         let front = Front::bind(options, app.clone()).await.unwrap();
         let (bound, access_log) = (front.addresses(), front.access_log());
+        let switch = front.switch();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -325,7 +345,7 @@ impl Server {
                 })
                 .await;
         });
-        Self { app, root, bound, access_log, stop: Some(stop), tasks }
+        Self { app, root, bound, access_log, switch, stop: Some(stop), tasks }
     }
 
     pub(crate) fn write(&self, path: &str, contents: impl AsRef<[u8]>) {
@@ -436,6 +456,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     /// Sends what the server takes; it may close meanwhile.
     pub(crate) async fn send_if_taken(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).await.is_ok()
+    }
+
+    /// Whether the server has sent anything, or closed, within this time.
+    pub(crate) async fn is_answered_within(&mut self, time: Duration) -> bool {
+        let read = tokio::time::timeout(time, self.stream.read_buf(&mut self.buffer)).await;
+        read.is_ok() || !self.buffer.is_empty()
     }
 
     async fn fill(&mut self) -> usize {

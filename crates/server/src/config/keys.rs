@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr, TlsFiles};
+use front_http::{AccessLogFormat, Cidr, RequestBuffering, TlsFiles};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
@@ -203,6 +203,15 @@ settings! {
         keep_alive_timeout: Duration = "75s";
         /// How long a client may pause while it sends a request body; then 408.
         body_timeout: Duration = "30s";
+        /// Bytes per second that a client has to send of a request body, on average over twice `body_timeout`; a slower one gets 408.
+        ///
+        /// Only time in which the server waits for the client counts. 240 is the default of IIS and Kestrel, and far below a mobile network at its slowest.
+        body_min_rate: Option<ByteSize> = "240";
+        /// Which request bodies are received whole before PHP gets their request: `all`, or `forms` alone. Others are passed on as they arrive.
+        ///
+        /// A worker then never waits for a slow client, as behind nginx. Small bodies are kept in memory, others in a temporary file (`buffer_dir`). With
+        /// `forms` a script can read a large `PUT` while it arrives; its worker waits for the client, so use it where clients are trusted.
+        request_buffering: RequestBuffering = "all";
         /// How long a client may refuse to take a byte of the answer; then the connection is closed.
         write_timeout: Duration = "60s";
         /// Memory for bodies that wait for a slow client or a busy worker, of all requests and answers together. What exceeds it goes to temporary files.
