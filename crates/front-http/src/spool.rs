@@ -28,6 +28,9 @@ use self::pieces::Pieces;
 /// Bytes that are gathered before they are written to a file, and bytes that are read from it at once.
 const BATCH: usize = 64 << 10;
 
+/// Bytes that are gathered when the shared memory is used up: many queues hold little.
+const CROWDED_BATCH: usize = 4 << 10;
+
 /// Closing a file of at least this size frees so many blocks that it happens on a thread for blocking work.
 const LARGE_FILE: u64 = 4 << 20;
 
@@ -66,6 +69,8 @@ struct Cursor {
 #[derive(Debug, Default)]
 struct Disk {
     file: Option<Arc<File>>,
+    /// Counted as a file of `spools`.
+    counted: bool,
     /// Bytes in the file.
     written: u64,
     /// Bytes of the file that were read.
@@ -154,7 +159,8 @@ impl Spool {
             self.disk = Some(Disk::default());
             return Poll::Ready(Ok(Room::Free));
         };
-        if disk.tail.bytes() < BATCH as u64 {
+        let batch = if self.spools.memory.has_room() { BATCH } else { CROWDED_BATCH };
+        if disk.tail.bytes() < batch as u64 {
             return Poll::Ready(Ok(Room::Free));
         }
         ready!(disk.poll_written(&self.spools, cx));
@@ -251,6 +257,7 @@ impl Spool {
         let in_flight = disk.writing.as_ref().map_or(0, |writing| writing.bytes);
         self.spools.memory.give_back(disk.tail.bytes() + in_flight);
         self.spools.disk.give_back(disk.written + in_flight);
+        self.spools.files.give_back(u64::from(disk.counted));
         if disk.written + in_flight >= LARGE_FILE
             && let Some(file) = disk.file
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -271,7 +278,8 @@ impl Disk {
     /// Starts to write the tail, unless a limit is reached.
     fn write(&mut self, spools: &Arc<Spools>, limit: u64) -> bool {
         let bytes = self.tail.bytes();
-        if self.written + bytes > limit || !spools.disk.take(bytes) {
+        self.counted = self.counted || spools.files.take(1);
+        if !self.counted || self.written + bytes > limit || !spools.disk.take(bytes) {
             return false;
         }
         let pieces = self.tail.take();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Gauge, describe_gauge, gauge};
+use rustix::process::{Resource, getrlimit};
 
 /// Limits of one queue, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Limits {
 pub(crate) struct Spools {
     pub(super) memory: Meter,
     pub(super) disk: Meter,
+    /// Temporary files. Each is an open descriptor, of which connections and workers need the most.
+    pub(super) files: Meter,
     directory: PathBuf,
 }
 
@@ -37,8 +40,14 @@ impl Spools {
         Self {
             memory: Meter::new(memory, gauge!("hearth_spool_memory_bytes")),
             disk: Meter::new(disk, gauge!("hearth_spool_file_bytes")),
+            files: Meter::new(most_files(), Gauge::noop()),
             directory,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn limit_files(&mut self, most: u64) {
+        self.files = Meter::new(most, Gauge::noop());
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -46,7 +55,12 @@ impl Spools {
     }
 }
 
-/// Counts bytes against a limit.
+/// A quarter of the descriptors that this process may have.
+fn most_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
+}
+
+/// Counts bytes or files against a limit.
 #[derive(Debug)]
 pub(super) struct Meter {
     used: AtomicU64,
