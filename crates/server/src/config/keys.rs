@@ -209,8 +209,9 @@ settings! {
         body_min_rate: Option<ByteSize> = "240";
         /// Which request bodies are received whole before PHP gets their request: `all`, or `forms` alone. Others are passed on as they arrive.
         ///
-        /// A worker then never waits for a slow client, as behind nginx. Small bodies are kept in memory, others in a temporary file (`buffer_dir`). With
-        /// `forms` a script can read a large `PUT` while it arrives; its worker waits for the client, so use it where clients are trusted.
+        /// A worker then never waits for a slow client, as behind nginx. Up to 256 KiB of a body are kept in memory, the rest in a temporary file (`buffer_dir`);
+        /// where there is no room the answer is 507. With `forms` a script can read a large `PUT` while it arrives, but its worker waits for the client: for
+        /// clients that are trusted. PHP reads a `POST` to its end before it runs a script, whatever this says.
         request_buffering: RequestBuffering = "all";
         /// How long a client may refuse to take a byte of the answer; then the connection is closed.
         write_timeout: Duration = "60s";
