@@ -16,4 +16,5 @@ mod http2;
 mod limits;
 mod proxies;
 mod shutdown;
+mod slow_readers;
 mod tls;
