@@ -18,16 +18,18 @@ use traces::Tracer;
 
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
-use crate::buffering::RequestBuffering;
+use crate::buffered_body::AnswerBuffers;
 use crate::forwarded::Cidr;
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
-use crate::options::Options;
+use crate::options::{Buffers, Options};
 use crate::pace::PaceLimits;
 use crate::realtime::{Realtime, Visitors};
 use crate::release::{Release, Switch};
+use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
-use crate::spool::Spools;
+use crate::spool::{self, Spools};
+use crate::stalled::StalledAnswers;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
 use crate::wire::Patience;
@@ -127,6 +129,7 @@ pub(crate) struct Shared<A> {
     pub(crate) slots: Arc<Semaphore>,
     /// Where bodies wait for a slow side.
     pub(crate) spools: Arc<Spools>,
+    pub(crate) buffers: Arc<AnswerBuffers>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
     /// Cancelled when another process has taken the place of this one.
     pub(crate) succeeded: CancellationToken,
@@ -197,6 +200,20 @@ impl<A: Application> Front<A> {
         };
         let in_file = options.access_log.as_ref().and_then(|to| to.target.file()).is_some();
         let access_log = log.as_ref().filter(|_| in_file).map(Log::file);
+        let metrics = Arc::new(FrontMetrics::register());
+        let Buffers { memory, disk, directory, answer_memory, answer_file } =
+            options.buffers.clone();
+        let spools = Arc::new(Spools::new(memory, disk, directory));
+        let buffers = AnswerBuffers {
+            spools: Arc::clone(&spools),
+            limits: spool::Limits { memory: answer_memory, file: answer_file },
+            stalled: Arc::new(StalledAnswers::new(
+                options.max_stalled_per_client,
+                metrics.stalled_answers.clone(),
+                metrics.stalled_answers_cut.clone(),
+            )),
+            metrics: Arc::clone(&metrics),
+        };
         let shared = Shared {
             switch: Switch::new(release, application),
             limits: Limits {
@@ -218,7 +235,7 @@ impl<A: Application> Front<A> {
             trusted: options.trusted_proxies.clone(),
             proxy_protocol: options.proxy_protocol,
             ids: RequestIds::new(),
-            metrics: Arc::new(FrontMetrics::register()),
+            metrics,
             log,
             tracer: options.tracer.clone(),
             compression: options.compression,
@@ -227,11 +244,8 @@ impl<A: Application> Front<A> {
             http1: one::builder(&options),
             http2: two::builder(&options),
             slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
-            spools: Arc::new(Spools::new(
-                options.buffers.memory,
-                options.buffers.disk,
-                options.buffers.directory.clone(),
-            )),
+            spools,
+            buffers: Arc::new(buffers),
             realtime: None,
             succeeded: CancellationToken::new(),
         };

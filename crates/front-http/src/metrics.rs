@@ -26,6 +26,9 @@ pub(crate) struct FrontMetrics {
     /// Lines of the access log that found its queue full.
     pub(crate) log_dropped: Counter,
     pub(crate) accept_errors: Counter,
+    pub(crate) answers_in_files: Counter,
+    pub(crate) stalled_answers: Gauge,
+    pub(crate) stalled_answers_cut: Counter,
 }
 
 impl FrontMetrics {
@@ -43,6 +46,18 @@ impl FrontMetrics {
             "Lines of the access log that were dropped because it could not be written as fast"
         );
         describe_counter!("hearth_accept_errors_total", "Connections that could not be accepted");
+        describe_counter!(
+            "hearth_answers_in_files_total",
+            "Answers of which a part waited for its client in a temporary file"
+        );
+        describe_gauge!(
+            "hearth_stalled_answers",
+            "Answers that hold a worker although their client has read nothing for 3 seconds"
+        );
+        describe_counter!(
+            "hearth_stalled_answers_cut_total",
+            "Stalled answers that were cut because their client held too many workers"
+        );
         Self {
             requests: Default::default(),
             duration: histogram!("hearth_request_duration_seconds"),
@@ -52,6 +67,9 @@ impl FrontMetrics {
             bytes_out: counter!("hearth_sent_bytes_total"),
             log_dropped: counter!("hearth_access_log_dropped_total"),
             accept_errors: counter!("hearth_accept_errors_total"),
+            answers_in_files: counter!("hearth_answers_in_files_total"),
+            stalled_answers: gauge!("hearth_stalled_answers"),
+            stalled_answers_cut: counter!("hearth_stalled_answers_cut_total"),
         }
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use traces::Tracer;
 
-use crate::buffering::RequestBuffering;
 use crate::forwarded::Cidr;
 use crate::reader::Reader;
+use crate::request_buffering::RequestBuffering;
 use crate::tls::Certificates;
 
 /// How the front listens, routes, limits and logs.
@@ -70,6 +70,8 @@ pub struct Options {
     pub write_timeout: Duration,
     /// How bodies wait for a slow side.
     pub buffers: Buffers,
+    /// Answers of one client that may hold workers while the client reads nothing; of more the longest-stalled is cut.
+    pub max_stalled_per_client: usize,
     /// How long a TLS handshake may take.
     pub handshake_timeout: Duration,
     /// Requests in flight on one HTTP/2 connection.
@@ -101,6 +103,10 @@ pub struct Buffers {
     pub disk: u64,
     /// Where temporary files are created.
     pub directory: PathBuf,
+    /// Memory of one answer. Zero: answers are read from PHP only as their clients take them.
+    pub answer_memory: u64,
+    /// Temporary file of one answer. Zero: none.
+    pub answer_file: u64,
 }
 
 /// One address to listen on.
@@ -250,7 +256,14 @@ impl Options {
             body_min_rate: NonZeroU64::new(240),
             request_buffering: RequestBuffering::All,
             write_timeout: Duration::from_mins(1),
-            buffers: Buffers { memory: 64 << 20, disk: 4 << 30, directory: std::env::temp_dir() },
+            buffers: Buffers {
+                memory: 64 << 20,
+                disk: 4 << 30,
+                directory: std::env::temp_dir(),
+                answer_memory: 1 << 20,
+                answer_file: 1 << 30,
+            },
+            max_stalled_per_client: 1,
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
             trusted_proxies: Vec::new(),

@@ -24,6 +24,7 @@ use tracing::Instrument;
 use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
+use crate::buffered_body::BufferedBody;
 use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
 use crate::files::{self, FileBody, FileOptions, Refused};
@@ -37,6 +38,7 @@ use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
 use crate::spool;
+use crate::stalled::Site;
 use crate::trace;
 
 /// Limits of a request body that is received before its request is answered; its size is bounded by [`crate::Options::max_body`].
@@ -519,12 +521,19 @@ impl<A: Application> Exchange<'_, A> {
             drain(body).await;
             return Answer { head, source: Source::Empty };
         }
+        let body = BufferedBody::new(body, &self.front.buffers, self.site());
         if self.front.compression
             && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
         {
             return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
         }
         Answer { head, source: Source::Application(body) }
+    }
+
+    /// The client's address, unless a trusted proxy has not named it.
+    fn site(&self) -> Option<Site> {
+        let known = self.told.client.is_some() || !self.connection.trusted;
+        known.then(|| Site::of(self.remote.ip()))
     }
 
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.

@@ -124,8 +124,12 @@ async fn the_second_head_of_a_connection_may_not_drip_either() {
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_cut_and_costs_bounded_memory() {
-    let server =
-        Server::with(|options, _| options.write_timeout = Duration::from_millis(200)).await;
+    let server = Server::with(|options, _| {
+        options.write_timeout = Duration::from_millis(200);
+        options.buffers.answer_memory = 64 << 10;
+        options.buffers.answer_file = 256 << 10;
+    })
+    .await;
     let mut client = server.connect().await;
     client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
     until(&server.app.abandoned, 1).await;

@@ -9,12 +9,13 @@ mod support;
 
 mod access_log;
 mod answers;
-mod buffering;
 mod compression;
 mod files;
 mod http1;
 mod http2;
 mod limits;
 mod proxies;
+mod request_buffering;
 mod shutdown;
+mod slow_readers;
 mod tls;

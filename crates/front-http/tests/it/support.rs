@@ -33,8 +33,10 @@ pub(crate) struct App {
     pub(crate) called: Arc<AtomicUsize>,
     /// Calls whose future, or whose answer's body, was dropped before its end.
     pub(crate) abandoned: Arc<AtomicUsize>,
-    /// Chunks of `/endless` that were taken.
+    /// Chunks of `/endless` and `/made` that were taken.
     pub(crate) taken: Arc<AtomicUsize>,
+    /// Bodies of `/made` that were taken to their end.
+    pub(crate) completed: Arc<AtomicUsize>,
     /// Bytes of request bodies that were read.
     pub(crate) read: Arc<AtomicUsize>,
     /// `/held` answers when it is told.
@@ -48,8 +50,25 @@ pub(crate) struct Cut;
 /// A body of known length, or one of chunks that come when they come.
 pub(crate) enum TestBody {
     Whole(Option<Bytes>),
-    Chunks { chunks: mpsc::Receiver<Result<Bytes, Cut>>, _maker: JoinSet<()> },
-    Endless { taken: Arc<AtomicUsize>, _guard: Guard },
+    Chunks {
+        chunks: mpsc::Receiver<Result<Bytes, Cut>>,
+        _maker: JoinSet<()>,
+    },
+    Endless {
+        taken: Arc<AtomicUsize>,
+        _guard: Guard,
+    },
+    /// As fast as it is taken; so many chunks.
+    Made {
+        next: usize,
+        chunks: usize,
+        app: App,
+    },
+}
+
+/// A chunk of `/made`.
+pub(crate) fn made(number: usize) -> Vec<u8> {
+    format!("{number:016}").repeat(1024).into_bytes()
 }
 
 /// Counts as abandoned when dropped while armed.
@@ -82,6 +101,16 @@ impl Body for TestBody {
             Self::Endless { taken, .. } => {
                 taken.fetch_add(1, Ordering::SeqCst);
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16 << 10])))))
+            }
+            Self::Made { next, chunks, app } => {
+                if next == chunks {
+                    app.completed.fetch_add(1, Ordering::SeqCst);
+                    return Poll::Ready(None);
+                }
+                app.taken.fetch_add(1, Ordering::SeqCst);
+                let chunk = made(*next);
+                *next += 1;
+                Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
             }
         }
     }
@@ -200,6 +229,24 @@ impl Application for App {
                     taken: Arc::clone(&self.taken),
                     _guard: guard,
                 }));
+            }
+            "/made" => Ok(Response::new(TestBody::Made {
+                next: 0,
+                chunks: query.parse().unwrap(),
+                app: self.clone(),
+            })),
+            // One chunk, and no end.
+            "/open" => {
+                guard.armed = false;
+                let (sender, receiver) = mpsc::channel(1);
+                let guard = Guard { armed: true, abandoned: Arc::clone(&self.abandoned) };
+                let mut tasks = JoinSet::new();
+                tasks.spawn(async move {
+                    let _guard = guard;
+                    drop(sender.send(Ok(made(0).into())).await);
+                    std::future::pending::<()>().await;
+                });
+                return Ok(Response::new(TestBody::Chunks { chunks: receiver, _maker: tasks }));
             }
             "/large" => Ok(whole("0123456789abcdef".repeat(4096))),
             "/short-of-length" => {

@@ -221,6 +221,18 @@ settings! {
         buffer_disk: ByteSize = "4GiB";
         /// The folder of those temporary files. They have no name, so none is left behind. `auto`: the system's (`$TMPDIR`, else /tmp).
         buffer_dir: Auto<PathBuf> = "auto";
+        /// How much of one answer of PHP may wait in memory for its client; what exceeds it goes to a temporary file.
+        ///
+        /// PHP can go on with the next request as soon as its script ends, however slowly the client reads. Output that PHP flushes is still sent at once. `0`:
+        /// answers are not buffered, and a slow client holds a worker.
+        answer_memory: ByteSize = "1MiB";
+        /// How much of one answer of PHP may wait in a temporary file for its client; a larger answer holds its worker until the client has read. `0`: none.
+        answer_file: ByteSize = "1GiB";
+        /// How many workers a client address (IPv6: a /64) may hold by reading nothing of answers that PHP still makes. Of more, the longest-stalled answer is cut.
+        ///
+        /// An answer counts once bytes have waited for 3 seconds of which the client took none. `auto`: a quarter of the workers, at least one. `off`: any number,
+        /// each for `write_timeout` at most.
+        stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
         /// How long a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
         /// Proxies whose `Forwarded` and `X-Forwarded-*` headers are believed.

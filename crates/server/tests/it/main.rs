@@ -45,6 +45,7 @@ mod rotation;
 mod sandbox;
 mod scaling;
 mod slow;
+mod slow_readers;
 mod sockets;
 mod steady;
 mod superglobals;
