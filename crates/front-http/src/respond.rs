@@ -5,11 +5,12 @@
 //! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
 //! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
 
+mod receive;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, Weak};
-use std::task::Poll;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -33,16 +34,12 @@ use crate::front::Shared;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
-use crate::request_body::{Arrived, BodyError, RequestBody, Verdict};
+use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
-use crate::spool;
 use crate::stalled::Site;
 use crate::trace;
-
-/// Limits of a request body that is received before its request is answered; its size is bounded by [`crate::Options::max_body`].
-const BODY_LIMITS: spool::Limits = spool::Limits { memory: 256 << 10, file: u64::MAX };
 
 /// What all requests of a connection have in common.
 #[derive(Debug)]
@@ -377,68 +374,6 @@ impl<A: Application> Exchange<'_, A> {
             }
         };
         self.page(page, headers)
-    }
-
-    /// Receives the body, then has the request answered. While the client sends, no worker is taken and the release is not held: another one may
-    /// take its place, which then routes the request.
-    async fn receive(
-        mut self,
-        number: usize,
-        script: Script,
-        parts: Parts,
-        mut body: RequestBody,
-        hints: Option<HintSender>,
-    ) -> Answer<A::Body> {
-        let limits = &self.front.limits;
-        if body.size_hint().lower() > limits.max_body {
-            return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
-        }
-        // What becomes of it is the outcome of receiving it.
-        drop(body.limit(limits.max_body, limits.pace));
-        let arrived = std::future::poll_fn(|cx| Poll::Ready(body.take_arrived(cx))).await;
-        let begun = match arrived {
-            Ok(Arrived::Whole) => {
-                return self.dispatch(number, script, parts, body, hints).await;
-            }
-            Ok(Arrived::Part(begun)) => begun,
-            Err(error) => return self.not_received(&error, &parts.headers),
-        };
-        let routed_by = Arc::downgrade(&self.current);
-        drop(self.current);
-        let received = body.receive(begun, &self.front.spools, BODY_LIMITS).await;
-        self.current = self.front.switch.current();
-        if let Err(error) = received {
-            return self.not_received(&error, &parts.headers);
-        }
-        if Weak::as_ptr(&routed_by) == Arc::as_ptr(&self.current) {
-            return self.dispatch(number, script, parts, body, hints).await;
-        }
-        self.chosen = self.current.release.choose(&self.told, &parts);
-        self.route_again(parts, body, hints).await
-    }
-
-    /// As [`Self::route`], which may lead here.
-    fn route_again<'a>(
-        self,
-        parts: Parts,
-        body: RequestBody,
-        hints: Option<HintSender>,
-    ) -> Pin<Box<dyn Future<Output = Answer<A::Body>> + Send + 'a>>
-    where
-        Self: 'a,
-    {
-        Box::pin(self.route(parts, body, hints))
-    }
-
-    fn not_received(&self, error: &BodyError, headers: &HeaderMap) -> Answer<A::Body> {
-        let id = &*self.id.0;
-        match error {
-            BodyError::NotKept(cause) => {
-                tracing::error!(request.id = id, error = %cause, "request body not kept: no room in memory or for a temporary file");
-            }
-            error => tracing::debug!(request.id = id, %error, "request body not received"),
-        }
-        self.page(Page::body_failed(error.status()), headers)
     }
 
     async fn dispatch(
