@@ -52,17 +52,8 @@ pub(crate) struct Spool {
     head: Pieces,
     /// The bytes behind `head`, once that was full.
     disk: Option<Disk>,
-    /// Bytes stay after they were read: [`Spool::rewind`] starts again. None: they are freed.
-    cursor: Option<Cursor>,
     /// Bytes appended in all.
     appended: u64,
-}
-
-/// The next piece to read of a queue that keeps its bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cursor {
-    head: usize,
-    tail: usize,
 }
 
 /// The part of a queue that is, or will be, in a file.
@@ -103,16 +94,8 @@ impl Spool {
             limits,
             head: Pieces::default(),
             disk: None,
-            cursor: None,
             appended: 0,
         }
-    }
-
-    /// An empty queue that can be read several times. All bytes are appended before the first is read.
-    pub(crate) fn rewindable(spools: &Arc<Spools>, limits: Limits) -> Self {
-        let mut spool = Self::new(spools, limits);
-        spool.cursor = Some(Cursor::default());
-        spool
     }
 
     /// Bytes appended so far, whether they were read or not.
@@ -122,18 +105,11 @@ impl Spool {
 
     /// Whether all appended bytes were read.
     pub(crate) fn is_empty(&self) -> bool {
-        let tail = |disk: &Disk| match self.cursor {
-            None => disk.tail.is_empty(),
-            Some(cursor) => cursor.tail >= disk.tail.len(),
+        let is_read = |disk: &Disk| {
+            let on_disk = disk.read == disk.written && disk.writing.is_none();
+            on_disk && disk.reading.is_none() && disk.tail.is_empty()
         };
-        let head = match self.cursor {
-            None => self.head.is_empty(),
-            Some(cursor) => cursor.head >= self.head.len(),
-        };
-        let on_disk = |disk: &Disk| {
-            disk.read == disk.written && disk.writing.is_none() && disk.reading.is_none()
-        };
-        head && self.disk.as_ref().is_none_or(|disk| on_disk(disk) && tail(disk))
+        self.head.is_empty() && self.disk.as_ref().is_none_or(is_read)
     }
 
     /// Whether bytes are, or will be, in a file.
@@ -147,7 +123,6 @@ impl Spool {
     /// The file could not be written, for instance because the disk is full ([`is_disk_full`]). The bytes can still be read, and a queue that was
     /// read to its end starts again in memory.
     pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Room>> {
-        debug_assert!(self.is_unread_if_rewindable(), "bytes are appended before they are read");
         let Some(disk) = &mut self.disk else {
             let bytes = self.head.bytes();
             if bytes < self.limits.memory && self.spools.memory.has_room() {
@@ -212,11 +187,6 @@ impl Spool {
                 disk.start_reading();
             }
         }
-        if let Some(cursor) = &mut self.cursor {
-            let piece = disk.tail.get(cursor.tail);
-            cursor.tail += usize::from(piece.is_some());
-            return Poll::Ready(piece.map(Ok));
-        }
         let piece = disk.tail.pop();
         match &piece {
             Some(piece) => self.spools.memory.give_back(piece.len() as u64),
@@ -226,27 +196,7 @@ impl Spool {
         Poll::Ready(piece.map(Ok))
     }
 
-    /// Starts again at the first byte. Only for a [rewindable](Self::rewindable) queue.
-    pub(crate) fn rewind(&mut self) {
-        debug_assert!(self.cursor.is_some(), "only a rewindable queue keeps what was read");
-        self.cursor = Some(Cursor::default());
-        if let Some(disk) = &mut self.disk {
-            disk.read = 0;
-            disk.reading = None;
-        }
-    }
-
-    fn is_unread_if_rewindable(&self) -> bool {
-        let read = self.disk.as_ref().map_or(0, |disk| disk.read);
-        self.cursor.is_none_or(|cursor| cursor.head == 0 && cursor.tail == 0 && read == 0)
-    }
-
     fn next_of_head(&mut self) -> Option<Bytes> {
-        if let Some(cursor) = &mut self.cursor {
-            let piece = self.head.get(cursor.head)?;
-            cursor.head += 1;
-            return Some(piece);
-        }
         let piece = self.head.pop()?;
         self.spools.memory.give_back(piece.len() as u64);
         Some(piece)

@@ -27,11 +27,6 @@ impl Pieces {
         self.bytes == 0
     }
 
-    /// Pieces that [`Pieces::get`] can give.
-    pub(super) fn len(&self) -> usize {
-        self.queue.len() + usize::from(!self.joined.is_empty())
-    }
-
     pub(super) fn push(&mut self, piece: Bytes) {
         self.bytes += piece.len() as u64;
         if piece.len() < SMALL {
@@ -53,14 +48,6 @@ impl Pieces {
         let piece = self.queue.pop_front()?;
         self.bytes -= piece.len() as u64;
         Some(piece)
-    }
-
-    /// The piece with this number, which stays. Small pieces that are pushed later become another one.
-    pub(super) fn get(&mut self, number: usize) -> Option<Bytes> {
-        if number == self.queue.len() {
-            self.seal();
-        }
-        self.queue.get(number).cloned()
     }
 
     /// Takes all pieces away.

@@ -138,26 +138,6 @@ async fn files_are_open_descriptors_and_there_is_a_most_of_them() {
 }
 
 #[tokio::test]
-async fn a_rewindable_queue_gives_the_same_bytes_each_time() {
-    for total in [0, 3000, 20_000, 700_000] {
-        let spools = spools(MIB, 100 * MIB);
-        let mut spool = Spool::rewindable(&spools, Limits { memory: 50_000, file: 10 * MIB });
-        assert_eq!(fill(&mut spool, 1500, total).await, total);
-        for stop in [0, 1, 40] {
-            for _ in 0..stop {
-                drop(poll_fn(|cx| spool.poll_next(cx)).await);
-            }
-            spool.rewind();
-            assert_eq!(spool.is_empty(), total == 0);
-            assert!(read_all(&mut spool).await == pattern(0, total), "{total} {stop}");
-            assert!(spool.is_empty());
-        }
-        drop(spool);
-        assert_eq!((spools.memory.used(), spools.disk.used()), (0, 0));
-    }
-}
-
-#[tokio::test]
 async fn an_unwritable_directory_is_an_error_and_no_byte_is_lost() {
     let spools = Arc::new(Spools::new(MIB, 100 * MIB, "/dev/null/nowhere".into()));
     let mut spool = Spool::new(&spools, Limits { memory: 1000, file: 10 * MIB });
