@@ -5,8 +5,11 @@
 //! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
 //! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
 
+mod receive;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -22,6 +25,7 @@ use tracing::Instrument;
 use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
+use crate::buffered_body::BufferedBody;
 use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
 use crate::date;
@@ -36,6 +40,7 @@ use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
+use crate::stalled::Site;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
@@ -294,6 +299,9 @@ impl<A: Application> Exchange<'_, A> {
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
+                if !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+                    return self.receive(number, script, parts, body, hints).await;
+                }
                 self.dispatch(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
@@ -345,7 +353,7 @@ impl<A: Application> Exchange<'_, A> {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
         // What becomes of it is the outcome of reading it.
-        drop(body.limit(limit, self.front.limits.body_timeout));
+        drop(body.limit(limit, self.front.limits.pace));
         match realtime::call(realtime, parts, body).await {
             Ok(response) => Answer::whole(response),
             Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
@@ -397,7 +405,7 @@ impl<A: Application> Exchange<'_, A> {
         if body.size_hint().lower() > limits.max_body {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
-        let verdict = body.limit(limits.max_body, limits.body_timeout);
+        let verdict = body.limit(limits.max_body, limits.pace);
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
@@ -465,12 +473,19 @@ impl<A: Application> Exchange<'_, A> {
             drain(body).await;
             return Answer { head, source: Source::Empty };
         }
+        let body = BufferedBody::new(body, &self.front.buffers, self.site());
         if self.front.compression
             && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
         {
             return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
         }
         Answer { head, source: Source::Application(body) }
+    }
+
+    /// The client's address, unless a trusted proxy has not named it.
+    fn site(&self) -> Option<Site> {
+        let known = self.told.client.is_some() || !self.connection.trusted;
+        known.then(|| Site::of(self.remote.ip()))
     }
 
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
@@ -665,9 +680,7 @@ fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
 }
 
 async fn drain<B: Body + Unpin>(mut body: B) {
-    while let Some(Ok(_)) =
-        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
-    {}
+    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
 /// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).

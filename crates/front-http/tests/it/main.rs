@@ -17,5 +17,7 @@ mod http1;
 mod http2;
 mod limits;
 mod proxies;
+mod request_buffering;
 mod shutdown;
+mod slow_readers;
 mod tls;
