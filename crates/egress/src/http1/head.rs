@@ -141,13 +141,14 @@ fn unfolded(written: &[u8]) -> Result<Option<Bytes>, Malformed> {
     for line in written.split_inclusive(|byte| *byte == b'\n') {
         if matches!(line, [b' ' | b'\t', ..]) {
             let field: &[u8] = field.ok_or(Malformed::Field)?;
-            if frames(field) {
+            // Only a value goes on in the next line, not a name.
+            if frames(field) || !field.contains(&b':') {
                 return Err(Malformed::Field);
             }
             folded = true;
-            let line_end =
-                unfolded.iter_mut().rev().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-            line_end.for_each(|byte| *byte = b' ');
+            // One line's end alone: a bare CR before it stays, and is refused.
+            let end = if unfolded.ends_with(b"\r\n") { 2 } else { 1 };
+            unfolded.iter_mut().rev().take(end).for_each(|byte| *byte = b' ');
         } else if !unfolded.is_empty() {
             field = Some(line);
         }
