@@ -34,6 +34,8 @@ pub(super) struct Head {
     pub(super) written: Bytes,
     /// The origin keeps the connection.
     pub(super) keeps: bool,
+    /// It has said so, in `Connection: keep-alive`.
+    pub(super) announced: bool,
 }
 
 /// Why it is no head.
@@ -195,6 +197,7 @@ fn read_with<'a>(
     let status = status.ok_or(Malformed::Status)?;
     let http11 = response.version == Some(1);
     let mut keeps = http11;
+    let mut announced = false;
     let mut headers = HeaderMap::with_capacity(response.headers.len());
     for field in response.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes());
@@ -205,6 +208,7 @@ fn read_with<'a>(
             return Err(Malformed::Field);
         }
         if name == CONNECTION {
+            announced |= has(&value, "keep-alive");
             keeps =
                 if keeps { !has(&value, "close") } else { !http11 && has(&value, "keep-alive") };
         }
@@ -213,7 +217,7 @@ fn read_with<'a>(
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     let version = if http11 { Version::HTTP_11 } else { Version::HTTP_10 };
-    Ok(Head { status, version, headers, reason, written: written.clone(), keeps })
+    Ok(Head { status, version, headers, reason, written: written.clone(), keeps, announced })
 }
 
 /// Whether no blank stands before the colon. `field`: out of `written`.
