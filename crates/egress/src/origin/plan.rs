@@ -255,7 +255,8 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
                 if waiting > connecting {
                     // No call that waits may use the idle ones.
                     let most = self.limits.http1.saturating_sub(taken + lacking);
-                    self.idle.make_room(self.idle.len().saturating_sub(most));
+                    let over = self.idle.len().saturating_sub(most);
+                    self.idle.make_room(now, over, self.limits.http1 > 1);
                 }
                 lacking.min(self.limits.http1.saturating_sub(taken + self.idle.len()))
             }

@@ -107,6 +107,23 @@ async fn posts_alone_find_out_that_an_origin_keeps_connections() {
 }
 
 #[tokio::test]
+async fn a_queue_of_posts_finds_out_that_an_origin_keeps_connections() {
+    let origin = Origin::plain(|_| Reply::text("ok").delayed(Duration::from_millis(5)).into());
+    let engine = Engine::new(Options { http1_connections: 4, ..Options::default() });
+    let key = key(&origin);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..600 {
+        let (engine, call) = (engine.clone(), post(&key, "/", "x"));
+        calls.spawn(async move { made(&engine, call).await });
+    }
+    while let Some(answer) = within(calls.join_next()).await {
+        answer.expect("no panic").expect("an answer");
+    }
+    let connections = origin.connections().len();
+    assert!(connections < 300, "{connections} connections for 600 calls");
+}
+
+#[tokio::test]
 async fn a_post_that_leaves_kept_connections_alone_finds_a_place_at_the_limit() {
     let origin = Origin::plain(closes_soon(ANSWER));
     for options in [

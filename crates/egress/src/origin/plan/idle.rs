@@ -197,9 +197,10 @@ impl<A: Idle> Connections<A> {
         some
     }
 
-    /// Closes so many, the newest: the older ones show soon that they last.
-    pub(super) fn make_room(&mut self, connections: usize) {
-        self.list.truncate(self.list.len().saturating_sub(connections));
+    /// Closes so many, the newest: the older ones show soon that they last. `spare`: not the oldest, while that is to be found out.
+    pub(super) fn make_room(&mut self, now: Instant, connections: usize, spare: bool) {
+        let spared = usize::from(spare && self.reuse.undecided(now));
+        self.list.truncate(self.list.len().saturating_sub(connections).max(spared));
     }
 
     pub(super) fn clear(&mut self) {

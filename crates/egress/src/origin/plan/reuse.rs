@@ -79,6 +79,11 @@ impl Reuse {
         self.proven || idle >= SURVIVED || (announced && self.lessons == 0)
     }
 
+    /// Whether a connection that stays open without a call would show that the origin keeps connections.
+    pub(super) fn undecided(&self, now: Instant) -> bool {
+        !self.proven && self.early.is_none_or(|early| early.until <= now)
+    }
+
     /// A connection that had carried a call before has carried another.
     pub(super) fn carried(&mut self) {
         self.proven = true;
