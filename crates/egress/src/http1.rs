@@ -10,6 +10,7 @@
 //! - A connection that is dropped while it carries a call is closed, and its origin knows.
 
 mod answer;
+mod between;
 mod body;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod checks;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Version};
+use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use tokio::io::AsyncWrite;
 use tokio::sync::OwnedSemaphorePermit;
@@ -41,6 +42,7 @@ use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Key, Reason, Secured};
 
 pub(crate) use answer::Http1Body;
+use between::{kept_for, unasked};
 use body::{Body, Piece};
 use head::Head;
 pub(crate) use head::length;
@@ -510,59 +512,6 @@ impl Drop for Http1 {
         let behind = self.answered && self.keeps && self.body.over() && !self.input.is_empty();
         if behind && unasked(&self.input) == Condition::Unasked {
             home.unasked();
-        }
-    }
-}
-
-/// What bytes mean that no request had asked for. Some servers end an answer with an empty line too many, and some announce with 408 that
-/// they close an idle connection.
-fn unasked(bytes: &[u8]) -> Condition {
-    let text = bytes.trim_ascii_start();
-    if text.is_empty() {
-        Condition::Spent
-    } else if text.starts_with(b"HTTP/1.1 408") || text.starts_with(b"HTTP/1.0 408") {
-        Condition::Closed
-    } else {
-        Condition::Unasked
-    }
-}
-
-/// `Keep-Alive: timeout=N` (RFC 2068, 19.7.1.1), less a second: the origin's clock runs since it sent the answer. `max=0`: not at all.
-fn kept_for(headers: &HeaderMap) -> Option<Duration> {
-    const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-    let mut kept = None;
-    for parameter in headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',') {
-        let Some((name, value)) = parameter.split_once('=') else { continue };
-        let Ok(value) = value.trim().parse::<u32>() else { continue };
-        if name.trim().eq_ignore_ascii_case("timeout") {
-            kept = Some(Duration::from_secs(u64::from(value.saturating_sub(1))));
-        } else if name.trim().eq_ignore_ascii_case("max") && value == 0 {
-            return Some(Duration::ZERO);
-        }
-    }
-    kept
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keep_alive_is_believed_with_a_second_to_spare() {
-        for (value, wanted) in [
-            ("timeout=5", Some(4)),
-            ("timeout=5, max=100", Some(4)),
-            ("max=100,Timeout = 75", Some(74)),
-            ("timeout=1", Some(0)),
-            ("timeout=0", Some(0)),
-            ("timeout=60, max=0", Some(0)),
-            ("max=3", None),
-            ("timeout=soon", None),
-            ("", None),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert("keep-alive", value.parse().expect("a value"));
-            assert_eq!(kept_for(&headers), wanted.map(Duration::from_secs), "{value:?}");
         }
     }
 }
