@@ -257,7 +257,7 @@ fn where_there_is_no_place_for_a_new_connection_the_newest_idle_one_makes_room()
 fn an_origin_that_closes_after_each_answer_is_known_by_its_idle_connections() {
     let now = Instant::now();
     let (one, two) = (used("a", now, 1), used("b", now, 1));
-    let mut plan = http1(now, &[one.clone()]);
+    let mut plan = http1(now, std::slice::from_ref(&one));
     one.room.set(None);
     plan.sweep(now + SECOND);
     assert_eq!(plan.noted(), Some(Noted { closed: 1, ..Noted::default() }));
@@ -275,7 +275,7 @@ fn an_origin_that_closes_after_each_answer_is_known_by_its_idle_connections() {
 fn how_long_an_origin_keeps_is_known_by_when_a_connection_was_last_seen_open() {
     let now = Instant::now();
     let one = used("a", now, 7);
-    let mut plan = http1(now, &[one.clone()]);
+    let mut plan = http1(now, std::slice::from_ref(&one));
     for second in 1..=4 {
         plan.sweep(now + second * SECOND);
     }
