@@ -7,6 +7,7 @@
 //! - It answers every SPAWN and TRACE, in order: how long it has owed an answer says whether it still runs.
 //! - When its socket closes it ends its workers and itself: no PHP outlives the server.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,10 +48,19 @@ pub(crate) struct Zygote {
     /// It runs as another user.
     is_other: bool,
     clock: Arc<Clock>,
-    /// SPAWN and TRACE frames that it has not answered.
-    owed: usize,
+    /// SPAWN and TRACE frames that it has not answered, the oldest first.
+    owed: VecDeque<Owed>,
     /// When it sent an event last, or was asked when it owed nothing; on the pool's clock.
     heard_at: u64,
+}
+
+/// What the zygote is to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    /// SPAWN of this slot: SPAWNED or FAILED.
+    Spawn(u32),
+    /// TRACE of this process: STACK.
+    Trace(u32),
 }
 
 /// The server's ends of a new worker's descriptors.
@@ -121,7 +131,7 @@ impl Zygote {
             php_version: String::new(),
             output,
             is_other: options.identity.is_some(),
-            owed: 0,
+            owed: VecDeque::new(),
             heard_at: clock.now(),
             clock: Arc::clone(&clock),
         };
@@ -211,20 +221,26 @@ impl Zygote {
             std::future::poll_fn(|cx| self.reader.poll_next(&mut self.socket, &self.info, cx))
                 .await?;
         self.heard_at = self.clock.now();
-        if matches!(event, Event::Spawned { .. } | Event::Failed { .. } | Event::Stack { .. }) {
-            self.owed = self.owed.saturating_sub(1);
+        let answered = match event {
+            Event::Spawned { slot, .. } | Event::Failed { slot, .. } => Owed::Spawn(slot),
+            Event::Stack { pid, .. } => Owed::Trace(pid),
+            _ => return Ok(event),
+        };
+        if self.owed.pop_front() == Some(answered) {
+            Ok(event)
+        } else {
+            Err(Gone::Malformed(wire::Malformed::Payload("answer out of turn")))
         }
-        Ok(event)
     }
 
     /// How many frames wait for their answer.
     pub(crate) fn owed(&self) -> usize {
-        self.owed
+        self.owed.len()
     }
 
     /// For how long it has said nothing although it owes an answer, in time that the server ran.
     pub(crate) fn silence(&self) -> Duration {
-        if self.owed == 0 { Duration::ZERO } else { self.clock.since(self.heard_at) }
+        if self.owed.is_empty() { Duration::ZERO } else { self.clock.since(self.heard_at) }
     }
 
     /// Its process id.
@@ -260,7 +276,7 @@ impl Zygote {
         let descriptors =
             [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), board.file.as_fd()];
         self.send(&frame, &descriptors)?;
-        self.asked();
+        self.asked(Owed::Spawn(slot));
         Ok(Ends {
             frames: UnixStream::from_std(ours.into())?,
             hang_up,
@@ -282,24 +298,24 @@ impl Zygote {
         let mut frame = Vec::new();
         wire::send::trace(&mut frame, pid);
         self.send(&frame, &[])?;
-        self.asked();
+        self.asked(Owed::Trace(pid));
         Ok(())
     }
 
     /// Has it owe an answer, so that [`Zygote::silence`] tells whether it runs: no worker has this process id.
     pub(crate) fn ping(&mut self) {
-        if self.owed == 0
+        if self.owed.is_empty()
             && let Err(error) = self.trace(NO_WORKER)
         {
             tracing::debug!(%error, "zygote takes no frame");
         }
     }
 
-    fn asked(&mut self) {
-        if self.owed == 0 {
+    fn asked(&mut self, owed: Owed) {
+        if self.owed.is_empty() {
             self.heard_at = self.clock.now();
         }
-        self.owed += 1;
+        self.owed.push_back(owed);
     }
 
     /// Writes a frame; the descriptors travel with its first byte. The kernel takes a frame as short as these whole or not at all

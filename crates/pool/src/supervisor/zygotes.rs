@@ -145,8 +145,11 @@ impl Supervisor {
 
     fn ended_with_zygote(&mut self, slot: u32) {
         if let Some(info) = self.workers.get(&slot) {
-            info.replaced_for.get_or_init(|| UNANSWERED);
-            info.told_to_end.store(true, Ordering::Relaxed);
+            // One that served and had gone before has crashed.
+            if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
+                info.replaced_for.get_or_init(|| UNANSWERED);
+                info.told_to_end.store(true, Ordering::Relaxed);
+            }
             self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
         }
     }

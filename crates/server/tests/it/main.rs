@@ -34,6 +34,7 @@ mod lookup;
 mod losses;
 mod models;
 mod operations;
+mod pauses;
 mod php_user;
 mod published_leaks;
 mod randomness;
