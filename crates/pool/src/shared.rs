@@ -198,6 +198,7 @@ impl Lease {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         // Before anybody hears of its end: it serves nothing any more.
         worker.info.set_state(WorkerState::Stopping);
+        worker.info.busy_since.store(0, Ordering::Relaxed);
         self.shared.leave();
         Arc::clone(&worker.info)
     }

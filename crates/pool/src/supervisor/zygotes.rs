@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tracing::{debug, error, info, warn};
 
-use super::{NO_ZYGOTE, Supervisor};
+use super::{NO_ZYGOTE, Supervisor, resident_bytes};
 use crate::worker::{Event, Gone};
 use crate::zygote::Zygote;
 
@@ -62,9 +62,13 @@ impl Supervisor {
         let has_ended = |slot: &u32| {
             workers.get(slot).is_none_or(|info| {
                 let ending_since = info.ending_since.load(Ordering::Relaxed);
-                info.busy_since.load(Ordering::Relaxed) == 0
-                    && (info.is_given_up()
-                        || (ending_since != 0 && clock.since(ending_since) >= Self::LAST_WORDS))
+                // A process that has ended and was not waited for has no memory.
+                let has_memory = resident_bytes(info.pid()).is_some_and(|bytes| bytes > 0);
+                info.is_given_up()
+                    || !has_memory
+                    || (info.busy_since.load(Ordering::Relaxed) == 0
+                        && ending_since != 0
+                        && clock.since(ending_since) >= Self::LAST_WORDS)
             })
         };
         let is_over = |silent: &Silent| silent.succeeded && silent.slots.iter().all(has_ended);
@@ -98,6 +102,9 @@ impl Supervisor {
         let slots: Vec<u32> = silent.slots.iter().copied().collect();
         for slot in slots {
             let Some(info) = self.workers.get(&slot).cloned() else { continue };
+            if info.is_given_up() || info.gone_since.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
             if self.shared.one_shot() {
                 if !info.spent.load(Ordering::Relaxed) {
                     info.retire.store(true, Ordering::Relaxed);
