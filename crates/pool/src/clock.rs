@@ -74,9 +74,11 @@ impl Clock {
         Instant::now().checked_sub(stood_still).unwrap_or(self.started)
     }
 
-    /// A real instant on the scale of [`Clock::now`], as far as pauses are known by now; zero for none.
+    /// A real instant on the scale of [`Clock::now`], if no pause follows; zero for none.
     pub(crate) fn moment(&self, at: Option<Instant>) -> u64 {
         let Some(at) = at else { return 0 };
+        // Adds a pause that nothing has noticed yet.
+        self.now();
         let stood_still = self.stood_still.load(Ordering::Acquire);
         self.real(at).saturating_sub(stood_still).saturating_add(1)
     }
@@ -134,7 +136,8 @@ impl Clock {
             let stood_still = real - read_at;
             self.stood_still.fetch_add(stood_still, Ordering::AcqRel);
             self.read_at.store(real, Ordering::Release);
-            tracing::warn!(
+            // Not louder: on Lambda an environment stands still between any two events.
+            tracing::debug!(
                 milliseconds = stood_still,
                 "the server stood still: time limits do not count that time"
             );

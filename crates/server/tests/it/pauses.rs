@@ -144,15 +144,18 @@ fn is_whole(hearth: &Hearth, model: &str) {
     }
 }
 
-/// Three at a time: most of it is waiting.
+/// Three at a time.
 fn in_each_of(models: &[&'static str], test: impl Fn(&'static str) + Sync) {
-    for some in models.chunks(3) {
-        std::thread::scope(|scope| {
-            for model in some {
-                scope.spawn(|| test(model));
-            }
-        });
-    }
+    models.chunks(3).for_each(|some| at_once(some, &test));
+}
+
+/// Where nearly all of it is waiting.
+fn at_once(models: &[&'static str], test: impl Fn(&'static str) + Sync) {
+    std::thread::scope(|scope| {
+        for model in models {
+            scope.spawn(|| test(model));
+        }
+    });
 }
 
 #[test]
@@ -292,10 +295,10 @@ fn long_pauses() {
     for seconds in [5, 35, 120] {
         let pause = Duration::from_secs(seconds);
         for kills in [false, true] {
-            in_each_of(&ALL_MODELS, |model| whole_tree(model, pause, false, kills));
+            at_once(&ALL_MODELS, |model| whole_tree(model, pause, false, kills));
         }
         // Only the zygote, which is replaced after ten seconds.
-        in_each_of(MODELS, |model| {
+        at_once(MODELS, |model| {
             let (_site, hearth) = serve(model, false);
             let mut took = Duration::ZERO;
             let answers = under_load(&hearth, || {
