@@ -188,12 +188,11 @@ pub(crate) fn name_of(address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::pace::PaceLimits;
 
     const LIMITS: Limits =
-        Limits { max_body: 0, max_uri: 100, max_headers: 100, body_timeout: Duration::ZERO };
+        Limits { max_body: 0, max_uri: 100, max_headers: 100, pace: PaceLimits::NONE };
 
     fn parts(request: http::request::Builder) -> Parts {
         request.body(()).unwrap().into_parts().0

@@ -5,8 +5,11 @@
 //! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
 //! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
 
+mod receive;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -22,12 +25,14 @@ use tracing::Instrument;
 use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
+use crate::buffered_body::BufferedBody;
 use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
 use crate::date;
 use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
+use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
@@ -35,6 +40,7 @@ use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
+use crate::stalled::Site;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
@@ -293,13 +299,17 @@ impl<A: Application> Exchange<'_, A> {
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
+                if !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+                    return self.receive(number, script, parts, body, hints).await;
+                }
                 self.dispatch(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(&file, &parts.method, &parts.headers, &part.files) {
+                let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
+                match outcome.and_then(|response| self.spared(response)) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -343,7 +353,7 @@ impl<A: Application> Exchange<'_, A> {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
         // What becomes of it is the outcome of reading it.
-        drop(body.limit(limit, self.front.limits.body_timeout));
+        drop(body.limit(limit, self.front.limits.pace));
         match realtime::call(realtime, parts, body).await {
             Ok(response) => Answer::whole(response),
             Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
@@ -354,11 +364,26 @@ impl<A: Application> Exchange<'_, A> {
         Answer::whole(page.render(headers, &self.id.0))
     }
 
+    /// The answer, unless the server needs its file's descriptor itself.
+    fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
+        let descriptor = response.body().descriptor();
+        if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
+            Ok(response)
+        } else {
+            Err(Refused::Scarce)
+        }
+    }
+
     fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
         let page = match refused {
             Refused::Missing => Page::not_found(),
             Refused::Forbidden => {
                 Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
+            }
+            Refused::Scarce => {
+                self.front.metrics.limited(ClientLimit::Descriptors);
+                self.front.connections.make_room();
+                Page::busy()
             }
             Refused::Failed(error) => {
                 tracing::warn!(error = %error, "file cannot be read");
@@ -380,7 +405,7 @@ impl<A: Application> Exchange<'_, A> {
         if body.size_hint().lower() > limits.max_body {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
-        let verdict = body.limit(limits.max_body, limits.body_timeout);
+        let verdict = body.limit(limits.max_body, limits.pace);
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
@@ -448,12 +473,19 @@ impl<A: Application> Exchange<'_, A> {
             drain(body).await;
             return Answer { head, source: Source::Empty };
         }
+        let body = BufferedBody::new(body, &self.front.buffers, self.site());
         if self.front.compression
             && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
         {
             return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
         }
         Answer { head, source: Source::Application(body) }
+    }
+
+    /// The client's address, unless a trusted proxy has not named it.
+    fn site(&self) -> Option<Site> {
+        let known = self.told.client.is_some() || !self.connection.trusted;
+        known.then(|| Site::of(self.remote.ip()))
     }
 
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
@@ -468,7 +500,8 @@ impl<A: Application> Exchange<'_, A> {
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
-            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files));
+            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files))
+            .and_then(|response| self.spared(response));
         match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -502,6 +535,9 @@ impl<A: Application> Exchange<'_, A> {
                 .map(BodyError::status)
                 .or_else(|| verdict.and_then(|verdict| verdict.failure()))
                 .unwrap_or(StatusCode::BAD_REQUEST);
+            if status == StatusCode::REQUEST_TIMEOUT {
+                self.front.metrics.limited(ClientLimit::SlowBody);
+            }
             return Page::body_failed(status);
         }
         tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");
@@ -644,9 +680,7 @@ fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
 }
 
 async fn drain<B: Body + Unpin>(mut body: B) {
-    while let Some(Ok(_)) =
-        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
-    {}
+    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
 /// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use egress::{Network, Scheme};
-use front_http::{AccessLogFormat, Cidr, TrustedHeader, TrustedHeaders};
+use front_http::{AccessLogFormat, Cidr, RequestBuffering, TrustedHeader, TrustedHeaders};
 use front_lambda::emulator::Integration;
 use http::HeaderValue;
 use http::uri::PathAndQuery;
@@ -868,6 +868,26 @@ impl Value for AccessLogFormat {
             "json" => Ok(Self::Json),
             "common" => Ok(Self::Common),
             "combined" => Ok(Self::Combined),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
+impl Value for RequestBuffering {
+    const PLACEHOLDER: &'static str = "BODIES";
+
+    fn expected() -> String {
+        "`all` or `forms`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["all", "forms"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "all" => Ok(Self::All),
+            "forms" => Ok(Self::Forms),
             other => Err(Wrong::quoted(other)),
         }
     }
