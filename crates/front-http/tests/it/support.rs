@@ -485,6 +485,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.stream.write_all(bytes.as_ref()).await.is_ok()
     }
 
+    /// Closes the sending side.
+    pub(crate) async fn finish_sending(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
     async fn fill(&mut self) -> usize {
         tokio::time::timeout(LONG, self.stream.read_buf(&mut self.buffer))
             .await
