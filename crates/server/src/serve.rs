@@ -468,11 +468,12 @@ pub(crate) fn bind_broker(
     folder: &Path,
     users: Users<'_>,
     succeeds: bool,
+    admin: Option<SocketAddr>,
 ) -> Result<Option<Broker>, Failure> {
     if !settings.egress.enabled {
         return Ok(None);
     }
-    match Broker::bind(settings, &egress::socket_in(folder), users, succeeds) {
+    match Broker::bind(settings, &egress::socket_in(folder), users, succeeds, admin) {
         Ok(broker) => Ok(Some(broker)),
         // What was asked for in so many words and cannot be had is an error.
         Err(failure) if settings.egress.socket.0.is_some() || settings.egress.ca.0.is_some() => {

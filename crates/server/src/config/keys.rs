@@ -398,7 +398,7 @@ settings! {
         group: Auto<Group> = "auto", flag "group";
         /// Users who may call, by name or number, beside the broker's own and root. Each has connections of its own.
         allow_users: Vec<Account> = "", flag "allow-user";
-        /// Networks that are never called, judged after names are resolved. Who may go there goes directly.
+        /// Networks that are never called, judged after names are resolved; nor is this server's own admin address. Who may go there goes directly.
         deny: Vec<Network> = "169.254.0.0/16, fe80::/10";
         /// Origins that a connection is opened to at start, such as `https://api.example.com`.
         ///
