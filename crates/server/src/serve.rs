@@ -335,9 +335,12 @@ fn run_dir(
     }
 }
 
+/// What to do about a run folder that cannot be used.
+pub(crate) const RUN_DIR_HINT: &str = "set `server.run_dir` to a folder of the server's own user that others cannot write into (`chmod go-w`), or to one below it that \
+     Hearth makes";
+
 fn no_run_dir(error: &std::io::Error) -> Failure {
-    let hint = "set `server.run_dir` to a folder that may be written";
-    Failure::caused_by("cannot write into the run folder", error, hint)
+    Failure::caused_by("cannot use the run folder", error, RUN_DIR_HINT)
 }
 
 /// What the service of an application is called, unless somebody says so.

@@ -572,6 +572,8 @@ settings! {
         /// How long TERM lets running requests finish before they are cut.
         shutdown_patience: Duration = "30s";
         /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
+        ///
+        /// Only the server's own user, or root, may own it, and no other user may write into it: else the server does not start.
         run_dir: Auto<PathBuf> = "auto", flag "run-dir";
         /// Who Hearth is, and PHP if there is no `php.user`, once `hearth serve` listens, when root starts it: ports below 1024 are root's to bind, and nothing else is root's to do.
         ///
