@@ -32,6 +32,8 @@ use crate::{log, notify, upgrade};
 
 /// The environment variable by which PHP finds the socket.
 pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
+/// The environment variable by which PHP of another user knows as whom the broker runs: it sends its calls to nobody else's process.
+pub(crate) const OWNER_VARIABLE: &str = "HEARTH_EGRESS_OWNER";
 /// Where a broker alone listens unless it is told otherwise.
 const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.

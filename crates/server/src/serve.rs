@@ -507,6 +507,10 @@ pub(crate) fn pool_options(
         && !env.iter().any(|(name, _)| name == egress::VARIABLE)
     {
         env.push((egress::VARIABLE.into(), socket.display().to_string()));
+        if php.user.is_some() {
+            let owner = rustix::process::geteuid().as_raw();
+            env.push((egress::OWNER_VARIABLE.into(), owner.to_string()));
+        }
     }
     if let Some(publisher) = publisher.filter(|_| !php.model.is_foreign()) {
         env.push((realtime::VARIABLE.into(), publisher.limits()));
