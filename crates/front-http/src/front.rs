@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use channels::hub::Visitor;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use hyper::server::conn::http1;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use traces::Tracer;
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
 use crate::buffered_body::AnswerBuffers;
+use crate::connections::Connections;
 use crate::forwarded::Cidr;
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
@@ -30,6 +32,7 @@ use crate::spool::{self, Spools};
 use crate::stalled::StalledAnswers;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
+use crate::trusted_headers::TrustedHeaders;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
@@ -113,6 +116,8 @@ pub(crate) struct Shared<A> {
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) trusted: Vec<Cidr>,
+    pub(crate) trusted_headers: TrustedHeaders,
+    pub(crate) route_by_forwarded_host: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) ids: RequestIds,
     pub(crate) metrics: Arc<FrontMetrics>,
@@ -123,13 +128,20 @@ pub(crate) struct Shared<A> {
     pub(crate) request_id_header: bool,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
-    pub(crate) slots: Arc<Semaphore>,
     /// Where bodies wait for a slow side.
     pub(crate) spools: Arc<Spools>,
     pub(crate) buffers: Arc<AnswerBuffers>,
+    pub(crate) connections: Arc<Connections>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
     /// Cancelled when another process has taken the place of this one.
     pub(crate) succeeded: CancellationToken,
+}
+
+impl<A> Shared<A> {
+    /// Whether a peer at this address is a trusted proxy.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains(peer))
+    }
 }
 
 /// A bound front. Nothing is accepted before [`Front::serve`].
@@ -211,6 +223,7 @@ impl<A: Application> Front<A> {
             )),
             metrics: Arc::clone(&metrics),
         };
+        let connections = Connections::new(&options, Arc::clone(&metrics));
         let shared = Shared {
             switch: Switch::new(release, application),
             limits: Limits {
@@ -229,6 +242,8 @@ impl<A: Application> Front<A> {
             https_port: https_port.unwrap_or(443),
             hsts,
             trusted: options.trusted_proxies.clone(),
+            trusted_headers: options.trusted_headers,
+            route_by_forwarded_host: options.route_by_forwarded_host,
             proxy_protocol: options.proxy_protocol,
             ids: RequestIds::new(),
             metrics,
@@ -239,9 +254,9 @@ impl<A: Application> Front<A> {
             request_id_header: options.request_id_header,
             http1: one::builder(&options),
             http2: two::builder(&options),
-            slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
             spools,
             buffers: Arc::new(buffers),
+            connections,
             realtime: None,
             succeeded: CancellationToken::new(),
         };
@@ -281,6 +296,11 @@ impl<A: Application> Front<A> {
     /// What it has answered lately; goes on to count while it is served.
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.shared.metrics.traffic)
+    }
+
+    /// The connections of its clients; goes on to count while it is served.
+    pub fn connections(&self) -> Arc<Connections> {
+        Arc::clone(&self.shared.connections)
     }
 
     /// Its sockets once more, for a process that is to take this one's place.

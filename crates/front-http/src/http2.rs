@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -30,7 +30,9 @@ use crate::answer_body::AnswerBody;
 use crate::application::Application;
 use crate::early_hints::{belongs_in_hint, may_hint};
 use crate::front::Shared;
+use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::options::Options;
+use crate::phase::PhaseCell;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::wire::Wire;
@@ -67,6 +69,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
     front: &Arc<Shared<A>>,
     connection: Connection,
     wire: Wire<S>,
+    phase: Arc<PhaseCell>,
     drain: CancellationToken,
 ) {
     let handshake = front.http2.handshake::<_, Bytes>(wire);
@@ -91,6 +94,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
             accepted = h2.accept() => match accepted {
                 Some(Ok((request, answer))) => {
                     if streams.is_empty() {
+                        phase.busy();
                         timer.as_mut().reset(Instant::now() + front.patience.write);
                     }
                     let exchange = exchange(Arc::clone(front), Arc::clone(&connection), request, answer);
@@ -107,6 +111,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
                     tracing::error!(error = %error, "stream failed");
                 }
                 if streams.is_empty() {
+                    phase.answered();
                     let wait = if ending { GOODBYE } else { front.patience.keep_alive };
                     timer.as_mut().reset(Instant::now() + wait);
                 }
@@ -211,14 +216,15 @@ async fn exchange<A: Application>(
     let stream = lock(&answering).send_response(Response::from_parts(head, ()), ends);
     match stream {
         Ok(_) if ends => {}
-        Ok(stream) => send_body(stream, body, length, front.patience.write).await,
+        Ok(stream) => {
+            send_body(stream, body, length, front.patience.write, &front.metrics).await;
+        }
         Err(error) => tracing::debug!(error = %error, "answer not sent"),
     }
 }
 
 /// What hyper adds for HTTP/1.1.
 fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B) {
-    headers.entry(header::DATE).or_insert_with(date);
     let bodyless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     if !body.is_end_stream()
         && !bodyless
@@ -228,29 +234,13 @@ fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B)
     }
 }
 
-/// The `Date` of now, formatted once a second.
-fn date() -> HeaderValue {
-    static CACHE: Mutex<Option<(u64, HeaderValue)>> = Mutex::new(None);
-    let now = SystemTime::now();
-    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*cache {
-        Some((of, value)) if *of == second => value.clone(),
-        _ => {
-            let value = HeaderValue::try_from(httpdate::fmt_http_date(now))
-                .expect("a date is a header value");
-            *cache = Some((second, value.clone()));
-            value
-        }
-    }
-}
-
 /// Sends a body as credit comes. `length` is what the head promised: more is cut off, less resets the stream.
 async fn send_body<B>(
     mut stream: SendStream<Bytes>,
     mut body: AnswerBody<B>,
     length: Option<u64>,
     patience: Duration,
+    metrics: &FrontMetrics,
 ) where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
 {
@@ -290,6 +280,7 @@ async fn send_body<B>(
                 Ok(Some(Ok(credit))) => credit,
                 Ok(Some(Err(_)) | None) => return,
                 Err(_) => {
+                    metrics.limited(ClientLimit::SlowReading);
                     tracing::debug!("the client takes nothing of the answer");
                     return stream.send_reset(Reason::CANCEL);
                 }

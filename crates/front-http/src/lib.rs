@@ -20,8 +20,11 @@ mod buffered_body;
 mod claims;
 mod compress;
 mod conditional;
+mod connections;
+mod date;
 mod early_hints;
 mod encoding;
+mod eviction;
 mod files;
 mod forwarded;
 mod front;
@@ -46,14 +49,17 @@ mod stalled;
 mod tls;
 mod trace;
 mod traffic;
+mod trusted_headers;
 mod wire;
 
 pub use access_log::AccessLogFile;
 pub use application::Application;
 pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
+pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
 pub use listener::{Bound, Given};
+pub use metrics::ClientLimit;
 pub use options::{
     AccessLog, AccessLogFormat, AccessLogTarget, Address, Buffers, Listen, Options, Routing,
     SendfileRoot, TlsFiles,
@@ -64,6 +70,7 @@ pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
+pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU16;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use traces::Tracer;
 use crate::forwarded::Cidr;
 use crate::reader::Reader;
 use crate::tls::Certificates;
+use crate::trusted_headers::TrustedHeaders;
 
 /// How the front listens, routes, limits and logs.
 #[derive(Clone, Debug)]
@@ -45,7 +47,14 @@ pub struct Options {
     /// CSRF tokens against it. PHP switches it off for one answer with `Cache-Control: no-transform`.
     pub compression: bool,
     /// Open connections, over all listeners. Further clients wait in the kernel's queue until one closes.
+    ///
+    /// Connections that wait for their client are closed while others wait in the queue, the longest idle first.
     pub max_connections: usize,
+    /// Connections of one client address (an IPv6 /64 is one) while places are short; trusted proxies and unix sockets have no such
+    /// bound. `None`: half of `max_connections`.
+    pub connections_per_client: Option<usize>,
+    /// Descriptors from this number on are not for clients' connections and files. `None`: all are.
+    pub descriptor_ceiling: Option<RawFd>,
     /// Largest request body in bytes; larger ones get 413.
     pub max_body: u64,
     /// Largest request head in bytes (at least 8192); larger ones get 431.
@@ -71,15 +80,19 @@ pub struct Options {
     pub handshake_timeout: Duration,
     /// Requests in flight on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Peers whose `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are believed. A peer on a unix socket is always trusted:
-    /// only a proxy on this machine can be one.
+    /// Peers whose `trusted_headers` are believed. A peer on a unix socket is always trusted: only a proxy on this machine can
+    /// be one.
     pub trusted_proxies: Vec<Cidr>,
+    /// The header fields in which these peers are believed.
+    pub trusted_headers: TrustedHeaders,
+    /// Choose among applications by the host that these peers forward, in place of the one of the request itself.
+    pub route_by_forwarded_host: bool,
     /// Listeners expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections
     /// without. Only for listeners that nobody but the balancer can reach.
     pub proxy_protocol: bool,
     /// Send `X-Request-Id` with each answer.
     pub request_id_header: bool,
-    /// Send `Server: Hearth` with each answer.
+    /// Send `Server: Hearth` with each answer that has no `Server` field of the application's.
     pub server_header: bool,
     /// Begins a span for each request, if anybody wants spans.
     pub tracer: Option<Tracer>,
@@ -241,6 +254,8 @@ impl Options {
             sendfile: Vec::new(),
             compression: true,
             max_connections: 10_000,
+            connections_per_client: None,
+            descriptor_ceiling: None,
             max_body: 128 << 20,
             max_head: 64 << 10,
             max_headers: 100,
@@ -260,6 +275,8 @@ impl Options {
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
             trusted_proxies: Vec::new(),
+            trusted_headers: TrustedHeaders::default(),
+            route_by_forwarded_host: false,
             proxy_protocol: false,
             request_id_header: true,
             server_header: true,

@@ -25,9 +25,11 @@ use crate::application::Application;
 use crate::buffered_body::BufferedBody;
 use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
+use crate::date;
 use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
+use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
@@ -37,6 +39,7 @@ use crate::request_id;
 use crate::route::{self, Decision, Disk};
 use crate::stalled::Site;
 use crate::trace;
+use crate::trusted_headers::TrustedHeader;
 
 /// What all requests of a connection have in common.
 #[derive(Debug)]
@@ -103,15 +106,20 @@ pub(crate) async fn respond<A: Application>(
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    let stop = request_head::normalise(&mut parts, &front.limits).err();
+    let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
-    let believed = connection.trusted;
-    let told = if believed && has_forwarded(&parts.headers) {
-        forwarded::read(&parts.headers, &front.trusted)
+    let believed = front.trusted_headers;
+    let told = if connection.trusted {
+        forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
+            let refused = error.refuse(connection.peer);
+            stop.get_or_insert(refused);
+            Told::default()
+        })
     } else {
         Told::default()
     };
-    let id = if believed { request_id::given(&parts.headers) } else { None };
+    let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
+    let id = if names { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
     let remote = told.client.unwrap_or(connection.peer);
     let secure = told.secure.unwrap_or(connection.tls);
@@ -159,7 +167,8 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let chosen = current.release.choose(&told, &parts);
+            let of_proxy = front.route_by_forwarded_host.then_some(&told);
+            let chosen = current.release.choose(of_proxy, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }
@@ -195,14 +204,6 @@ fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
 /// What is counted for a request whose client went away before the answer: nginx's number for it.
 fn gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
-}
-
-fn has_forwarded(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::FORWARDED)
-        || headers.contains_key("x-forwarded-for")
-        || headers.contains_key("x-forwarded-proto")
-        || headers.contains_key("x-forwarded-host")
-        || headers.contains_key("x-forwarded-port")
 }
 
 /// One request on its way.
@@ -301,7 +302,8 @@ impl<A: Application> Exchange<'_, A> {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(&file, &parts.method, &parts.headers, &part.files) {
+                let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
+                match outcome.and_then(|response| self.spared(response)) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -356,11 +358,26 @@ impl<A: Application> Exchange<'_, A> {
         Answer::whole(page.render(headers, &self.id.0))
     }
 
+    /// The answer, unless the server needs its file's descriptor itself.
+    fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
+        let descriptor = response.body().descriptor();
+        if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
+            Ok(response)
+        } else {
+            Err(Refused::Scarce)
+        }
+    }
+
     fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
         let page = match refused {
             Refused::Missing => Page::not_found(),
             Refused::Forbidden => {
                 Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
+            }
+            Refused::Scarce => {
+                self.front.metrics.limited(ClientLimit::Descriptors);
+                self.front.connections.make_room();
+                Page::busy()
             }
             Refused::Failed(error) => {
                 tracing::warn!(error = %error, "file cannot be read");
@@ -477,7 +494,8 @@ impl<A: Application> Exchange<'_, A> {
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
-            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files));
+            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files))
+            .and_then(|response| self.spared(response));
         match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -511,6 +529,9 @@ impl<A: Application> Exchange<'_, A> {
                 .map(BodyError::status)
                 .or_else(|| verdict.and_then(|verdict| verdict.failure()))
                 .unwrap_or(StatusCode::BAD_REQUEST);
+            if status == StatusCode::REQUEST_TIMEOUT {
+                self.front.metrics.limited(ClientLimit::SlowBody);
+            }
             return Page::body_failed(status);
         }
         tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");
@@ -736,6 +757,7 @@ fn finish<A: Application>(
     if front.server_header {
         head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
     }
+    head.headers.entry(header::DATE).or_insert_with(date::now);
     // Never in the clear (RFC 6797, section 7.2).
     if secure && let Some(hsts) = &front.hsts {
         head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());

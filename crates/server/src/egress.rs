@@ -352,6 +352,7 @@ async fn serve_and_drain(
         connectors: Vec::new(),
         realtime: None,
         traffic: None,
+        connections: None,
         tls: None,
     });
     log::say(&format!("ready on {listener}"));

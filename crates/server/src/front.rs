@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use front_http::{
     AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
-    Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot,
-    Switch,
+    Connections, Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing,
+    SendfileRoot, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
 use crate::config::{self, Address, Settings};
+use crate::descriptors::Budget;
 use crate::failure::Failure;
 use crate::generation::Stay;
 use crate::plan::{Plan, most_workers};
@@ -45,8 +46,15 @@ pub(crate) async fn bind(
     (given, activated): (Vec<Given>, bool),
 ) -> Result<Bound, Failure> {
     // Files and scripts come with the first generation.
-    let mut options =
-        Options { tls: certificates.cloned(), tracer: tracer.cloned(), ..common(settings) };
+    let budget = Budget::now(settings);
+    budget.say(settings);
+    let mut options = Options {
+        tls: certificates.cloned(),
+        tracer: tracer.cloned(),
+        max_connections: budget.connections,
+        descriptor_ceiling: Some(budget.ceiling),
+        ..common(settings)
+    };
     if activated {
         let known = std::mem::take(&mut options.listen);
         for given in &given {
@@ -142,6 +150,11 @@ impl Bound {
     /// What is answered lately.
     pub(crate) fn traffic(&self) -> Arc<front_http::Traffic> {
         self.front.traffic()
+    }
+
+    /// The connections of clients.
+    pub(crate) fn connections(&self) -> Arc<Connections> {
+        self.front.connections()
     }
 
     /// Has channels on the same listeners.
@@ -282,6 +295,8 @@ fn common(settings: &Settings) -> Options {
         sendfile: Vec::new(),
         compression: http.compression,
         max_connections: http.connection_limit.get(),
+        connections_per_client: http.connections_per_client.0.map(NonZeroUsize::get),
+        descriptor_ceiling: None,
         max_body: http.body_limit.map_or(u64::MAX, |limit| limit.0),
         max_head: count(http.header_limit.0),
         max_headers: http.header_count.get(),
@@ -301,6 +316,8 @@ fn common(settings: &Settings) -> Options {
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
         trusted_proxies: http.trusted_proxies.clone(),
+        trusted_headers: http.trusted_headers,
+        route_by_forwarded_host: http.route_by_forwarded_host,
         proxy_protocol: http.proxy_protocol,
         request_id_header: http.request_id,
         server_header: http.server_header,

@@ -294,3 +294,16 @@ async fn a_unix_socket_serves_as_a_trusted_neighbour() {
     server.ended().await;
     assert!(!path.exists());
 }
+
+/// hyper writes the date that it caches behind all other fields, and its cache does not follow a clock that is set back.
+#[tokio::test]
+async fn an_answer_has_one_date_and_it_is_not_of_hypers_cache() {
+    let server = Server::start().await;
+    for (path, line) in [("/a", "content-length"), ("/chunks", "transfer-encoding")] {
+        let reply = server.get(path).await;
+        let at = |name: &str| reply.head.find(&format!("\r\n{name}: "));
+        assert!(at("date").unwrap() < at(line).unwrap(), "{}", reply.head);
+        let date = reply.field("date").unwrap();
+        assert!(httpdate::parse_http_date(&date).is_ok(), "{date}");
+    }
+}

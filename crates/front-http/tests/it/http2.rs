@@ -29,7 +29,7 @@ impl Http2 {
         Self { requests, connection: tasks }
     }
 
-    async fn to(server: &Server) -> Self {
+    pub(crate) async fn to(server: &Server) -> Self {
         Self::over(TcpStream::connect(server.address()).await.unwrap()).await
     }
 

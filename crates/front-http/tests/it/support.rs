@@ -9,7 +9,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use front_http::{AccessLogFile, Address, Application, Bound, Front, Listen, Options, RequestBody};
+use front_http::{
+    AccessLogFile, Address, Application, Bound, ClientLimit, Connections, Front, Listen, Options,
+    RequestBody,
+};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -341,6 +344,7 @@ pub(crate) struct Server {
     pub(crate) root: TempDir,
     pub(crate) bound: Vec<Bound>,
     pub(crate) access_log: Option<AccessLogFile>,
+    pub(crate) connections: Arc<Connections>,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
@@ -361,6 +365,7 @@ impl Server {
         let app = App::default();
         let front = Front::bind(options, app.clone()).await.unwrap();
         let (bound, access_log) = (front.addresses(), front.access_log());
+        let connections = front.connections();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -372,7 +377,7 @@ impl Server {
                 })
                 .await;
         });
-        Self { app, root, bound, access_log, stop: Some(stop), tasks }
+        Self { app, root, bound, access_log, connections, stop: Some(stop), tasks }
     }
 
     pub(crate) fn write(&self, path: &str, contents: impl AsRef<[u8]>) {
@@ -408,6 +413,12 @@ impl Server {
         client.reply().await
     }
 
+    /// How often a limit on clients has applied.
+    pub(crate) fn limited(&self, wanted: ClientLimit) -> u64 {
+        let report = self.connections.report();
+        report.limited.iter().find(|(limit, _)| *limit == wanted).unwrap().1
+    }
+
     pub(crate) fn begin_stop(&mut self) {
         self.stop.take().expect("stopped once").send(()).expect("it runs");
     }
@@ -430,6 +441,16 @@ pub(crate) async fn until(count: &AtomicUsize, wanted: usize) {
         }
     };
     tokio::time::timeout(LONG, reached).await.expect("the count gets there");
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let reached = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LONG, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A client that reads HTTP/1.1 by hand.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr, TlsFiles};
+use front_http::{AccessLogFormat, Cidr, TlsFiles, TrustedHeaders};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
@@ -196,7 +196,14 @@ settings! {
         /// Requests in flight on one HTTP/2 connection.
         http2_streams: NonZeroUsize = "128";
         /// How many connections may be open at once; more wait in the system's queue.
+        ///
+        /// While a client waits there, connections that are idle, or have not sent a whole request, are closed: the longest idle first. One with a request
+        /// under way is not. The limit of open files may allow fewer; the log then says so at start.
         connection_limit: NonZeroUsize = "10000";
+        /// How many of them one client address may have while fewer than a sixteenth are free; an IPv6 /64 is one address.
+        ///
+        /// Trusted proxies and unix sockets are not bound by it. `auto`: half of `http.connection_limit`.
+        connections_per_client: Auto<NonZeroUsize> = "auto";
         /// How long a client may take to send a request head, from its first byte; then 408.
         header_timeout: Duration = "10s";
         /// How long a connection may stay idle between two requests.
@@ -225,8 +232,17 @@ settings! {
         stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
         /// How long a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
-        /// Proxies whose `Forwarded` and `X-Forwarded-*` headers are believed.
+        /// Proxies that are believed about their clients, as far as `http.trusted_headers` says (docs/guide/proxies.md).
+        ///
+        /// Whatever connects to a Unix socket is believed, too.
         trusted_proxies: Vec<Cidr> = "";
+        /// The header fields in which trusted proxies are believed: name those that the proxy sets itself, for every request.
+        ///
+        /// What the proxy does not set it passes on from its client. So of requests through trusted proxies Hearth removes the `Forwarded` and `X-Forwarded-*` fields
+        /// that are not named here, and answers 400 if `Forwarded` contradicts `X-Forwarded-*`.
+        trusted_headers: TrustedHeaders = "x-forwarded-for, x-forwarded-proto";
+        /// Choose among `[applications]` by the host that a trusted proxy forwards (`x-forwarded-host`, or `host` in `forwarded`), in place of the Host field.
+        route_by_forwarded_host: bool = "off";
         /// Expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections without.
         ///
         /// Only for listeners that nobody but the balancer can reach.
@@ -239,7 +255,7 @@ settings! {
         static_cache_control: Option<String> = "off";
         /// Send `X-Request-Id` with each answer.
         request_id: bool = "on";
-        /// Send `Server: hearth` with each answer.
+        /// Send `Server: Hearth` with each answer. A `Server` field that PHP sends stays as it is, with this setting on or off.
         server_header: bool = "on";
         /// Folders whose files PHP may have sent: by `X-Sendfile` (absolute path) or `X-Accel-Redirect` (path under the name).
         ///

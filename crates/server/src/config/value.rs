@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use egress::{Network, Scheme};
-use front_http::{AccessLogFormat, Cidr};
+use front_http::{AccessLogFormat, Cidr, TrustedHeader, TrustedHeaders};
 use front_lambda::emulator::Integration;
 use http::HeaderValue;
 use http::uri::PathAndQuery;
@@ -508,6 +508,34 @@ impl Value for Cidr {
 
     fn expected() -> String {
         "an address or a range such as `10.0.0.0/8`, `192.168.1.7` or `fd00::/8`".into()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        parsed(raw)
+    }
+}
+
+impl Value for TrustedHeaders {
+    const PLACEHOLDER: &'static str = "FIELD";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "`x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port` or `x-request-id`, several as a list, or separated by commas; \
+         or `forwarded` in place of all `x-forwarded` ones"
+            .into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let headers = Vec::<TrustedHeader>::parse(raw, base)?;
+        Self::new(headers).map_err(|mixed| Wrong(mixed.to_string()))
+    }
+}
+
+impl Value for TrustedHeader {
+    const PLACEHOLDER: &'static str = TrustedHeaders::PLACEHOLDER;
+
+    fn expected() -> String {
+        TrustedHeaders::expected()
     }
 
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
