@@ -45,8 +45,8 @@ impl Supervisor {
     pub(super) fn is_zygote_silent(&mut self) -> bool {
         let limit = Self::ANSWER.min(self.options().boot_timeout);
         let silent = self.zygote.as_ref().is_some_and(|zygote| zygote.silence() >= limit);
-        let before = std::mem::replace(&mut self.was_silent, silent);
-        before && silent
+        self.silent_ticks = if silent { self.silent_ticks.saturating_add(1) } else { 0 };
+        self.silent_ticks >= 2
     }
 
     /// Has another zygote started in place of one that does not answer, and ends that when its workers have ended.
