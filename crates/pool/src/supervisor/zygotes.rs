@@ -64,11 +64,9 @@ impl Supervisor {
                 let ending_since = info.ending_since.load(Ordering::Relaxed);
                 // A process that has ended and was not waited for has no memory.
                 let has_memory = resident_bytes(info.pid()).is_some_and(|bytes| bytes > 0);
+                let is_over = ending_since != 0 && clock.since(ending_since) >= Self::LAST_WORDS;
                 info.is_given_up()
-                    || !has_memory
-                    || (info.busy_since.load(Ordering::Relaxed) == 0
-                        && ending_since != 0
-                        && clock.since(ending_since) >= Self::LAST_WORDS)
+                    || (info.busy_since.load(Ordering::Relaxed) == 0 && (!has_memory || is_over))
             })
         };
         let is_over = |silent: &Silent| silent.succeeded && silent.slots.iter().all(has_ended);
