@@ -52,6 +52,8 @@ impl Page {
         let says = match status {
             StatusCode::PAYLOAD_TOO_LARGE => "The request body is larger than this server takes.",
             StatusCode::REQUEST_TIMEOUT => "The request body took too long.",
+            StatusCode::INSUFFICIENT_STORAGE => "The server has no room for the request body.",
+            StatusCode::INTERNAL_SERVER_ERROR => "The server could not keep the request body.",
             _ => "The request body could not be read.",
         };
         Self::new(status, says).closing()

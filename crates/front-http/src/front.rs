@@ -10,6 +10,7 @@ use std::time::Duration;
 use channels::hub::Visitor;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
+use http::request::Parts;
 use hyper::server::conn::http1;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -19,16 +20,23 @@ use traces::Tracer;
 
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
+use crate::buffered_body::AnswerBuffers;
+use crate::claims::Unclaimed;
 use crate::connections::Connections;
-use crate::forwarded::Cidr;
+use crate::forwarded::{Cidr, Told};
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
-use crate::options::Options;
+use crate::options::{Buffers, Options};
+use crate::pace::PaceLimits;
 use crate::realtime::{Realtime, Visitors};
-use crate::release::{Release, Switch};
+use crate::release::{Current, Release, Switch};
+use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
+use crate::spool::{self, Spools};
+use crate::stalled::StalledAnswers;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
+use crate::trusted_headers::TrustedHeaders;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
@@ -98,13 +106,14 @@ pub(crate) struct Limits {
     pub(crate) max_body: u64,
     pub(crate) max_uri: usize,
     pub(crate) max_headers: usize,
-    pub(crate) body_timeout: Duration,
+    pub(crate) pace: PaceLimits,
 }
 
 /// What all connections share.
 pub(crate) struct Shared<A> {
     pub(crate) switch: Switch<A>,
     pub(crate) limits: Limits,
+    pub(crate) request_buffering: RequestBuffering,
     pub(crate) patience: Patience,
     pub(crate) handshake_timeout: Duration,
     pub(crate) tls: Option<Certificates>,
@@ -112,6 +121,8 @@ pub(crate) struct Shared<A> {
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) trusted: Vec<Cidr>,
+    pub(crate) trusted_headers: TrustedHeaders,
+    pub(crate) route_by_forwarded_host: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) ids: RequestIds,
     pub(crate) metrics: Arc<FrontMetrics>,
@@ -123,6 +134,9 @@ pub(crate) struct Shared<A> {
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
     pub(crate) connections: Arc<Connections>,
+    /// Where bodies wait for a slow side.
+    pub(crate) spools: Arc<Spools>,
+    pub(crate) buffers: Arc<AnswerBuffers>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
     /// Cancelled when another process has taken the place of this one.
     pub(crate) succeeded: CancellationToken,
@@ -132,6 +146,18 @@ impl<A> Shared<A> {
     /// Whether a peer at this address is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(peer))
+    }
+
+    /// Returns the number of the application that a request is for; what a trusted proxy told of the host counts only if that
+    /// is asked for.
+    pub(crate) fn choose(
+        &self,
+        current: &Current<A>,
+        told: &Told,
+        parts: &Parts,
+    ) -> Result<usize, Unclaimed> {
+        let told = self.route_by_forwarded_host.then_some(told);
+        current.release.choose(told, parts)
     }
 }
 
@@ -202,14 +228,28 @@ impl<A: Application> Front<A> {
         let access_log = log.as_ref().filter(|_| in_file).map(Log::file);
         let metrics = Arc::new(FrontMetrics::register());
         let connections = Connections::new(&options, Arc::clone(&metrics));
+        let Buffers { memory, disk, directory, answer_memory, answer_file } =
+            options.buffers.clone();
+        let spools = Arc::new(Spools::new(memory, disk, directory));
+        let buffers = AnswerBuffers {
+            spools: Arc::clone(&spools),
+            limits: spool::Limits { memory: answer_memory, file: answer_file },
+            stalled: Arc::new(StalledAnswers::new(
+                options.max_stalled_per_client,
+                metrics.stalled_answers.clone(),
+                metrics.stalled_answers_cut.clone(),
+            )),
+            metrics: Arc::clone(&metrics),
+        };
         let shared = Shared {
             switch: Switch::new(release, application),
             limits: Limits {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
                 max_headers: options.max_headers,
-                body_timeout: options.body_timeout,
+                pace: PaceLimits { pause: options.body_timeout, least_rate: options.body_min_rate },
             },
+            request_buffering: options.request_buffering,
             patience: Patience {
                 header: options.header_timeout,
                 keep_alive: options.keep_alive_timeout,
@@ -220,6 +260,8 @@ impl<A: Application> Front<A> {
             https_port: https_port.unwrap_or(443),
             hsts,
             trusted: options.trusted_proxies.clone(),
+            trusted_headers: options.trusted_headers,
+            route_by_forwarded_host: options.route_by_forwarded_host,
             proxy_protocol: options.proxy_protocol,
             ids: RequestIds::new(),
             metrics,
@@ -231,6 +273,8 @@ impl<A: Application> Front<A> {
             http1: one::builder(&options),
             http2: two::builder(&options),
             connections,
+            spools,
+            buffers: Arc::new(buffers),
             realtime: None,
             succeeded: CancellationToken::new(),
         };

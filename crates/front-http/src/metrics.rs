@@ -81,6 +81,9 @@ pub(crate) struct FrontMetrics {
     pub(crate) log_dropped: Counter,
     pub(crate) accept_errors: Counter,
     limited: [Limited; ClientLimit::ALL.len()],
+    pub(crate) answers_in_files: Counter,
+    pub(crate) stalled_answers: Gauge,
+    pub(crate) stalled_answers_cut: Counter,
 }
 
 impl FrontMetrics {
@@ -102,6 +105,18 @@ impl FrontMetrics {
             "hearth_client_limits_total",
             "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors"
         );
+        describe_counter!(
+            "hearth_answers_in_files_total",
+            "Answers of which a part waited for its client in a temporary file"
+        );
+        describe_gauge!(
+            "hearth_stalled_answers",
+            "Answers that hold a worker although their client has read nothing for 3 seconds"
+        );
+        describe_counter!(
+            "hearth_stalled_answers_cut_total",
+            "Stalled answers that were cut because their client held too many workers"
+        );
         Self {
             requests: Default::default(),
             duration: histogram!("hearth_request_duration_seconds"),
@@ -115,6 +130,9 @@ impl FrontMetrics {
                 counter: counter!("hearth_client_limits_total", "limit" => limit.name()),
                 so_far: AtomicU64::new(0),
             }),
+            answers_in_files: counter!("hearth_answers_in_files_total"),
+            stalled_answers: gauge!("hearth_stalled_answers"),
+            stalled_answers_cut: counter!("hearth_stalled_answers_cut_total"),
         }
     }
 

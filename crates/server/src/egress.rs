@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,8 @@ use crate::{log, notify, upgrade};
 
 /// The environment variable by which PHP finds the socket.
 pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
+/// The environment variable by which PHP of another user knows as whom the broker runs: it sends its calls to nobody else's process.
+pub(crate) const OWNER_VARIABLE: &str = "HEARTH_EGRESS_OWNER";
 /// Where a broker alone listens unless it is told otherwise.
 const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.
@@ -122,12 +125,13 @@ pub(crate) struct Watch {
 
 impl Broker {
     /// Makes the socket. `socket`: where, unless the settings say it. `succeeds`: another one lives there, whose place this one takes: it is
-    /// made beside it. `users`: who is to call.
+    /// made beside it. `users`: who is to call. `admin`: where this server's admin address listens, which is not called.
     pub(crate) fn bind(
         settings: &Settings,
         socket: &Path,
         users: Users<'_>,
         succeeds: bool,
+        admin: Option<SocketAddr>,
     ) -> Result<Self, Failure> {
         let egress = &settings.egress;
         let place = egress.socket.0.as_deref().unwrap_or(socket);
@@ -144,6 +148,7 @@ impl Broker {
             lookup_patience: Some(LOOKUP_PATIENCE),
             ca: egress.ca.0.clone(),
             deny: egress.deny.clone(),
+            deny_sockets: admin.into_iter().collect(),
             ..egress::Options::default()
         };
         let mut doors = vec![Door::bind(settings, place, users.first, true, succeeds)?];
@@ -338,7 +343,8 @@ async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false)?;
+    let admin = state.admin_address();
+    let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false, admin)?;
     let collector = Collector::start(settings, environment, "egress")?;
     broker.trace(collector.tracer());
     state.trace(collector.tracer());
@@ -438,6 +444,9 @@ pub(crate) struct Origin {
     pub handshakes: u64,
     pub handshakes_saved: u64,
     pub repeated: u64,
+    pub closed: u64,
+    pub passed_over: u64,
+    pub unasked: u64,
     pub waiting: usize,
     pub connections: usize,
 }
@@ -513,6 +522,9 @@ impl Origin {
             handshakes: stats.handshakes,
             handshakes_saved: stats.handshakes_saved,
             repeated: stats.repeated,
+            closed: stats.closed,
+            passed_over: stats.passed_over,
+            unasked: stats.unasked,
             waiting: stats.waiting,
             connections: stats.connections,
         }
@@ -525,6 +537,9 @@ impl Origin {
         self.handshakes += other.handshakes;
         self.handshakes_saved += other.handshakes_saved;
         self.repeated += other.repeated;
+        self.closed += other.closed;
+        self.passed_over += other.passed_over;
+        self.unasked += other.unasked;
         self.waiting += other.waiting;
         self.connections += other.connections;
     }
@@ -564,6 +579,18 @@ pub(crate) fn describe_metrics() {
         "hearth_egress_repeated_total",
         "Calls made again because the first attempt had not been processed, by origin"
     );
+    metrics::describe_counter!(
+        "hearth_egress_closed_total",
+        "Kept HTTP/1.1 connections that the origin closed, while idle or under a call, by origin"
+    );
+    metrics::describe_counter!(
+        "hearth_egress_passed_over_total",
+        "Calls that must not be sent twice and used no kept connection, because the origin might have closed it, by origin"
+    );
+    metrics::describe_counter!(
+        "hearth_egress_unasked_total",
+        "HTTP/1.1 connections closed because the origin sent what no request had asked for, by origin"
+    );
     metrics::describe_gauge!(
         "hearth_egress_waiting",
         "Calls that wait for a connection, by origin"
@@ -597,6 +624,9 @@ pub(crate) fn set_metrics(watch: &Watch) {
         counter("hearth_egress_handshakes_total", origin.handshakes);
         counter("hearth_egress_handshakes_saved_total", origin.handshakes_saved);
         counter("hearth_egress_repeated_total", origin.repeated);
+        counter("hearth_egress_closed_total", origin.closed);
+        counter("hearth_egress_passed_over_total", origin.passed_over);
+        counter("hearth_egress_unasked_total", origin.unasked);
         let gauge = |metric: &'static str, value| {
             metrics::gauge!(metric, "origin" => name.clone()).set(value);
         };

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Certificates, Connections,
-    Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot,
-    Switch,
+    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
+    Connections, Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing,
+    SendfileRoot, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -25,7 +25,7 @@ use crate::config::{self, Address, Settings};
 use crate::descriptors::Budget;
 use crate::failure::Failure;
 use crate::generation::Stay;
-use crate::plan::Plan;
+use crate::plan::{Plan, most_workers};
 use crate::realtime::Realtime;
 use crate::upgrade::Leftovers;
 
@@ -304,10 +304,22 @@ fn common(settings: &Settings) -> Options {
         header_timeout: http.header_timeout,
         keep_alive_timeout: http.keep_alive_timeout,
         body_timeout: http.body_timeout,
+        body_min_rate: http.body_min_rate.and_then(|rate| NonZeroU64::new(rate.0)),
+        request_buffering: http.request_buffering,
         write_timeout: http.write_timeout,
+        buffers: Buffers {
+            memory: http.buffer_memory.0,
+            disk: http.buffer_disk.0,
+            directory: http.buffer_dir.0.clone().unwrap_or_else(std::env::temp_dir),
+            answer_memory: http.answer_memory.0,
+            answer_file: http.answer_file.0,
+        },
+        max_stalled_per_client: stalled_per_client(settings),
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
         trusted_proxies: http.trusted_proxies.clone(),
+        trusted_headers: http.trusted_headers,
+        route_by_forwarded_host: http.route_by_forwarded_host,
         proxy_protocol: http.proxy_protocol,
         request_id_header: http.request_id,
         server_header: http.server_header,
@@ -324,6 +336,19 @@ fn common(settings: &Settings) -> Options {
         tls: None,
         https_port: http.https_port.0,
         hsts: http.hsts.as_ref().map(|hsts| hsts.0.clone()),
+    }
+}
+
+/// `auto`: a quarter of the workers of the application that has the fewest, and at least one.
+fn stalled_per_client(settings: &Settings) -> usize {
+    match settings.http.stalled_per_client.0 {
+        Some(Some(most)) => most.get(),
+        Some(None) => usize::MAX,
+        None => {
+            let named = settings.applications.iter().map(|named| &named.settings);
+            let workers = std::iter::once(settings).chain(named).map(most_workers);
+            (workers.min().map_or(1, NonZeroUsize::get) / 4).max(1)
+        }
     }
 }
 

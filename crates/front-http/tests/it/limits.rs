@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use front_http::ClientLimit;
+use front_http::{ClientLimit, RequestBuffering};
 
 use crate::support::{Server, until};
 
@@ -55,7 +55,8 @@ async fn a_slow_body_that_keeps_coming_is_taken() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_does_not_look_complete() {
-    let server = Server::start().await;
+    let server =
+        Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = server.connect().await;
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
     until(&server.app.read, 5).await;
@@ -125,8 +126,12 @@ async fn the_second_head_of_a_connection_may_not_drip_either() {
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_cut_and_costs_bounded_memory() {
-    let server =
-        Server::with(|options, _| options.write_timeout = Duration::from_millis(200)).await;
+    let server = Server::with(|options, _| {
+        options.write_timeout = Duration::from_millis(200);
+        options.buffers.answer_memory = 64 << 10;
+        options.buffers.answer_file = 256 << 10;
+    })
+    .await;
     let mut client = server.connect().await;
     client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
     until(&server.app.abandoned, 1).await;
