@@ -53,6 +53,8 @@ struct Table {
     clients: HashMap<IpAddr, Held>,
     /// Connections that were closed and have not been replaced yet by others of addresses above their share.
     credit: usize,
+    /// The last scan found as many connections to close as it was to: there may be more.
+    more: bool,
     /// Most connections since somebody asked.
     peak: usize,
     /// No scan before this.
@@ -201,8 +203,9 @@ impl Connections {
             }
         }
         table.credit = tokens.len();
+        table.more = tokens.len() == batch;
         // What is left to close is closed when it is needed; where nothing is left, a look costs and does not help.
-        let pause = if tokens.len() < batch { SCAN } else { Duration::ZERO };
+        let pause = if table.more { Duration::ZERO } else { SCAN };
         table.next_scan = Some(started + pause.max(started.elapsed() * SCAN_PART));
         drop(table);
         for token in &tokens {
@@ -327,8 +330,8 @@ impl Open {
             connections.make_room();
             table = connections.table();
         }
-        if table.credit > 0 {
-            table.credit -= 1;
+        if table.credit > 0 || table.more {
+            table.credit = table.credit.saturating_sub(1);
             return Ok(());
         }
         table.refused = Some((Instant::now(), address));
