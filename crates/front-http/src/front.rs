@@ -230,7 +230,8 @@ impl<A: Application> Front<A> {
         let connections = Connections::new(&options, Arc::clone(&metrics));
         let Buffers { memory, disk, directory, answer_memory, answer_file } =
             options.buffers.clone();
-        let spools = Arc::new(Spools::new(memory, disk, directory));
+        let spools =
+            Arc::new(Spools::new(memory, disk, directory).below(options.descriptor_ceiling));
         let buffers = AnswerBuffers {
             spools: Arc::clone(&spools),
             limits: spool::Limits { memory: answer_memory, file: answer_file },

@@ -283,7 +283,7 @@ fn write(spools: &Spools, file: Option<Arc<File>>, at: u64, pieces: Vec<Bytes>) 
     let mut place = at;
     let outcome = match file {
         Some(file) => Ok(file),
-        None => tempfile::tempfile_in(spools.directory()).map(Arc::new),
+        None => spools.file().map(Arc::new),
     };
     let outcome = outcome.and_then(|file| {
         for piece in &pieces {

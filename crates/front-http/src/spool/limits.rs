@@ -1,5 +1,8 @@
 //! The limits of byte queues: of each one, and of all of them together.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +26,8 @@ pub(crate) struct Spools {
     /// Temporary files. Each is an open descriptor, of which connections and workers need the most.
     pub(super) files: Meter,
     directory: PathBuf,
+    /// The first descriptor that no temporary file may have.
+    ceiling: RawFd,
 }
 
 impl Spools {
@@ -42,7 +47,24 @@ impl Spools {
             disk: Meter::new(disk, gauge!("hearth_spool_file_bytes")),
             files: Meter::new(most_files(), Gauge::noop()),
             directory,
+            ceiling: RawFd::MAX,
         }
+    }
+
+    /// Keeps the descriptors from `ceiling` on free of temporary files, for what the process needs them for.
+    #[must_use]
+    pub(crate) fn below(self, ceiling: Option<RawFd>) -> Self {
+        Self { ceiling: ceiling.unwrap_or(RawFd::MAX), ..self }
+    }
+
+    /// A temporary file without a name. Blocks.
+    pub(super) fn file(&self) -> io::Result<File> {
+        let file = tempfile::tempfile_in(&self.directory)?;
+        if file.as_raw_fd() >= self.ceiling {
+            let why = "too few descriptors are left for a temporary file";
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+        }
+        Ok(file)
     }
 
     #[cfg(test)]

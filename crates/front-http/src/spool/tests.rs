@@ -119,6 +119,24 @@ async fn all_queues_together_stay_within_the_shared_limits() {
 }
 
 #[tokio::test]
+async fn descriptors_that_are_kept_back_become_no_temporary_files() {
+    let spools = Spools::new(MIB, 100 * MIB, std::env::temp_dir()).below(Some(0));
+    let mut spool = Spool::new(&Arc::new(spools), Limits { memory: 1000, file: MIB });
+    let mut written = 0;
+    let error = loop {
+        match poll_fn(|cx| spool.poll_room(cx)).await {
+            Ok(room) => assert_eq!(room, Room::Free),
+            Err(error) => break error,
+        }
+        spool.append(pattern(written, 10_000));
+        written += 10_000;
+        assert!(written < 1_000_000, "there is no file");
+    };
+    assert!(is_disk_full(&error));
+    assert!(read_all(&mut spool).await == pattern(0, written));
+}
+
+#[tokio::test]
 async fn files_are_open_descriptors_and_there_is_a_most_of_them() {
     let mut spools = Spools::new(MIB, 100 * MIB, std::env::temp_dir());
     spools.limit_files(3);
