@@ -174,6 +174,8 @@ void descriptors_take(void) {
     fds->maps = descriptors_own(raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), "maps");
     fds->statm =
         descriptors_own(raw(SYS_open, "/proc/self/statm", O_RDONLY | O_CLOEXEC, 0), "statm");
+    fds->status =
+        descriptors_own(raw(SYS_open, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0), "status");
     fds->tasks = descriptors_own(
         raw(SYS_open, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), "task");
     fds->directory = descriptors_own(

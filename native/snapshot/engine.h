@@ -63,6 +63,7 @@ enum {
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
     KIND_DEAD = 2,   /* nobody will read what is in it */
     KIND_MASK = 3,
+    KIND_SHARED = 0x20, /* stored in the file of snapshot_share(), not in this process's own */
     KIND_POPULATED =
         0x40,          /* has memory of its own now; only a hint for the count of resident pages */
     KIND_KNOWN = 0x80, /* not protected: may be written without a fault */
@@ -72,8 +73,10 @@ enum {
 struct region {
     uint64_t start, end;
     uint8_t *kinds;
+    const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
     char *store; /* as large as the region; untouched pages cost nothing */
     bool file, stack;
+    bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
     bool hot; /* looked at first when faults were seen */
     char name[48];
 };
@@ -95,11 +98,20 @@ struct mapping {
     uint64_t start, end, offset, device, inode;
     char permissions[4];
     uint8_t name; /* MAPPING_* */
+    bool written; /* read-only now, but not the file's own */
 };
 enum { MAPPING_OTHER, MAPPING_STACK, MAPPING_HEAP, MAPPING_KERNEL, MAPPING_AIO };
 
 struct range {
     uint64_t start, end;
+};
+
+/* A sealed memfd that holds pages of the snapshot. */
+struct memory_file {
+    const char *view; /* all of it, read-only; NULL: there is none */
+    uint64_t size, device, inode;
+    int fd; /* while it is made, else 0 */
+    struct rlimit limit;
 };
 
 /* --- arena ------------------------------------------------------------------------------------------------------------------------------ */
@@ -164,11 +176,11 @@ enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
 
 struct engine_descriptors {
     int first, last; /* all of the engine's, twins included: contiguous */
-    int userfaultfd, pagemap, clear_refs, maps, statm, tasks, directory, kill_score;
+    int userfaultfd, pagemap, clear_refs, maps, statm, status, tasks, directory, kill_score;
 };
 
 struct usage {
-    uint64_t size, resident, data; /* pages, as in /proc/self/statm */
+    uint64_t size, resident, shared, data; /* pages, as in /proc/self/statm */
 };
 
 /* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
@@ -186,6 +198,9 @@ struct engine {
     char *arena;                       /* SLOTS * SLOT */
     uint64_t served_start, served_end; /* code that gets arena memory */
 
+    /* Constant after snapshot_share(). */
+    struct memory_file shared;
+
     /* Constant after take. */
     bool taken;
     bool strict, exact, oracle, resident_exact;
@@ -196,7 +211,9 @@ struct engine {
     const struct tracker *tracker;
     put_back_function *put_back;
     char *work, *work_end; /* own_process, kinds, known pages, store */
+    struct memory_file own; /* pages that changed between snapshot_share() and the snapshot */
     uint64_t brk;
+    uint64_t canary, canary_at; /* in the last page of the heap, 0 if there is none */
     long pid;
     uint64_t stack_pointer;
     uint64_t malloc_top; /* from here to brk: inside of malloc's free end, 0 if none */
@@ -219,6 +236,7 @@ struct engine {
     uint32_t bulky;                /* restores in a row that knew far more pages than changed */
     uint64_t faults, child_faults; /* at the end of the last restore */
     struct usage usage;
+    uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
     uint64_t known_count, known_max;
     struct known_page *known;
     uint32_t born_lock, born_count, dropped_count;
@@ -278,6 +296,35 @@ bool arena_map(void *hint, size_t len, const void *caller, void **result);
 bool arena_unmap(void *address, size_t len);
 bool arena_remap(void *address, size_t old_len, size_t len, void **result);
 
+/* memory_file.c: the functions that return bool return false, and say why, when they cannot. Any stack. */
+/* Raises RLIMIT_FSIZE as far as needed, until memory_file_close(). */
+bool memory_file_create(struct memory_file *file, uint64_t size, struct text *why);
+/* Closes the descriptor: mappings stay. */
+void memory_file_close(struct memory_file *file);
+bool memory_file_write(
+    const struct memory_file *file, uint64_t offset, uint64_t start, uint64_t end, struct text *why);
+/* Nothing can change the contents from now on. */
+bool memory_file_seal(struct memory_file *file, struct text *why);
+/* Sets file->view. */
+bool memory_file_view(struct memory_file *file, struct text *why);
+/* Replaces [start, end) by a private mapping of the pages from `offset` on. */
+bool memory_file_map(const struct memory_file *file, uint64_t offset, uint64_t start, uint64_t end,
+    int protection, struct text *why);
+/* Adds a failed call to `why`. Returns false. */
+bool text_add_failure(struct text *why, const char *what, long error);
+
+/* freeze.c, freeze_pages.c */
+/* Turns all private memory into mappings of a sealed file. */
+void freeze_take(const struct snapshot_range *dead, size_t dead_count);
+/* The file whose mapping this is, or NULL. */
+const struct memory_file *freeze_file_of(const struct mapping *mapping);
+/* Reads each stored page once, so that the page tables have it. */
+void freeze_map_in(const struct region *region, uint64_t start, uint64_t end);
+/* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
+void freeze_zero(uint64_t start, uint64_t end);
+/* Whether the range is private writable memory, some of which is mapped from a file of the snapshot. Any stack. */
+bool freeze_splits(uint64_t start, uint64_t end);
+
 /* maps.c */
 /* Returns how many there are; retires when there are more than `max`. With `regions` also finds those to save: bounds and names. */
 uint32_t maps_read(
@@ -286,10 +333,41 @@ uint32_t maps_read(
 void maps_put_back(void);
 /* Whether VmFlags of the mapping that starts there has `dp` (MAP_DROPPABLE). */
 bool maps_droppable(uint64_t start);
+/* Takes droppable regions out of the list and marks fixed ones, by VmFlags. Returns false when /proc/self/smaps cannot be read. */
+bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why);
+/* The mapping of the snapshot that holds the address, or NULL. */
+const struct mapping *maps_at(uint64_t address);
+/* Calls `visit` for each mapping that overlaps the range, until it returns false. Reads /proc/self/maps. Any stack. */
+void maps_visit(uint64_t start, uint64_t end, bool (*visit)(const struct mapping *mapping, void *data), void *data);
+/* Pages of this process that are swapped out. */
+uint64_t usage_swapped(void);
 struct usage usage_read(void);
 
 /* pages.c */
 void pages_take(const struct snapshot_range *dead, size_t dead_count);
+static inline uint8_t *kind_of(const struct region *region, uint64_t address) {
+    return &region->kinds[(address - region->start) / PAGE];
+}
+/* What a page was at the snapshot. */
+const char *pages_copy(const struct region *region, uint64_t address);
+/* The page is not protected from now on, so it is put back each time. */
+void pages_know(struct region *region, uint64_t address);
+void pages_heat(struct region *region);
+void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count);
+void pages_extend_stack(struct region *region);
+/* Memory for kinds and known pages; with `stores` also for copies. */
+void pages_reserve_work(bool stores);
+/* Whether a page in the range is not, or no longer, a file's own. */
+bool pages_written(uint64_t start, uint64_t end);
+uint64_t pages_scan(uint64_t start, uint64_t end, uint64_t *populated);
+void pages_check_guarded(void);
+/* Finds newly written pages in hot regions, or in all. Stops as soon as there are `enough`. Returns how many it found; *seen becomes the number of
+ * known pages it saw, UINT64_MAX when it stopped. */
+uint64_t pages_find(bool everywhere, uint64_t enough, uint64_t *seen);
+
+/* protect.c: by trackers that write-protect pages. */
+void protect_take(const struct snapshot_range *dead, size_t dead_count);
+uint64_t protect_scan_all(void);
 /* Looks at the hot regions. Returns how many pages became known, and adds to *populated how many of these have new memory. */
 uint64_t pages_scan_hot(uint64_t *populated);
 /* Looks for written pages wherever something is watched, in a few calls. Returns and adds to *populated as above; retires when
@@ -323,6 +401,9 @@ void restore(bool complete);
 
 /* interpose.c: finds libc's own functions now. Any stack. */
 void interpose_resolve(void);
+
+/* take.c: gives malloc a large free end. Returns where its inside begins: bytes that malloc does not read, up to brk. 0: cannot tell. Any stack. */
+uint64_t take_prepare_malloc_top(void);
 
 /* statistics.c */
 static inline uint64_t cycles(void) {

@@ -9,6 +9,8 @@
 
 const char *snapshot_tracker_name(enum snapshot_tracker tracker) {
     switch (tracker) {
+    case SNAPSHOT_TRACKER_FILE:
+        return "file";
     case SNAPSHOT_TRACKER_USERFAULTFD:
         return "userfaultfd";
     case SNAPSHOT_TRACKER_SOFT_DIRTY:
@@ -39,6 +41,13 @@ void snapshot_arrange(char **argv) {
 
 void snapshot_serve_arena(const void *address) {
     (void)address;
+}
+
+bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const char **why) {
+    (void)dead;
+    (void)dead_count;
+    *why = absent;
+    return false;
 }
 
 bool snapshot_take(const struct snapshot_options *options) {

@@ -46,12 +46,12 @@ void oracle_check(void) {
                 uint64_t end = s < count ? e->spans[s].end : at;
                 for (; seen < end && reports < REPORTS; seen += PAGE) {
                     uint8_t kind = region->kinds[(seen - region->start) / PAGE] & KIND_MASK;
-                    const char *expected =
-                        kind == KIND_ZERO ? e->zeros : region->store + (seen - region->start);
                     bool absent = seen < start;
-                    if (kind == KIND_DEAD || (absent && (kind == KIND_ZERO || region->file))) {
+                    bool is_files = region->file && !e->tracker->by_file;
+                    if (kind == KIND_DEAD || (absent && (kind == KIND_ZERO || is_files))) {
                         continue;
                     }
+                    const char *expected = pages_copy(region, seen);
                     e->statistics.oracle_pages++;
                     if (memcmp((const char *)seen, expected, PAGE) != 0) {
                         report(region, seen, expected);

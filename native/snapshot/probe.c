@@ -16,7 +16,7 @@
 
 enum { TRIED_PAGES = 2 };
 
-static char reason[512];
+static char reason[1024];
 
 static void because(const char *tracker, const char *what, long error) {
     size_t len = strlen(reason);
@@ -118,6 +118,37 @@ static bool try_soft_dirty(int pagemap, const char *pages) {
     return true;
 }
 
+/* Whether a page of a sealed file that was only read shows as the file's own, and one that was written does not. */
+static bool try_file(int pagemap) {
+    struct memory_file file = {0};
+    struct text why = {0};
+    uint64_t entries[TRIED_PAGES] = {0};
+    char *pages = mmap(NULL, (size_t)TRIED_PAGES * PAGE, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool made =
+        pages != MAP_FAILED && memory_file_create(&file, TRIED_PAGES * PAGE, &why) &&
+        memory_file_write(&file, 0, (uint64_t)pages, (uint64_t)pages + TRIED_PAGES * PAGE, &why) &&
+        memory_file_seal(&file, &why) &&
+        memory_file_map(&file, 0, (uint64_t)pages, (uint64_t)pages + TRIED_PAGES * PAGE,
+            PROT_READ | PROT_WRITE, &why);
+    bool works = false;
+    if (made) {
+        (void)*(volatile const char *)pages;
+        ((volatile char *)pages)[PAGE] = 1;
+        ssize_t n = pread(
+            pagemap, entries, sizeof entries, (off_t)((uint64_t)pages / PAGE * sizeof *entries));
+        /* bits 63: present, 62: swapped, 61: a file's */
+        works = n == (ssize_t)sizeof entries && entries[0] >> 61 == 5 && entries[1] >> 61 == 4;
+    }
+    if (!works) {
+        because("file", made ? "/proc/self/pagemap does not show written pages"
+                : why.len != 0 ? why.data : "no memory", 0);
+    }
+    memory_file_close(&file);
+    munmap(pages, (size_t)TRIED_PAGES * PAGE);
+    return works;
+}
+
 enum snapshot_tracker snapshot_probe(const char **why) {
     enum snapshot_tracker found = SNAPSHOT_TRACKER_NONE;
     const char *wanted = getenv("HEARTH_SNAPSHOT_TRACKER");
@@ -139,7 +170,9 @@ enum snapshot_tracker snapshot_probe(const char **why) {
     madvise(pages, (size_t)TRIED_PAGES * PAGE, MADV_NOHUGEPAGE);
     ((volatile char *)pages)[0] = 1;
     ((volatile char *)pages)[PAGE] = 1;
-    if ((any || strcmp(wanted, "userfaultfd") == 0) && try_userfaultfd(pagemap, pages)) {
+    if ((any || strcmp(wanted, "file") == 0) && try_file(pagemap)) {
+        found = SNAPSHOT_TRACKER_FILE;
+    } else if ((any || strcmp(wanted, "userfaultfd") == 0) && try_userfaultfd(pagemap, pages)) {
         found = SNAPSHOT_TRACKER_USERFAULTFD;
     } else if ((any || strcmp(wanted, "soft-dirty") == 0) && try_soft_dirty(pagemap, pages)) {
         found = SNAPSHOT_TRACKER_SOFT_DIRTY;

@@ -36,11 +36,16 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
         raw(SYS_munmap, e->born[i].start, e->born[i].end - e->born[i].start);
     }
     e->born_count = 0;
+    /* The heap's free end was used up, or it was cut off and made again. */
+    bool heap_changed = e->canary_at != 0 && *(const uint64_t *)e->canary_at != e->canary;
     *usage = usage_read();
-    if (complete || (e->touched & TOUCHED_MAPPINGS) || usage->size != e->usage.size ||
+    if (heap_changed || complete || (e->touched & TOUCHED_MAPPINGS) || usage->size != e->usage.size ||
         usage->data != e->usage.data) {
         maps_put_back();
         *full = true;
+    }
+    if (heap_changed) {
+        *(uint64_t *)e->canary_at = e->canary;
     }
     memcpy(e->slots, e->slots_then, sizeof e->slots);
 }
@@ -68,6 +73,65 @@ static bool find_by_faults(uint64_t faults, uint64_t *populated, bool *wide) {
     return found <= faults && faults - found <= own;
 }
 
+static uint64_t private_pages(const struct usage *usage) {
+    return usage->resident - usage->shared;
+}
+
+/* Makes the pages known that the request was first to write. Returns whether these are certainly all. *wide: not by the number of faults alone.
+ *
+ * Each first write is a fault and makes one page private. As many pages as faults are all, therefore. Fewer are all, too, when the process has
+ * exactly as many private pages more, and still has all that it had: the other faults were no writes to the snapshot's memory. */
+static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *wide) {
+    struct engine *e = engine;
+    uint64_t had = e->flagged_count;
+    uint64_t grown = private_pages(usage) - private_pages(&e->usage);
+    uint64_t seen;
+    /* Without an exact count a page that another process wrote could stand for one that is still to be found. */
+    uint64_t found = pages_find(false, e->resident_exact ? faults : UINT64_MAX, &seen);
+    if (found == faults) {
+        return !e->resident_exact || found == grown;
+    }
+    if (e->strict) {
+        return false;
+    }
+    *wide = true;
+    if (e->resident_exact) {
+        return found == grown && seen == had && usage_swapped() == 0;
+    }
+    if (e->born_pages == 0) {
+        return false;
+    }
+    /* Faults in the request's own mappings: at most as many as these have pages. */
+    found += pages_find(true, UINT64_MAX, &seen);
+    return found <= faults && faults - found <= e->born_pages;
+}
+
+/* As find_written(), by the file tracker. */
+static bool find_private(bool full, uint64_t faults, const struct usage *usage) {
+    struct engine *e = engine;
+    uint64_t had = e->flagged_count;
+    bool wide = false;
+    full = full || (e->strict && !e->resident_exact) ||
+           (faults != 0 && !find_first_writes(faults, usage, &wide));
+    if (!full && e->resident_exact) {
+        uint64_t found = e->flagged_count - had;
+        full = private_pages(usage) != private_pages(&e->usage) + found ||
+               usage->shared + found < e->usage.shared;
+    }
+    if (full) {
+        pages_scan_all();
+        maps_put_back(); /* memory that was replaced is not watched, and nothing else may show it */
+        e->statistics.full_scans++;
+    } else if (wide) {
+        e->statistics.wide_scans++;
+    } else if (faults != 0) {
+        e->statistics.hot_scans++;
+    } else {
+        e->statistics.gated++;
+    }
+    return full || faults != 0;
+}
+
 /* Makes every page that may have been written a known one. Returns whether anything was looked at. */
 static bool find_written(bool full, const struct usage *usage) {
     struct engine *e = engine;
@@ -78,6 +142,9 @@ static bool find_written(bool full, const struct usage *usage) {
         full = true;
     }
     e->statistics.faults += faults;
+    if (e->tracker->by_file) {
+        return find_private(full, faults, usage);
+    }
     uint64_t populated = 0;
     bool hot = false;
     bool wide = false;
@@ -104,8 +171,10 @@ static bool find_written(bool full, const struct usage *usage) {
     return hot;
 }
 
-static void put_back_pages(bool complete) {
+/* Returns whether pages were protected again. */
+static bool put_back_pages(bool complete) {
     struct engine *e = engine;
+    bool protected = complete;
     uint64_t changed = e->put_back(
         e->known, e->known_count, e->key, e->statistics.restores, &e->statistics.hash_misses);
     if (complete) {
@@ -120,7 +189,9 @@ static void put_back_pages(bool complete) {
     if (e->bulky >= BULKY_RESTORES) {
         pages_forget_unchanged(BULKY_RESTORES);
         e->bulky = 0;
+        protected = true;
     }
+    return protected;
 }
 
 void restore(bool complete) {
@@ -149,7 +220,7 @@ void restore(bool complete) {
     bool looked = find_written(full, &usage);
     pages_put_back_dropped();
     at[2] = cycles();
-    put_back_pages(complete);
+    looked = put_back_pages(complete) || looked;
     if (looked && usage.resident > e->usage.resident) {
         pages_drop_free_slots();
     }

@@ -23,15 +23,16 @@ enum { SNAPSHOT_EXIT_RETIRED = 75 };
 /* How written pages are found. */
 enum snapshot_tracker {
     SNAPSHOT_TRACKER_NONE,
+    SNAPSHOT_TRACKER_FILE, /* private mappings of a memfd, pagemap bit 61: Documentation/admin-guide/mm/pagemap.rst */
     SNAPSHOT_TRACKER_SOFT_DIRTY, /* pagemap bit 55: Documentation/admin-guide/mm/soft-dirty.rst */
     SNAPSHOT_TRACKER_USERFAULTFD, /* UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, Linux 6.7: Documentation/admin-guide/mm/pagemap.rst */
 };
 
-/* What this machine lets this process use: tried, not guessed. HEARTH_SNAPSHOT_TRACKER=userfaultfd|soft-dirty|none in the environment
+/* What this machine lets this process use: tried, not guessed. HEARTH_SNAPSHOT_TRACKER=file|userfaultfd|soft-dirty|none in the environment
  * forces one (and gives NONE when that one does not work). `why` says what stands in the way of the better ones, empty when nothing does.
  * Static: *why. Callable without snapshot_arrange(). */
 enum snapshot_tracker snapshot_probe(const char **why);
-/* `userfaultfd`, `soft-dirty`, `none`. Static. */
+/* `file`, `userfaultfd`, `soft-dirty`, `none`. Static. */
 const char *snapshot_tracker_name(enum snapshot_tracker tracker);
 
 /* To be called first in main() by a process that will take a snapshot, or whose forks will: executes the program again with symbols
@@ -69,6 +70,10 @@ struct snapshot_options {
     void (*say)(const char *what);
 };
 
+/* In a process whose forks will take snapshots: writes its private memory into one sealed file and maps it back, so that all forks share these pages.
+ * `dead` as in the options. Optional. Returns false when the memory cannot be shared; each snapshot then holds all its pages itself. Static: *why. */
+bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const char **why);
+
 /* Takes the snapshot, then returns true; returns once more with false after each restore, with everything as it was.
  * Like setjmp(): the frame that called it must still be there. Called once in a process, after every fork(). When it cannot be taken `say`
  * is told why and the process ends with SNAPSHOT_EXIT_RETIRED. */
@@ -96,7 +101,8 @@ struct snapshot_statistics {
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */
     uint64_t hash_misses;    /* pages that needed an exact compare */
-    uint64_t snapshot_pages; /* with a copy in the store */
+    uint64_t snapshot_pages; /* with a copy */
+    uint64_t shared_pages;   /* of those: in the file of snapshot_share() */
     uint64_t oracle_pages;   /* compared by the oracle, all restores together */
     /* Nanoseconds of the restores' phases, median of the last 4096: attributes, gate, scan, copy, all. */
     uint32_t phase_ns[5];

@@ -35,8 +35,7 @@ static void leave_rseq(void) {
     }
 }
 
-/* Gives malloc a large free end. Returns where its inside begins: bytes that malloc does not read, up to brk. 0: cannot tell. */
-static uint64_t prepare_malloc_top(void) {
+uint64_t take_prepare_malloc_top(void) {
     malloc_trim(0);
     void *volatile slack = malloc(MALLOC_SLACK);
     free(slack);
@@ -138,6 +137,9 @@ bool snapshot_take(const struct snapshot_options *options) {
     }
     e->say = options->say;
     switch (snapshot_probe(&why)) {
+    case SNAPSHOT_TRACKER_FILE:
+        e->tracker = &tracker_file;
+        break;
     case SNAPSHOT_TRACKER_USERFAULTFD:
         e->tracker = &tracker_userfaultfd;
         break;
@@ -153,7 +155,7 @@ bool snapshot_take(const struct snapshot_options *options) {
         retire("getrandom() fails");
     }
     leave_rseq();
-    e->malloc_top = prepare_malloc_top();
+    e->malloc_top = take_prepare_malloc_top();
     e->strict = options->strict;
     e->exact = options->exact;
     e->oracle = options->oracle;
@@ -166,7 +168,8 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->was_wide = false;
     e->since_check = e->bulky = e->sample_count = 0;
     e->hot_count = e->region_count = 0;
-    e->known_count = 0;
+    e->known_count = e->flagged_count = 0;
+    e->canary_at = 0;
     memset(&e->statistics, 0, sizeof e->statistics);
     wanted = *options;
     return switch_save(&e->context, e->stack, take);

@@ -18,9 +18,11 @@ struct tracker {
     /* Pages in there count as not written. NULL: protect_all() only. */
     void (*protect)(uint64_t start, uint64_t end);
     void (*protect_all)(void);
+    /* Memory is a private mapping of a file that holds the snapshot (freeze.c). */
+    bool by_file;
 };
 
-extern const struct tracker tracker_userfaultfd, tracker_soft_dirty;
+extern const struct tracker tracker_file, tracker_userfaultfd, tracker_soft_dirty;
 
 /* descriptors.c: moves `fd` (a result of a system call) into the engine's range. Retires with `what` when there is none. */
 int descriptors_own(long fd, const char *what);
