@@ -237,6 +237,7 @@ struct engine {
     uint64_t faults, child_faults; /* at the end of the last restore */
     struct usage usage;
     uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
+    uint64_t left_file; /* stored pages that became private, in all */
     uint64_t known_count, known_max;
     struct known_page *known;
     uint32_t born_lock, born_count, dropped_count;

@@ -70,6 +70,7 @@ void pages_know(struct region *region, uint64_t address) {
     pages_heat(region);
     *kind |= KIND_KNOWN;
     e->flagged_count++;
+    e->left_file += (*kind & KIND_MASK) == KIND_STORED && !region->fixed;
     if ((*kind & KIND_MASK) == KIND_DEAD) {
         return;
     }

@@ -110,13 +110,14 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
 static bool find_private(bool full, uint64_t faults, const struct usage *usage) {
     struct engine *e = engine;
     uint64_t had = e->flagged_count;
+    uint64_t left = e->left_file;
     bool wide = false;
     full = full || (e->strict && !e->resident_exact) ||
            (faults != 0 && !find_first_writes(faults, usage, &wide));
     if (!full && e->resident_exact) {
-        uint64_t found = e->flagged_count - had;
-        full = private_pages(usage) != private_pages(&e->usage) + found ||
-               usage->shared + found < e->usage.shared;
+        left = e->left_file - left;
+        full = private_pages(usage) != private_pages(&e->usage) + (e->flagged_count - had) ||
+               usage->shared + left < e->usage.shared;
     }
     if (full) {
         pages_scan_all();
@@ -128,6 +129,9 @@ static bool find_private(bool full, uint64_t faults, const struct usage *usage) 
         e->statistics.hot_scans++;
     } else {
         e->statistics.gated++;
+    }
+    if (!full && faults != 0 && e->strict) {
+        maps_put_back(); /* an empty page that was mapped over leaves no other trace */
     }
     return full || faults != 0;
 }
@@ -187,6 +191,9 @@ static bool put_back_pages(bool complete) {
     }
     e->bulky = e->known_count > BULKY_PAGES && changed * 4 < e->known_count ? e->bulky + 1 : 0;
     if (e->bulky >= BULKY_RESTORES) {
+        if (e->tracker->by_file) {
+            maps_put_back(); /* where a file's page was mapped over, there is nothing to go back to */
+        }
         pages_forget_unchanged(BULKY_RESTORES);
         e->bulky = 0;
         protected = true;

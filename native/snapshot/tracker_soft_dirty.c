@@ -66,6 +66,6 @@ static void protect_all(void) {
     }
 }
 
-const struct tracker tracker_soft_dirty = {open_descriptors, watch, scan, NULL, protect_all};
+const struct tracker tracker_soft_dirty = {open_descriptors, watch, scan, NULL, protect_all, false};
 
 #endif

@@ -75,6 +75,6 @@ static void protect_all(void) {
     }
 }
 
-const struct tracker tracker_userfaultfd = {open_descriptors, watch, scan, protect, protect_all};
+const struct tracker tracker_userfaultfd = {open_descriptors, watch, scan, protect, protect_all, false};
 
 #endif

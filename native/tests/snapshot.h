@@ -145,6 +145,7 @@ struct size_facts {
 };
 struct size_facts inspector_sizes(void);
 
+void share_scenery(void);
 /* Runs a case in each variant that promises something for it. */
 void run_case(const struct test_case *c);
 /* One more was tried; it failed if there are more failures on the board now. */
@@ -166,6 +167,7 @@ struct variant {
     bool complete; /* every restore */
     bool raw;
     bool exact_only; /* says nothing new about a case that may retire */
+    bool share;      /* the scenery, by snapshot_share(), before the case's own boot */
 };
 void run_variant(const struct test_case *c, const struct variant *variant);
 /* The life of the case's process, from the snapshot on. Does not return. */
