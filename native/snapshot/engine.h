@@ -289,6 +289,9 @@ _Noreturn void retire_text(const struct text *why);
 
 /* --- parts; engine's stack unless said otherwise ---------------------------------------------------------------------------------------- */
 
+/* arrange.c: whether there is address space for the engine. Any stack. */
+bool arrange_fits(void);
+
 /* region.c: reserves memory that merges with no neighbour. NULL when there is none. Any stack. */
 char *reserve(uint64_t len);
 

@@ -363,7 +363,7 @@ int main(int argc, char **argv) {
     printf("snapshot: tracker %s%s%s\n", snapshot_tracker_name(tracker), *why ? "; " : "", why);
     inspector_prepare();
     const struct case_list *const lists[] = {&memory_cases, &arena_cases, &mapping_cases,
-        &process_cases, &descriptor_cases, &attribute_cases, &library_cases, &outside_cases,
+        &fixed_cases, &process_cases, &descriptor_cases, &attribute_cases, &library_cases, &outside_cases,
         &life_cases};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         for (size_t k = 0; k < lists[i]->count; k++) {

@@ -155,7 +155,7 @@ struct case_list {
     const struct test_case *cases;
     size_t count;
 };
-extern const struct case_list memory_cases, arena_cases, mapping_cases, process_cases,
+extern const struct case_list memory_cases, arena_cases, mapping_cases, fixed_cases, process_cases,
     descriptor_cases, attribute_cases, library_cases, outside_cases, life_cases;
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
@@ -180,5 +180,7 @@ void test_soak(const struct case_list *const lists[], size_t count);
 /* The program as a child of test_arrangement(); called before snapshot_arrange() and after it. */
 int helper_before(char **argv);
 int helper_after(char **argv);
+/* Takes a snapshot where something is refused. */
+int take_refused(const char *what);
 
 #endif

@@ -105,6 +105,7 @@ int helper_after(char **argv) {
            : strcmp(helper, "--take") == 0              ? take()
            : strcmp(helper, "--take-after-setuid") == 0 ? take_after_setuid()
            : strcmp(helper, "--retire-silently") == 0   ? retire_silently()
+           : strncmp(helper, "--refused-", 10) == 0     ? take_refused(helper + 10)
                                                         : -1;
 }
 
@@ -279,6 +280,23 @@ void test_arrangement(void) {
         user = 0;
         compare_output("a snapshot is taken by a process that was root", "--take-after-setuid",
             "A=1", -1, "*");
+    }
+    const int retired = SNAPSHOT_EXIT_RETIRED;
+    compare_output("files must be smaller than the snapshot", "--refused-file-size", "A=1", retired,
+        "the limit on file sizes (RLIMIT_FSIZE) is 65536 bytes, and the snapshot needs *");
+    compare_output("the limit on file sizes can be raised", "--refused-file-size-soft", "A=1", 0,
+        "taken, the limit is kept");
+    compare_output("memfd_create() is refused", "--refused-memfd", "A=1", retired,
+        "file: memfd_create: operation not permitted*");
+    compare_output("seals are refused", "--refused-seals", "A=1", retired,
+        "file: a memfd cannot be sealed: operation not permitted*");
+    compare_output(
+        "the address space is used up", "--refused-address-space", "A=1", retired, "*");
+    if (geteuid() == 0) {
+        user = 65534;
+        compare_output("/proc/self/pagemap is not for this process", "--refused-pagemap", "A=1",
+            retired, "snapshots: /proc/self/pagemap: Permission denied");
+        user = 0;
     }
     compare_output("a process nobody listens to retires", "--retire-silently", "A=1",
         SNAPSHOT_EXIT_RETIRED, "");

@@ -48,7 +48,10 @@ fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
             fallback.hint,
         );
     } else {
-        report.fine(Topic::Model, "`snapshot`: the application boots once; memory is put back after each answer");
+        report.fine(
+            Topic::Model,
+            "`snapshot`: the application boots once; memory is put back after each answer",
+        );
     }
     // The application is not run here, so what its boot shows is known when the server starts.
 }
