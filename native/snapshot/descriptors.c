@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 
 #include "snapshot/text.h"
-#include "snapshot/tracker.h"
 
 enum {
     ROOM =
@@ -182,7 +181,7 @@ void descriptors_take(void) {
         raw(SYS_open, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), "the current directory");
     fds->kill_score = descriptors_own(
         raw(SYS_open, "/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC, 0), "oom_score_adj");
-    e->tracker->open();
+    pagemap_open();
     e->identity = choose_identity();
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         struct descriptor *descriptor = &e->descriptors[i];

@@ -25,7 +25,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
-#include <linux/userfaultfd.h>
 
 #include "snapshot/kernel.h"
 #include "snapshot/raw.h"
@@ -43,7 +42,6 @@ enum {
     MAPPINGS_MAX =
         65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
     REGIONS_MAX = 16384,    /* more cannot be taken */
-    STRETCHES_MAX = 64,     /* more neighbours are taken together */
     SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
     BORN_MAX = 64,          /* more: all mappings are compared */
@@ -59,13 +57,12 @@ enum {
 
 /* What a page was at the snapshot, one byte each: a kind, and flags that change. */
 enum {
-    KIND_STORED = 0, /* has a copy in the store */
+    KIND_STORED = 0, /* has a copy in a file */
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
     KIND_DEAD = 2,   /* nobody will read what is in it */
     KIND_MASK = 3,
     KIND_SHARED = 0x20, /* stored in the file of snapshot_share(), not in this process's own */
-    KIND_POPULATED =
-        0x40,          /* has memory of its own now; only a hint for the count of resident pages */
+    KIND_PRIVATE = 0x40, /* was written before the snapshot: while it is taken */
     KIND_KNOWN = 0x80, /* not protected: may be written without a fault */
 };
 
@@ -74,7 +71,6 @@ struct region {
     uint64_t start, end;
     uint8_t *kinds;
     const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
-    char *store; /* as large as the region; untouched pages cost nothing */
     bool file, stack;
     bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
     bool hot; /* looked at first when faults were seen */
@@ -176,7 +172,7 @@ enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
 
 struct engine_descriptors {
     int first, last; /* all of the engine's, twins included: contiguous */
-    int userfaultfd, pagemap, clear_refs, maps, statm, status, tasks, directory, kill_score;
+    int pagemap, maps, statm, status, tasks, directory, kill_score;
 };
 
 struct usage {
@@ -186,7 +182,6 @@ struct usage {
 /* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
 
 struct known_page;
-struct tracker;
 /* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. */
 typedef uint64_t put_back_function(
     struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses);
@@ -208,9 +203,8 @@ struct engine {
     void (*say)(const char *what);
     void *context;
     const uint8_t *own_process; /* reads 0 in a forked child */
-    const struct tracker *tracker;
     put_back_function *put_back;
-    char *work, *work_end; /* own_process, kinds, known pages, store */
+    char *work, *work_end; /* own_process, kinds, known pages */
     struct memory_file own; /* pages that changed between snapshot_share() and the snapshot */
     uint64_t brk;
     uint64_t canary, canary_at; /* in the last page of the heap, 0 if there is none */
@@ -218,7 +212,7 @@ struct engine {
     uint64_t stack_pointer;
     uint64_t malloc_top; /* from here to brk: inside of malloc's free end, 0 if none */
     uint64_t free_limit; /* pages */
-    uint32_t region_count, hot_count, stretch_count;
+    uint32_t region_count, hot_count;
     uint32_t descriptor_count, gap_count;
     int descriptor_max;
     struct engine_descriptors fds;
@@ -227,7 +221,6 @@ struct engine {
     /* Changing. */
     uint32_t touched;
     bool force_full; /* look at all pages: the faults cannot tell */
-    bool was_wide;   /* the hot regions could not explain the faults last time */
     bool boot_locked;
     uint8_t timers_armed;
     uint64_t touched_signals;
@@ -254,14 +247,13 @@ struct engine {
     _Alignas(64) char key[PAGE];
     _Alignas(64) char zeros[PAGE];
     uint32_t samples[SAMPLES][PHASES];
-    struct pagemap_span spans[SPANS_MAX];
+    struct range spans[SPANS_MAX];
     uint16_t hot[REGIONS_MAX];
     struct descriptor descriptors[DESCRIPTORS_MAX];
     uint32_t guarded_count;
     struct range guarded[REGIONS_MAX]; /* private memory that is read-only: neighbours joined */
     struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that nobody had at the snapshot, inclusive */
     struct region regions[REGIONS_MAX];
-    struct range stretches[STRETCHES_MAX]; /* of the address space, with all that is watched */
     uint32_t mapping_count;
     struct mapping mappings[MAPPINGS_MAX];
     struct mapping mappings_now[MAPPINGS_MAX];
@@ -322,8 +314,6 @@ bool text_add_failure(struct text *why, const char *what, long error);
 void freeze_take(const struct snapshot_range *dead, size_t dead_count);
 /* The file whose mapping this is, or NULL. */
 const struct memory_file *freeze_file_of(const struct mapping *mapping);
-/* Reads each stored page once, so that the page tables have it. */
-void freeze_map_in(const struct region *region, uint64_t start, uint64_t end);
 /* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
 void freeze_zero(uint64_t start, uint64_t end);
 /* Whether the range is private writable memory, some of which is mapped from a file of the snapshot. Any stack. */
@@ -335,8 +325,6 @@ uint32_t maps_read(
     struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count);
 /* Undoes what happened to mappings; retires when it cannot. */
 void maps_put_back(void);
-/* Whether VmFlags of the mapping that starts there has `dp` (MAP_DROPPABLE). */
-bool maps_droppable(uint64_t start);
 /* Takes droppable regions out of the list and marks fixed ones, by VmFlags. Returns false when /proc/self/smaps cannot be read. */
 bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why);
 /* The mapping of the snapshot that holds the address, or NULL. */
@@ -347,43 +335,40 @@ void maps_visit(uint64_t start, uint64_t end, bool (*visit)(const struct mapping
 uint64_t usage_swapped(void);
 struct usage usage_read(void);
 
+/* pagemap.c */
+enum pagemap_kind { PAGEMAP_PRESENT, PAGEMAP_PRIVATE /* and not a file's own: written */ };
+void pagemap_open(void);
+/* Pages from *from to `end` that are there, swapped out or not. *from becomes where to go on. Returns the number of spans. */
+uint32_t pagemap_scan(uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans,
+    uint32_t max);
+
 /* pages.c */
-void pages_take(const struct snapshot_range *dead, size_t dead_count);
 static inline uint8_t *kind_of(const struct region *region, uint64_t address) {
     return &region->kinds[(address - region->start) / PAGE];
 }
+struct region *pages_region(uint64_t address);
 /* What a page was at the snapshot. */
 const char *pages_copy(const struct region *region, uint64_t address);
 /* The page is not protected from now on, so it is put back each time. */
 void pages_know(struct region *region, uint64_t address);
 void pages_heat(struct region *region);
+/* Puts a stored page into the page tables. */
+void pages_map_in(const struct region *region, uint64_t address);
 void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count);
 void pages_extend_stack(struct region *region);
-/* Memory for kinds and known pages; with `stores` also for copies. */
-void pages_reserve_work(bool stores);
+/* Memory for kinds and known pages. */
+void pages_reserve_work(void);
 /* Whether a page in the range is not, or no longer, a file's own. */
 bool pages_written(uint64_t start, uint64_t end);
-uint64_t pages_scan(uint64_t start, uint64_t end, uint64_t *populated);
-void pages_check_guarded(void);
 /* Finds newly written pages in hot regions, or in all. Stops as soon as there are `enough`. Returns how many it found; *seen becomes the number of
  * known pages it saw, UINT64_MAX when it stopped. */
 uint64_t pages_find(bool everywhere, uint64_t enough, uint64_t *seen);
-
-/* protect.c: by trackers that write-protect pages. */
-void protect_take(const struct snapshot_range *dead, size_t dead_count);
-uint64_t protect_scan_all(void);
-/* Looks at the hot regions. Returns how many pages became known, and adds to *populated how many of these have new memory. */
-uint64_t pages_scan_hot(uint64_t *populated);
-/* Looks for written pages wherever something is watched, in a few calls. Returns and adds to *populated as above; retires when
- * read-only memory was written. */
-uint64_t pages_scan_written(uint64_t *populated);
-/* Looks at everything. Returns how many pages of the snapshot were missing (they are there again). */
-uint64_t pages_scan_all(void);
+/* Finds all, and retires when read-only memory was written. */
+void pages_find_all(void);
 /* Contents thrown away by calls that were seen. */
 void pages_put_back_dropped(void);
 void pages_forget_unchanged(uint64_t for_restores);
 void pages_drop_free_slots(void);
-struct region *pages_region(uint64_t address);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
@@ -392,6 +377,8 @@ void attributes_put_back(bool thorough, bool complete);
 bool tasks_put_back(void);
 uint64_t faults_of(int who);
 void descriptors_take(void);
+/* Moves `fd` (a result of a system call) into the engine's range. Retires with `what` when there is none. */
+int descriptors_own(long fd, const char *what);
 void descriptors_put_back(bool thorough);
 
 /* put_back.c. Static: *name. */

@@ -17,8 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "snapshot/tracker.h"
-
 enum {
     GAP = 16,            /* empty pages between others that become part of one mapping */
     LARGE = 256 << 10,   /* a region of this size is hot from the start */
@@ -80,13 +78,13 @@ static void classify(const struct region *region) {
         }
     }
     for (uint64_t at = region->start; at < region->end;) {
-        uint32_t count = e->tracker->scan(&at, region->end, true, e->spans, SPANS_MAX);
+        uint32_t count = pagemap_scan(&at, region->end, PAGEMAP_PRIVATE, e->spans, SPANS_MAX);
         for (uint32_t i = 0; i < count; i++) {
             for (uint64_t page = e->spans[i].start; page < e->spans[i].end; page += PAGE) {
                 uint8_t *kind = kind_of(region, page);
                 bool empty = (*kind & KIND_MASK) == KIND_ZERO && !region->fixed &&
                              is_empty((const char *)page);
-                *kind = KIND_POPULATED | (empty ? KIND_ZERO : KIND_STORED);
+                *kind = KIND_PRIVATE | (empty ? KIND_ZERO : KIND_STORED);
             }
         }
     }
@@ -97,9 +95,9 @@ static void drop_unneeded(const struct region *region) {
     uint64_t from = 0;
     for (uint64_t at = region->start; at <= region->end && !region->fixed; at += PAGE) {
         uint8_t *kind = at < region->end ? kind_of(region, at) : NULL;
-        bool drop = kind != NULL && (*kind & KIND_POPULATED) && (*kind & KIND_MASK) != KIND_STORED;
+        bool drop = kind != NULL && (*kind & KIND_PRIVATE) && (*kind & KIND_MASK) != KIND_STORED;
         if (drop) {
-            *kind &= (uint8_t)~KIND_POPULATED;
+            *kind &= (uint8_t)~KIND_PRIVATE;
             from = from == 0 ? at : from;
         } else if (from != 0) {
             raw(SYS_madvise, from, at - from, MADV_DONTNEED);
@@ -251,17 +249,6 @@ static void unblock_signals(uint64_t before) {
 
 /* --- in the worker ---------------------------------------------------------------------------------------------------------------------- */
 
-void freeze_map_in(const struct region *region, uint64_t start, uint64_t end) {
-    for (uint64_t at = start; at < end; at += PAGE) {
-        if (at == region->end) {
-            region = pages_region(at);
-        }
-        if ((*kind_of(region, at) & KIND_MASK) == KIND_STORED) {
-            (void)*(volatile const char *)at;
-        }
-    }
-}
-
 /* A file's memory that must stay its own: who writes to it retires the process. */
 static void guard_read_only(void) {
     struct engine *e = engine;
@@ -287,7 +274,7 @@ static void guard_read_only(void) {
 static void know_fixed(struct region *region) {
     for (uint64_t at = region->start; region->fixed && at < region->end; at += PAGE) {
         uint8_t kind = *kind_of(region, at);
-        if ((kind & KIND_POPULATED) || (kind & KIND_MASK) == KIND_STORED) {
+        if ((kind & KIND_PRIVATE) || (kind & KIND_MASK) == KIND_STORED) {
             pages_know(region, at);
         }
     }
@@ -321,7 +308,7 @@ static void place_canary(void) {
     *(uint64_t *)at = e->canary;
     e->canary_at = at;
     struct region *region = pages_region(at);
-    *kind_of(region, at) |= KIND_POPULATED;
+    *kind_of(region, at) |= KIND_PRIVATE;
     pages_know(region, PAGE_DOWN(at));
 }
 
@@ -329,6 +316,7 @@ void freeze_take(const struct snapshot_range *dead, size_t dead_count) {
     struct engine *e = engine;
     struct text why = {0};
     uint64_t mask = block_signals();
+    e->mapping_count = maps_read(e->mappings, MAPPINGS_MAX, e->regions, &e->region_count);
     if (!maps_read_flags(e->regions, &e->region_count, &why) || !freeze_read_only(&why)) {
         retire_text(&why);
     }
@@ -338,7 +326,7 @@ void freeze_take(const struct snapshot_range *dead, size_t dead_count) {
             pages_extend_stack(&e->regions[i]);
         }
     }
-    pages_reserve_work(false);
+    pages_reserve_work();
     for (uint32_t i = 0; i < e->region_count; i++) {
         classify(&e->regions[i]);
     }
@@ -354,8 +342,8 @@ void freeze_take(const struct snapshot_range *dead, size_t dead_count) {
             pages_heat(region);
         }
         know_fixed(region);
-        if (!region->fixed) {
-            freeze_map_in(region, region->start, region->end);
+        for (uint64_t at = region->start; !region->fixed && at < region->end; at += PAGE) {
+            pages_map_in(region, at);
         }
     }
     place_canary();
@@ -414,10 +402,9 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
     struct engine *e = engine;
     *why = "";
     if (e == NULL || e->taken || e->shared.view != NULL ||
-        snapshot_probe(why) != SNAPSHOT_TRACKER_FILE) {
+        !snapshot_probe(why)) {
         return true; /* nothing to share, or snapshot_take() will say why not */
     }
-    e->tracker = &tracker_file;
     e->malloc_top = take_prepare_malloc_top();
     e->brk = (uint64_t)raw(SYS_brk, 0);
     e->stack_pointer = 0;

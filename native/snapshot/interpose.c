@@ -170,7 +170,7 @@ int munmap(void *address, size_t len) {
     return 0;
 }
 
-/* One mapping for the caller that freezing has made several for the kernel, which then refuses to move them. */
+/* One mapping for the caller that freeze.c has made several for the kernel, which then refuses to move them. */
 static long remap_split(void *address, size_t old_len, size_t len, int flags) {
     uint64_t end = PAGE_UP((uint64_t)address + old_len);
     if ((flags & ~MREMAP_MAYMOVE) != 0 || len <= old_len ||

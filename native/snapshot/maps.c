@@ -155,30 +155,6 @@ uint32_t maps_read(
     return count;
 }
 
-bool maps_droppable(uint64_t start) {
-    long fd = raw(SYS_open, "/proc/self/smaps", 02000000 /* O_RDONLY | O_CLOEXEC */, 0);
-    if (fd < 0) {
-        return false;
-    }
-    struct reader reader = {
-        .fd = (int)fd, .buffer = engine->buffer, .size = sizeof engine->buffer};
-    bool here = false;
-    bool droppable = false;
-    for (char *line; !droppable && (line = next_line(&reader)) != NULL;) {
-        char *end = line;
-        uint64_t address = number(&end, 16);
-        if (*end == '-') {
-            here = address == start;
-        } else if (here && starts_with(line, "VmFlags:")) {
-            for (const char *at = line; *at != 0; at++) {
-                droppable = droppable || starts_with(at, " dp ");
-            }
-        }
-    }
-    raw(SYS_close, fd);
-    return droppable;
-}
-
 /* Flags of smaps whose mappings a file cannot replace: they would lose what was asked for (wipe or not on fork, not in core dumps, locked, huge
  * pages), or the kernel refuses it (sealed), or they grow downwards. Documentation/filesystems/proc.rst, VmFlags */
 static bool is_fixed(const char *flags) {

@@ -1,7 +1,8 @@
 /* The pages of the snapshot: which there are, which may have been written.
  *
  * Promises
- * - A page is protected (a write to it is a page fault that the process's counters show), or known (put back after every request), or dead.
+ * - A page is protected (the first write is a page fault that the process's counters show, and makes the page private), or known (put back after
+ *   every request), or dead.
  * - A page that becomes known stays so until it is protected again, after it was put back.
  */
 #include "snapshot/engine.h"
@@ -10,8 +11,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-
-#include "snapshot/tracker.h"
 
 enum {
     STACK_GROWTH = 8 << 20, /* watched below the stack */
@@ -54,9 +53,6 @@ const char *pages_copy(const struct region *region, uint64_t address) {
     if ((*kind_of(region, address) & KIND_MASK) == KIND_ZERO) {
         return e->zeros;
     }
-    if (!e->tracker->by_file) {
-        return region->store + (address - region->start);
-    }
     if (region->fixed && !(*kind_of(region, address) & KIND_SHARED)) {
         return region->copy + (address - region->start);
     }
@@ -85,9 +81,16 @@ void pages_know(struct region *region, uint64_t address) {
     known->hashed = false;
 }
 
+/* Any stack. */
+void pages_map_in(const struct region *region, uint64_t address) {
+    if ((*kind_of(region, address) & KIND_MASK) == KIND_STORED) {
+        (void)*(volatile const char *)address;
+    }
+}
+
 /* --- taking ----------------------------------------------------------------------------------------------------------------------------- */
 
-void pages_reserve_work(bool stores) {
+void pages_reserve_work(void) {
     struct engine *e = engine;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < e->region_count; i++) {
@@ -96,7 +99,7 @@ void pages_reserve_work(bool stores) {
     uint64_t pages = bytes / PAGE;
     uint64_t kinds = PAGE_UP(pages);
     uint64_t known = PAGE_UP(pages * sizeof(struct known_page));
-    uint64_t size = PAGE + kinds + known + (stores ? bytes : 0);
+    uint64_t size = PAGE + kinds + known;
     e->work = reserve(size);
     if (e->work == NULL) {
         retire("no memory for the snapshot");
@@ -110,13 +113,10 @@ void pages_reserve_work(bool stores) {
     uint8_t *kind = (uint8_t *)e->work + PAGE;
     e->known = (struct known_page *)(e->work + PAGE + kinds);
     e->known_max = pages;
-    char *store = e->work + PAGE + kinds + known;
     for (uint32_t i = 0; i < e->region_count; i++) {
         struct region *region = &e->regions[i];
         region->kinds = kind;
-        region->store = store;
         kind += (region->end - region->start) / PAGE;
-        store += region->end - region->start;
     }
 }
 
@@ -156,22 +156,11 @@ void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count) {
 }
 
 bool pages_written(uint64_t start, uint64_t end) {
-    struct engine *e = engine;
-    while (start < end) {
-        uint32_t count = e->tracker->scan(&start, end, false, e->spans, SPANS_MAX);
-        for (uint32_t i = 0; i < count; i++) {
-            uint64_t categories = e->spans[i].categories;
-            uint64_t written = CATEGORY_WRITTEN | (e->tracker->by_file ? 0 : CATEGORY_PRESENT);
-            if ((categories & written) == written &&
-                !(categories & (CATEGORY_FILE | CATEGORY_PFNZERO))) {
-                return true;
-            }
-        }
-    }
-    return false;
+    struct range span;
+    return pagemap_scan(&start, end, PAGEMAP_PRIVATE, &span, 1) != 0;
 }
 
-void pages_check_guarded(void) {
+static void check_guarded(void) {
     struct engine *e = engine;
     for (uint32_t i = 0; i < e->guarded_count; i++) {
         if (pages_written(e->guarded[i].start, e->guarded[i].end)) {
@@ -180,104 +169,22 @@ void pages_check_guarded(void) {
     }
 }
 
-void pages_take(const struct snapshot_range *dead, size_t dead_count) {
-    struct engine *e = engine;
-    e->mapping_count = maps_read(e->mappings, MAPPINGS_MAX, e->regions, &e->region_count);
-    if (e->tracker->by_file) {
-        freeze_take(dead, dead_count);
-    } else {
-        protect_take(dead, dead_count);
-    }
-}
-
 /* --- finding ---------------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t know_span(
-    struct region *region, const struct pagemap_span *span, uint64_t *populated) {
+/* Makes the pages of a span known that are not yet. Returns how many. */
+static uint64_t know_span(struct region *region, const struct range *span) {
     uint64_t found = 0;
-    /* Read, not written: a write to it is still a fault. (Of files' pages a full scan tells.) */
-    if (span->categories & (CATEGORY_PFNZERO | CATEGORY_FILE)) {
-        return 0;
-    }
     for (uint64_t at = span->start; at < span->end; at += PAGE) {
-        uint8_t *kind = kind_of(region, at);
-        if (*kind & KIND_KNOWN) {
-            continue;
-        }
-        if (engine->tracker->by_file || !(*kind & KIND_POPULATED)) {
-            *kind |= KIND_POPULATED;
-            ++*populated;
-        }
-        pages_know(region, at);
-        found++;
-    }
-    return found;
-}
-
-/* A span may reach over neighbours, and over memory that is watched because nobody should write to it. */
-static uint64_t know_across(struct pagemap_span span, uint64_t *populated) {
-    uint64_t found = 0;
-    uint64_t end = span.end;
-    while (span.start < end) {
-        struct region *region = pages_region(span.start);
-        if (region == NULL) {
-            retire("the request wrote to read-only memory");
-        }
-        span.end = region->end < end ? region->end : end;
-        found += know_span(region, &span, populated);
-        span.start = span.end;
-    }
-    return found;
-}
-
-uint64_t pages_scan(uint64_t start, uint64_t end, uint64_t *populated) {
-    struct engine *e = engine;
-    uint64_t found = 0;
-    while (start < end) {
-        uint32_t count = e->tracker->scan(&start, end, true, e->spans, SPANS_MAX);
-        for (uint32_t s = 0; s < count; s++) {
-            found += know_across(e->spans[s], populated);
+        if (!(*kind_of(region, at) & KIND_KNOWN)) {
+            pages_know(region, at);
+            found++;
         }
     }
     return found;
 }
 
-/* Leaves out slots of the arena that nobody ever had: walking over what is not there takes the kernel time, too. */
-static uint64_t scan_but_free_slots(uint64_t start, uint64_t end, uint64_t *populated) {
-    struct engine *e = engine;
-    uint64_t arena = (uint64_t)e->arena;
-    uint64_t found = 0;
-    for (uint32_t s = 0; s < SLOTS; s++) {
-        uint64_t slot = arena + (uint64_t)s * SLOT;
-        if (!e->slots_seen[s] && slot >= start && slot + SLOT <= end) {
-            found += pages_scan(start, slot, populated);
-            start = slot + SLOT;
-        }
-    }
-    return found + pages_scan(start, end, populated);
-}
-
-uint64_t pages_scan_hot(uint64_t *populated) {
-    struct engine *e = engine;
-    uint64_t found = 0;
-    for (uint32_t i = 0; i < e->hot_count; i++) {
-        struct region *region = &e->regions[e->hot[i]];
-        found += scan_but_free_slots(region->start, region->end, populated);
-    }
-    return found;
-}
-
-uint64_t pages_scan_written(uint64_t *populated) {
-    struct engine *e = engine;
-    uint64_t found = 0;
-    for (uint32_t i = 0; i < e->stretch_count; i++) {
-        found += scan_but_free_slots(e->stretches[i].start, e->stretches[i].end, populated);
-    }
-    return found;
-}
-
-/* Whether it stopped. */
-static bool find_in(const struct region *region, uint64_t enough, uint64_t *found, uint64_t *seen) {
+/* Returns whether it stopped. */
+static bool find_in(struct region *region, uint64_t enough, uint64_t *found, uint64_t *seen) {
     struct engine *e = engine;
     uint64_t start = region->start;
     while (start < region->end) {
@@ -292,11 +199,10 @@ static bool find_in(const struct region *region, uint64_t enough, uint64_t *foun
                 continue;
             }
         }
-        uint32_t count = e->tracker->scan(&start, end, true, e->spans, SPANS_MAX);
+        uint32_t count = pagemap_scan(&start, end, PAGEMAP_PRIVATE, e->spans, SPANS_MAX);
         for (uint32_t i = 0; i < count; i++) {
             uint64_t pages = (e->spans[i].end - e->spans[i].start) / PAGE;
-            uint64_t populated = 0;
-            uint64_t more = know_across(e->spans[i], &populated);
+            uint64_t more = know_span(region, &e->spans[i]);
             *found += more;
             *seen += pages - more;
         }
@@ -329,18 +235,10 @@ uint64_t pages_find(bool everywhere, uint64_t enough, uint64_t *seen) {
     return found;
 }
 
-uint64_t pages_scan_all(void) {
-    struct engine *e = engine;
-    uint64_t missing = 0;
-    if (e->tracker->by_file) {
-        /* Nothing can be missing: what is not private is the file's. */
-        uint64_t seen;
-        pages_find(true, UINT64_MAX, &seen);
-    } else {
-        missing = protect_scan_all();
-    }
-    pages_check_guarded();
-    return missing;
+void pages_find_all(void) {
+    uint64_t seen;
+    pages_find(true, UINT64_MAX, &seen);
+    check_guarded();
 }
 
 void pages_put_back_dropped(void) {
@@ -371,22 +269,18 @@ void pages_put_back_dropped(void) {
 
 static void forget(const struct known_page *known) {
     struct region *region = pages_region((uint64_t)known->live);
-    uint8_t gone = KIND_KNOWN | (engine->tracker->by_file ? KIND_POPULATED : 0);
-    *kind_of(region, (uint64_t)known->live) &= (uint8_t)~gone;
+    *kind_of(region, (uint64_t)known->live) &= (uint8_t)~KIND_KNOWN;
     engine->flagged_count--;
 }
 
-static void forget_all(void) {
-    struct engine *e = engine;
-    e->tracker->protect_all();
-    for (uint32_t i = 0; i < e->region_count; i++) {
-        struct region *region = &e->regions[i];
-        for (uint64_t page = 0; region->hot && page < (region->end - region->start) / PAGE;
-             page++) {
-            region->kinds[page] &= (uint8_t)~KIND_KNOWN;
-        }
+/* A page that is thrown away is the file's own again. It is read at once, or the next look at it would be a fault that no write explains. */
+static void protect(uint64_t start, uint64_t end) {
+    if (start != end && raw(SYS_madvise, start, end - start, MADV_DONTNEED) != 0) {
+        retire("a page cannot be given up");
     }
-    e->known_count = 0;
+    for (uint64_t at = start; at < end; at += PAGE) {
+        pages_map_in(pages_region(at), at);
+    }
 }
 
 void pages_forget_unchanged(uint64_t for_restores) {
@@ -395,16 +289,6 @@ void pages_forget_unchanged(uint64_t for_restores) {
     uint64_t kept = 0;
     uint64_t run_start = 0;
     uint64_t run_end = 0;
-    if (e->tracker->protect == NULL) {
-        uint64_t old = 0;
-        for (uint64_t i = 0; i < e->known_count; i++) {
-            old += e->known[i].changed_at + for_restores < now;
-        }
-        if (old * 2 > e->known_count) {
-            forget_all();
-        }
-        return;
-    }
     for (uint64_t i = 0; i < e->known_count; i++) {
         struct known_page *known = &e->known[i];
         if (known->changed_at + for_restores >= now ||
@@ -418,46 +302,42 @@ void pages_forget_unchanged(uint64_t for_restores) {
         uint64_t page = (uint64_t)known->live;
         forget(known);
         if (page != run_end) {
-            if (run_start != run_end) {
-                e->tracker->protect(run_start, run_end);
-            }
+            protect(run_start, run_end);
             run_start = page;
         }
         run_end = page + PAGE;
     }
-    if (run_start != run_end) {
-        e->tracker->protect(run_start, run_end);
-    }
+    protect(run_start, run_end);
     e->known_count = kept;
 }
 
 void pages_drop_free_slots(void) {
     struct engine *e = engine;
-    uint64_t populated = 0;
+    uint64_t kept_pages = 0;
     for (uint32_t s = 0; s < SLOTS; s++) {
         uint64_t slot = (uint64_t)e->arena + (uint64_t)s * SLOT;
         struct region *region = pages_region(slot);
-        if (region == NULL || e->slots_then[s].begin != e->slots_then[s].end) {
+        if (region == NULL || region->fixed || e->slots_then[s].begin != e->slots_then[s].end) {
             continue;
         }
         for (uint64_t page = 0; page < SLOT_PAGES; page++) {
-            populated += (*kind_of(region, slot + page * PAGE) & KIND_POPULATED) != 0;
+            kept_pages += (*kind_of(region, slot + page * PAGE) & KIND_KNOWN) != 0;
         }
     }
-    if (populated <= e->free_limit) {
+    if (kept_pages <= e->free_limit) {
         return;
     }
     for (uint32_t s = 0; s < SLOTS; s++) {
         uint64_t slot = (uint64_t)e->arena + (uint64_t)s * SLOT;
         struct region *region = pages_region(slot);
-        if (region == NULL || e->slots_then[s].begin != e->slots_then[s].end) {
+        if (region == NULL || region->fixed || e->slots_then[s].begin != e->slots_then[s].end) {
             continue;
         }
         raw(SYS_madvise, slot, SLOT, MADV_DONTNEED);
         for (uint64_t page = 0; page < SLOT_PAGES; page++) {
             uint8_t *kind = kind_of(region, slot + page * PAGE);
             e->flagged_count -= (*kind & KIND_KNOWN) != 0;
-            *kind &= (uint8_t) ~(KIND_KNOWN | KIND_POPULATED);
+            *kind &= (uint8_t)~KIND_KNOWN;
         }
     }
     uint64_t kept = 0;

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "snapshot/switch.h"
-#include "snapshot/tracker.h"
 
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
@@ -50,29 +49,6 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
     memcpy(e->slots, e->slots_then, sizeof e->slots);
 }
 
-/* Makes the written pages known ones by the number of faults. Returns false when that cannot explain them all. *wide: the hot regions
- * were not enough. */
-static bool find_by_faults(uint64_t faults, uint64_t *populated, bool *wide) {
-    struct engine *e = engine;
-    /* Faults in the request's own mappings: at most so many. */
-    uint64_t own = e->strict || e->tracker->protect == NULL ? 0 : e->born_pages;
-    uint64_t found = 0;
-    if (!e->was_wide || own == 0) {
-        found = pages_scan_hot(populated);
-        if (found == faults) {
-            e->was_wide = false;
-            return true;
-        }
-    }
-    if (own == 0) {
-        return false;
-    }
-    found += pages_scan_written(populated);
-    *wide = true;
-    e->was_wide = found != faults;
-    return found <= faults && faults - found <= own;
-}
-
 static uint64_t private_pages(const struct usage *usage) {
     return usage->resident - usage->shared;
 }
@@ -106,9 +82,16 @@ static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *
     return found <= faults && faults - found <= e->born_pages;
 }
 
-/* As find_written(), by the file tracker. */
-static bool find_private(bool full, uint64_t faults, const struct usage *usage) {
+/* Makes every page that may have been written a known one. Returns whether anything was looked at. */
+static bool find_written(bool full, const struct usage *usage) {
     struct engine *e = engine;
+    uint64_t child_faults = faults_of(RUSAGE_CHILDREN);
+    uint64_t faults = faults_of(RUSAGE_SELF) - e->faults;
+    if (child_faults != e->child_faults) {
+        e->child_faults = child_faults;
+        full = true;
+    }
+    e->statistics.faults += faults;
     uint64_t had = e->flagged_count;
     uint64_t left = e->left_file;
     bool wide = false;
@@ -120,7 +103,7 @@ static bool find_private(bool full, uint64_t faults, const struct usage *usage) 
                usage->shared + left < e->usage.shared;
     }
     if (full) {
-        pages_scan_all();
+        pages_find_all();
         maps_put_back(); /* memory that was replaced is not watched, and nothing else may show it */
         e->statistics.full_scans++;
     } else if (wide) {
@@ -134,45 +117,6 @@ static bool find_private(bool full, uint64_t faults, const struct usage *usage) 
         maps_put_back(); /* an empty page that was mapped over leaves no other trace */
     }
     return full || faults != 0;
-}
-
-/* Makes every page that may have been written a known one. Returns whether anything was looked at. */
-static bool find_written(bool full, const struct usage *usage) {
-    struct engine *e = engine;
-    uint64_t child_faults = faults_of(RUSAGE_CHILDREN);
-    uint64_t faults = faults_of(RUSAGE_SELF) - e->faults;
-    if (child_faults != e->child_faults) {
-        e->child_faults = child_faults;
-        full = true;
-    }
-    e->statistics.faults += faults;
-    if (e->tracker->by_file) {
-        return find_private(full, faults, usage);
-    }
-    uint64_t populated = 0;
-    bool hot = false;
-    bool wide = false;
-    if (!full && faults != 0) {
-        /* Where the count of resident pages is an estimate, contents that were thrown away could hide among faults. */
-        full = !e->resident_exact || !find_by_faults(faults, &populated, &wide);
-        hot = !full;
-    }
-    bool missed = !full && e->resident_exact && usage->resident != e->usage.resident + populated;
-    if (full || missed || (e->strict && !e->resident_exact)) {
-        if (pages_scan_all() != 0 || missed) {
-            maps_put_back();
-        }
-        e->statistics.full_scans++;
-        return true;
-    }
-    if (wide) {
-        e->statistics.wide_scans++;
-    } else if (hot) {
-        e->statistics.hot_scans++;
-    } else {
-        e->statistics.gated++;
-    }
-    return hot;
 }
 
 /* Returns whether pages were protected again. */
@@ -191,9 +135,7 @@ static bool put_back_pages(bool complete) {
     }
     e->bulky = e->known_count > BULKY_PAGES && changed * 4 < e->known_count ? e->bulky + 1 : 0;
     if (e->bulky >= BULKY_RESTORES) {
-        if (e->tracker->by_file) {
-            maps_put_back(); /* where a file's page was mapped over, there is nothing to go back to */
-        }
+        maps_put_back(); /* where a file's page was mapped over, there is nothing to go back to */
         pages_forget_unchanged(BULKY_RESTORES);
         e->bulky = 0;
         protected = true;

@@ -20,20 +20,9 @@
 /* EX_TEMPFAIL: the process could not be put back; another takes its place. */
 enum { SNAPSHOT_EXIT_RETIRED = 75 };
 
-/* How written pages are found. */
-enum snapshot_tracker {
-    SNAPSHOT_TRACKER_NONE,
-    SNAPSHOT_TRACKER_FILE, /* private mappings of a memfd, pagemap bit 61: Documentation/admin-guide/mm/pagemap.rst */
-    SNAPSHOT_TRACKER_SOFT_DIRTY, /* pagemap bit 55: Documentation/admin-guide/mm/soft-dirty.rst */
-    SNAPSHOT_TRACKER_USERFAULTFD, /* UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, Linux 6.7: Documentation/admin-guide/mm/pagemap.rst */
-};
-
-/* What this machine lets this process use: tried, not guessed. HEARTH_SNAPSHOT_TRACKER=file|userfaultfd|soft-dirty|none in the environment
- * forces one (and gives NONE when that one does not work). `why` says what stands in the way of the better ones, empty when nothing does.
- * Static: *why. Callable without snapshot_arrange(). */
-enum snapshot_tracker snapshot_probe(const char **why);
-/* `file`, `userfaultfd`, `soft-dirty`, `none`. Static. */
-const char *snapshot_tracker_name(enum snapshot_tracker tracker);
+/* Whether this process can take snapshots on this machine: tried, not guessed. `why` says why not, and is empty otherwise. HEARTH_SNAPSHOT_TRACKER=none
+ * in the environment forbids them, for tests. Static: *why. Callable without snapshot_arrange(). */
+bool snapshot_probe(const char **why);
 
 /* To be called first in main() by a process that will take a snapshot, or whose forks will: executes the program again with symbols
  * bound at once and without rseq, then sets up the address space (the engine's region, the arena, brk-only malloc, no huge pages).
@@ -96,7 +85,7 @@ struct snapshot_statistics {
     uint64_t restores;
     uint64_t gated;          /* no fault: nothing scanned */
     uint64_t hot_scans;      /* every fault explained by a page of a hot region */
-    uint64_t wide_scans;     /* others: all that was written was asked for */
+    uint64_t wide_scans;     /* the others were none in the snapshot's memory: by the number of private pages */
     uint64_t full_scans;     /* the faults could not tell: everything was looked at */
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */

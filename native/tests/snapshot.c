@@ -355,12 +355,10 @@ int main(int argc, char **argv) {
         test_arrangement();
     }
     const char *why;
-    enum snapshot_tracker tracker = snapshot_probe(&why);
-    if (tracker == SNAPSHOT_TRACKER_NONE) {
+    if (!snapshot_probe(&why)) {
         printf("snapshot: this machine cannot take snapshots, no case was run: %s\n", why);
         return end();
     }
-    printf("snapshot: tracker %s%s%s\n", snapshot_tracker_name(tracker), *why ? "; " : "", why);
     inspector_prepare();
     const struct case_list *const lists[] = {&memory_cases, &arena_cases, &mapping_cases,
         &fixed_cases, &process_cases, &descriptor_cases, &attribute_cases, &library_cases, &outside_cases,
