@@ -268,6 +268,8 @@ void test_arrangement(void) {
         "taken, the limit is kept");
     compare_output("memfd_create() is refused", "--refused-memfd", "A=1", retired,
         "memfd_create: operation not permitted");
+    compare_output("close_range() is refused", "--refused-close-range", "A=1", retired,
+        "close_range: operation not permitted");
     compare_output("seals are refused", "--refused-seals", "A=1", retired,
         "a memfd cannot be sealed: operation not permitted");
     compare_output(

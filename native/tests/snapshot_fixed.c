@@ -145,6 +145,8 @@ int take_refused(const char *what) {
         refuse(SYS_memfd_create, 0);
     } else if (strcmp(what, "seals") == 0) {
         refuse(SYS_fcntl, 1033 /* F_ADD_SEALS */);
+    } else if (strcmp(what, "close-range") == 0) {
+        refuse(SYS_close_range, 0);
     } else if (strcmp(what, "pagemap") == 0) {
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* /proc/self belongs to root then: proc(5) */
     } else if (strcmp(what, "address-space") == 0) {
