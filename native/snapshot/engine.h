@@ -61,9 +61,9 @@ enum {
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
     KIND_DEAD = 2,   /* nobody will read what is in it */
     KIND_MASK = 3,
-    KIND_SHARED = 0x20, /* stored in the file of snapshot_share(), not in this process's own */
+    KIND_SHARED = 0x20,  /* stored in the file of snapshot_share(), not in this process's own */
     KIND_PRIVATE = 0x40, /* was written before the snapshot: while it is taken */
-    KIND_KNOWN = 0x80, /* not protected: may be written without a fault */
+    KIND_KNOWN = 0x80,   /* not protected: may be written without a fault */
 };
 
 /* A private writable mapping of the snapshot. */
@@ -73,7 +73,7 @@ struct region {
     const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
     bool file, stack;
     bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
-    bool hot; /* looked at first when faults were seen */
+    bool hot;   /* looked at first when faults were seen */
     char name[48];
 };
 
@@ -204,7 +204,7 @@ struct engine {
     void *context;
     const uint8_t *own_process; /* reads 0 in a forked child */
     put_back_function *put_back;
-    char *work, *work_end; /* own_process, kinds, known pages */
+    char *work, *work_end;  /* own_process, kinds, known pages */
     struct memory_file own; /* pages that changed between snapshot_share() and the snapshot */
     uint64_t brk;
     uint64_t canary, canary_at; /* in the last page of the heap, 0 if there is none */
@@ -230,7 +230,7 @@ struct engine {
     uint64_t faults, child_faults; /* at the end of the last restore */
     struct usage usage;
     uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
-    uint64_t left_file; /* stored pages that became private, in all */
+    uint64_t left_file;     /* stored pages that became private, in all */
     uint64_t known_count, known_max;
     struct known_page *known;
     uint32_t born_lock, born_count, dropped_count;
@@ -297,8 +297,8 @@ bool arena_remap(void *address, size_t old_len, size_t len, void **result);
 bool memory_file_create(struct memory_file *file, uint64_t size, struct text *why);
 /* Closes the descriptor: mappings stay. */
 void memory_file_close(struct memory_file *file);
-bool memory_file_write(
-    const struct memory_file *file, uint64_t offset, uint64_t start, uint64_t end, struct text *why);
+bool memory_file_write(const struct memory_file *file, uint64_t offset, uint64_t start,
+    uint64_t end, struct text *why);
 /* Nothing can change the contents from now on. */
 bool memory_file_seal(struct memory_file *file, struct text *why);
 /* Sets file->view. */
@@ -330,7 +330,8 @@ bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why);
 /* The mapping of the snapshot that holds the address, or NULL. */
 const struct mapping *maps_at(uint64_t address);
 /* Calls `visit` for each mapping that overlaps the range, until it returns false. Reads /proc/self/maps. Any stack. */
-void maps_visit(uint64_t start, uint64_t end, bool (*visit)(const struct mapping *mapping, void *data), void *data);
+void maps_visit(uint64_t start, uint64_t end,
+    bool (*visit)(const struct mapping *mapping, void *data), void *data);
 /* Pages of this process that are swapped out. */
 uint64_t usage_swapped(void);
 struct usage usage_read(void);
@@ -339,8 +340,8 @@ struct usage usage_read(void);
 enum pagemap_kind { PAGEMAP_PRESENT, PAGEMAP_PRIVATE /* and not a file's own: written */ };
 void pagemap_open(void);
 /* Pages from *from to `end` that are there, swapped out or not. *from becomes where to go on. Returns the number of spans. */
-uint32_t pagemap_scan(uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans,
-    uint32_t max);
+uint32_t pagemap_scan(
+    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max);
 
 /* pages.c */
 static inline uint8_t *kind_of(const struct region *region, uint64_t address) {

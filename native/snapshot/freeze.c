@@ -18,9 +18,9 @@
 #include <sys/mman.h>
 
 enum {
-    GAP = 16,            /* empty pages between others that become part of one mapping */
-    LARGE = 256 << 10,   /* a region of this size is hot from the start */
-    SIGNAL_SET = 8,      /* bytes, as the kernel counts them */
+    GAP = 16,          /* empty pages between others that become part of one mapping */
+    LARGE = 256 << 10, /* a region of this size is hot from the start */
+    SIGNAL_SET = 8,    /* bytes, as the kernel counts them */
 };
 /* More than this is a mistake of the application. */
 static const uint64_t PAGES_MAX = (2ULL << 30) / PAGE;
@@ -125,7 +125,8 @@ static bool next_run(const struct region *region, uint64_t *start, uint64_t *end
         uint8_t kind = *kind_of(region, next);
         if (is_own(kind)) {
             *end = next + PAGE;
-        } else if (!region->fixed && ((kind & KIND_MASK) == KIND_STORED || next - *end >= GAP * PAGE)) {
+        } else if (!region->fixed &&
+                   ((kind & KIND_MASK) == KIND_STORED || next - *end >= GAP * PAGE)) {
             break;
         }
     }
@@ -190,10 +191,9 @@ static bool freeze_regions(struct memory_file *file, struct text *why) {
     for (uint32_t i = 0; i < e->region_count; i++) {
         drop_unneeded(&e->regions[i]);
     }
-    bool done =
-        size == 0 || (memory_file_create(file, size, why) && each_run(WRITE, file, &size, why) &&
-                         memory_file_seal(file, why) && memory_file_view(file, why) &&
-                         each_run(MAP, file, &size, why));
+    bool done = size == 0 || (memory_file_create(file, size, why) &&
+                                 each_run(WRITE, file, &size, why) && memory_file_seal(file, why) &&
+                                 memory_file_view(file, why) && each_run(MAP, file, &size, why));
     memory_file_close(file);
     e->mapping_count = maps_read(e->mappings, MAPPINGS_MAX, NULL, NULL);
     if (file->view != NULL) {
@@ -219,8 +219,7 @@ static bool freeze_read_only(struct text *why) {
             } else if (mapping->written && pass == WRITE) {
                 done = memory_file_write(&file, offset, mapping->start, mapping->end, why);
             } else if (mapping->written) {
-                done = memory_file_map(
-                    &file, offset, mapping->start, mapping->end, PROT_READ, why);
+                done = memory_file_map(&file, offset, mapping->start, mapping->end, PROT_READ, why);
             }
             offset += mapping->written ? mapping->end - mapping->start : 0;
         }
@@ -401,8 +400,7 @@ bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const 
     static struct text said;
     struct engine *e = engine;
     *why = "";
-    if (e == NULL || e->taken || e->shared.view != NULL ||
-        !snapshot_probe(why)) {
+    if (e == NULL || e->taken || e->shared.view != NULL || !snapshot_probe(why)) {
         return true; /* nothing to share, or snapshot_take() will say why not */
     }
     e->malloc_top = take_prepare_malloc_top();

@@ -180,8 +180,7 @@ static long remap_split(void *address, size_t old_len, size_t len, int flags) {
     if (flags == 0) {
         return -ENOMEM; /* it cannot grow where it is */
     }
-    long r = raw(
-        SYS_mmap, NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long r = raw(SYS_mmap, NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!raw_failed(r)) {
         memcpy((void *)r, address, old_len);
         raw(SYS_munmap, address, end - (uint64_t)address);

@@ -116,8 +116,7 @@ static bool is_region(const struct engine *e, const struct mapping *mapping) {
 uint32_t maps_read(
     struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count) {
     struct engine *e = engine;
-    struct reader reader = {
-        .fd = e->fds.maps, .buffer = e->buffer, .size = sizeof e->buffer};
+    struct reader reader = {.fd = e->fds.maps, .buffer = e->buffer, .size = sizeof e->buffer};
     uint32_t count = 0;
     uint32_t found = 0;
     raw(SYS_lseek, reader.fd, 0, 0);

@@ -86,8 +86,8 @@ void memory_file_close(struct memory_file *file) {
     }
 }
 
-bool memory_file_write(
-    const struct memory_file *file, uint64_t offset, uint64_t start, uint64_t end, struct text *why) {
+bool memory_file_write(const struct memory_file *file, uint64_t offset, uint64_t start,
+    uint64_t end, struct text *why) {
     while (start < end) {
         long n = raw(SYS_pwrite64, file->fd, start, end - start, offset);
         if (n <= 0) {

@@ -37,8 +37,7 @@ void oracle_check(void) {
         const struct region *region = &e->regions[i];
         uint64_t seen = region->start;
         for (uint64_t at = region->start; at < region->end && reports < REPORTS;) {
-            uint32_t count =
-                pagemap_scan(&at, region->end, PAGEMAP_PRESENT, e->spans, SPANS_MAX);
+            uint32_t count = pagemap_scan(&at, region->end, PAGEMAP_PRESENT, e->spans, SPANS_MAX);
             for (uint32_t s = 0; s <= count; s++) {
                 /* Empty pages that are not there read as zero. */
                 uint64_t start = s < count ? e->spans[s].start : at;

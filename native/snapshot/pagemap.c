@@ -15,7 +15,8 @@ void pagemap_open(void) {
         raw(SYS_open, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0), "/proc/self/pagemap");
 }
 
-uint32_t pagemap_scan(uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max) {
+uint32_t pagemap_scan(
+    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max) {
     struct engine *e = engine;
     const uint64_t *entries = (const uint64_t *)e->buffer;
     const uint64_t most = sizeof e->buffer / sizeof *entries;

@@ -291,8 +291,7 @@ void pages_forget_unchanged(uint64_t for_restores) {
     uint64_t run_end = 0;
     for (uint64_t i = 0; i < e->known_count; i++) {
         struct known_page *known = &e->known[i];
-        if (known->changed_at + for_restores >= now ||
-            pages_region((uint64_t)known->live)->fixed) {
+        if (known->changed_at + for_restores >= now || pages_region((uint64_t)known->live)->fixed) {
             if (kept != i) {
                 e->known[kept] = *known;
             }

@@ -53,10 +53,8 @@ static bool try_file(void) {
     }
     struct memory_file file = {0};
     const size_t len = (size_t)TRIED_PAGES * PAGE;
-    char *pages =
-        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    bool works =
-        pages == MAP_FAILED ? because("no memory") : shows_writes(pagemap, &file, pages);
+    char *pages = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool works = pages == MAP_FAILED ? because("no memory") : shows_writes(pagemap, &file, pages);
     memory_file_close(&file);
     if (pages != MAP_FAILED) {
         munmap(pages, len);

@@ -38,8 +38,8 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
     /* The heap's free end was used up, or it was cut off and made again. */
     bool heap_changed = e->canary_at != 0 && *(const uint64_t *)e->canary_at != e->canary;
     *usage = usage_read();
-    if (heap_changed || complete || (e->touched & TOUCHED_MAPPINGS) || usage->size != e->usage.size ||
-        usage->data != e->usage.data) {
+    if (heap_changed || complete || (e->touched & TOUCHED_MAPPINGS) ||
+        usage->size != e->usage.size || usage->data != e->usage.data) {
         maps_put_back();
         *full = true;
     }

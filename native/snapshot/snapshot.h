@@ -83,9 +83,10 @@ void snapshot_leave_to_parent(void);
 
 struct snapshot_statistics {
     uint64_t restores;
-    uint64_t gated;          /* no fault: nothing scanned */
-    uint64_t hot_scans;      /* every fault explained by a page of a hot region */
-    uint64_t wide_scans;     /* the others were none in the snapshot's memory: by the number of private pages */
+    uint64_t gated;     /* no fault: nothing scanned */
+    uint64_t hot_scans; /* every fault explained by a page of a hot region */
+    uint64_t
+        wide_scans; /* the others were none in the snapshot's memory: by the number of private pages */
     uint64_t full_scans;     /* the faults could not tell: everything was looked at */
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */

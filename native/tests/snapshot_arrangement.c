@@ -272,8 +272,7 @@ void test_arrangement(void) {
         "close_range: operation not permitted");
     compare_output("seals are refused", "--refused-seals", "A=1", retired,
         "a memfd cannot be sealed: operation not permitted");
-    compare_output(
-        "the address space is used up", "--refused-address-space", "A=1", retired, "*");
+    compare_output("the address space is used up", "--refused-address-space", "A=1", retired, "*");
     if (geteuid() == 0) {
         user = 65534;
         compare_output("/proc/self/pagemap is not for this process", "--refused-pagemap", "A=1",
