@@ -37,7 +37,7 @@ lint: ## rustfmt, clippy, clang-format, shellcheck, phpcs, the documentation, ca
 fmt: ## lay out Rust and C as the style guide says
 	@scripts/fmt
 
-fuzz: ## each fuzz target for SECONDS=30 (needs a nightly toolchain)
+fuzz: ## each fuzz target for SECONDS=30 (a nightly toolchain, or RUSTC_BOOTSTRAP=1 by itself)
 	@scripts/fuzz "$(or $(SECONDS),30)"
 
 bench: ## NAME=models, egress, realtime, …: measure against the peers that are installed; QUICK=1 for a short run

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use channels::json::{Kind, Raw};
 use channels::{
-    App, Channels, Delivery, FixedApps, Full, Hello, Limits, Moment, NoObserver, Out, Outlet,
+    App, AppNumber, Channels, Delivery, FixedApps, Full, Hello, Limits, Moment, NoObserver, Out, Outlet,
     Records, Rights, Seat, Secret, Session, SocketId, auth,
 };
 
@@ -16,7 +16,7 @@ use channels::{
 struct Nowhere;
 
 impl Outlet for Nowhere {
-    fn put(&self, delivery: Delivery) -> Result<(), Full> {
+    fn put(&self, _: AppNumber, delivery: Delivery) -> Result<(), Full> {
         if let Delivery::Channel { message, .. } | Delivery::Seats { message, .. } = delivery {
             check(&message.text());
         }

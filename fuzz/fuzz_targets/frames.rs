@@ -108,6 +108,13 @@ fn from_worker(frame: FromWorker<'_>, payload: &[u8], out: &mut Vec<u8>) {
             send::end(out, flags, peak_memory);
         }
         FromWorker::Log(line) => send::log(out, line.level, line.source, line.message, line.context),
+        FromWorker::Publish(event) => {
+            let announced = event.channels.size_hint().0;
+            let channels: Vec<_> = event.channels.collect();
+            assert_eq!(channels.len(), announced);
+            send::publish(out, event.event, event.except, event.data, channels.into_iter())
+                .expect("what was decoded keeps the limits");
+        }
         FromWorker::Spawned { slot, pid } => send::spawned(out, slot, pid),
         FromWorker::Exited { pid, status } => send::exited(out, pid, status),
         FromWorker::Failed { slot, errno } => send::failed(out, slot, errno),

@@ -30,26 +30,18 @@ static void send_ready(void) {
     frame_buffer_free(&frame);
 }
 
-/* As php-fpm says it: sapi/fpm/fpm/fpm_main.c, "Primary script unknown". */
-static void refuse(int status, const char *text) {
-    zend_try {
-        SG(sapi_headers).http_response_code = status;
-        PHPWRITE(text, strlen(text));
-    }
-    zend_end_try();
-}
-
 static void run_script(void) {
     const char *path = SG(request_info).path_translated;
     struct stat entry;
     if (path == NULL || stat(path, &entry) != 0 || !S_ISREG(entry.st_mode)) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER, "no such script: %s", path != NULL ? path : "(none)");
-        refuse(404, "File not found.\n");
+        /* as php-fpm says it: sapi/fpm/fpm/fpm_main.c, "Primary script unknown" */
+        module_refuse(404, "File not found.\n");
         return;
     }
     if (access(path, R_OK) != 0) {
         log_line(LOG_ERR, LOG_SOURCE_WORKER, "the script cannot be read: %s", path);
-        refuse(403, "Access denied.\n");
+        module_refuse(403, "Access denied.\n");
         return;
     }
     zend_try {
@@ -70,6 +62,8 @@ static void serve(void) {
     } else if (request_is_cut()) {
         /* behind a web server that collects bodies php-fpm would not have heard of it; the server has answered the client */
         SG(sapi_headers).http_response_code = 400;
+    } else if (module_body_is_lost()) {
+        module_refuse_lost_body();
     } else {
         run_script();
     }

@@ -72,8 +72,40 @@ static void flush(void *context) {
     }
 }
 
+/* The stream in which the engine keeps the body, and how much of the body it was given for that. */
+static php_stream *keeper;
+static zend_off_t given;
+static bool lost; /* it has less */
+
+/* Whether the engine still has what it has read. When its temporary file cannot be written, it goes on with less, or with nothing:
+ * sapi_read_standard_form_data(), main/SAPI.c; php_stream_input_read(), ext/standard/php_fopen_wrapper.c; php_stream_temp_write(),
+ * main/streams/memory.c. A multipart body is not kept as a whole, and has an error for each file. */
+static bool has_kept_body(void) {
+    php_stream_statbuf kept;
+    if (keeper == NULL || keeper != SG(request_info).request_body) {
+        return true;
+    }
+    return php_stream_stat(keeper, &kept) == 0 && kept.sb.st_size >= given;
+}
+
+/* Makes the answer 507 (RFC 4918, section 11.5), unless its head has been sent. */
+static void lose_body(void) {
+    lost = true;
+    log_line(LOG_ERR, LOG_SOURCE_WORKER,
+        "request body not kept: PHP cannot write to its temporary folder (upload_tmp_dir)");
+    if (SG(sapi_headers).http_status_line != NULL) {
+        efree(SG(sapi_headers).http_status_line);
+        SG(sapi_headers).http_status_line = NULL;
+    }
+    SG(sapi_headers).http_response_code = 507;
+}
+
 static int send_headers(sapi_headers_struct *headers) {
     if (request_present() && !SG(request_info).no_headers) {
+        /* a script that reads its body itself took the part that was kept for all of it */
+        if (!lost && !has_kept_body()) {
+            lose_body();
+        }
         response_head(headers);
     }
     return SAPI_HEADER_SENT_SUCCESSFULLY;
@@ -91,6 +123,11 @@ static size_t read_post(char *buffer, size_t len) {
         }
     }
     size_t got = request_read_body(buffer, len);
+    if (keeper != SG(request_info).request_body) {
+        keeper = SG(request_info).request_body;
+        given = 0;
+    }
+    given += (zend_off_t)got;
     if (request_is_cut() && !PG(during_request_startup) && !response_ended()) {
         /* by the script itself, and nobody takes its answer. What PHP reads before the script is the model's to judge. */
         handle_gone_client();
@@ -102,10 +139,14 @@ static size_t read_post(char *buffer, size_t len) {
  * without a length has been read up to post_max_size: half a form must not pass for a whole one. */
 static int activate(void) {
     variables_begin();
+    if (request_present() && !lost && !has_kept_body()) {
+        lose_body();
+    }
     if (request_present() && request_head()->content_length == FRAME_LENGTH_UNKNOWN &&
         SG(post_max_size) > 0 && SG(read_post_bytes) > SG(post_max_size) &&
         SG(request_info).request_body != NULL) {
         php_stream_truncate_set_size(SG(request_info).request_body, 0);
+        keeper = NULL;
     }
     if (request_present() && !hearth_host->runs_on) {
         user_ini_activate(REQUEST_VARIABLE("SCRIPT_FILENAME"), REQUEST_VARIABLE("DOCUMENT_ROOT"),
@@ -164,6 +205,9 @@ const char *module_php_version(void) {
 void module_fill_request_info(void) {
     const struct frame_request *head = request_head();
     char *content_type = REQUEST_VARIABLE("CONTENT_TYPE");
+    keeper = NULL;
+    given = 0;
+    lost = false;
     SG(server_context) = (void *)head;
     SG(sapi_headers).http_response_code = 200;
     SG(request_info).request_method = REQUEST_VARIABLE("REQUEST_METHOD");
@@ -176,6 +220,22 @@ void module_fill_request_info(void) {
         head->content_length > ZEND_LONG_MAX ? 0 : (zend_long)head->content_length;
     SG(request_info).proto_num = head->protocol * 100;
     php_handle_auth_data(REQUEST_VARIABLE("HTTP_AUTHORIZATION"));
+}
+
+bool module_body_is_lost(void) {
+    return lost;
+}
+
+void module_refuse(int status, const char *text) {
+    zend_try {
+        SG(sapi_headers).http_response_code = status;
+        PHPWRITE(text, strlen(text));
+    }
+    zend_end_try();
+}
+
+void module_refuse_lost_body(void) {
+    module_refuse(507, "The server has no room for the request body.\n");
 }
 
 void module_clear_request_info(void) {

@@ -7,6 +7,8 @@
 #ifndef HEARTH_SAPI_MODULE_H
 #define HEARTH_SAPI_MODULE_H
 
+#include <stdbool.h>
+
 #include <SAPI.h>
 
 #include "options.h"
@@ -19,6 +21,12 @@ const char *module_php_version(void);
 /* Fills SG(request_info) from the request; the body is read by sapi_activate(). init_request_info(), sapi/fpm/fpm/fpm_main.c */
 void module_fill_request_info(void);
 void module_clear_request_info(void);
+/* PHP has read the body before the script, and could not keep all of it: its temporary folder has no room. The script is not to run. */
+bool module_body_is_lost(void);
+/* Answers in the place of a script. Borrowed: text. */
+void module_refuse(int status, const char *text);
+/* Answers 507 (RFC 4918, section 11.5). */
+void module_refuse_lost_body(void);
 
 /* What php_request_shutdown() of main/main.c does before the answer is complete: shutdown functions, destructors, output,
  * session. Then completes the answer. Called outside any PHP code; php_request_shutdown() follows. `destroy`: calls the destructors of

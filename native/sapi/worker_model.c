@@ -127,16 +127,18 @@ static uint8_t end_flags(void) {
     return model_is_one_shot(options->model) ? 0 : FRAME_FLAG_READY;
 }
 
-/* False: the body broke off before PHP had read it, and the handler was not called. The server has answered the client, and the
- * script is not to hear of it: what runners do behind their handler belongs to a request that it has had. */
+/* False: the body broke off before PHP had read it, or PHP could not keep it, and the handler was not called. The script is not to hear of
+ * it: what runners do behind their handler belongs to a request that it has had. */
 static bool serve(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     state = SERVING;
     script_request_begin();
-    bool whole = !request_is_cut();
+    bool whole = !request_is_cut() && !module_body_is_lost();
     if (whole) {
         script_request_call(fci, fcc);
+    } else if (request_is_cut()) {
+        SG(sapi_headers).http_response_code = 400; /* the server has answered the client */
     } else {
-        SG(sapi_headers).http_response_code = 400;
+        module_refuse_lost_body();
     }
     script_request_answer(end_flags());
     state = IDLE;

@@ -1,7 +1,7 @@
 //! One call at a time on an HTTP/1.1 connection.
 //!
 //! What goes over it is decided in `outgoing`, `head` and `body`, which know bytes alone; here bytes are moved. The connection is driven by
-//! whoever makes the call and by whoever reads its answer: no task, no hop. Between calls nobody drives it; [`Http1::alive`] looks
+//! whoever makes the call and by whoever reads its answer: no task, no hop. Between calls nobody drives it; [`Http1::probe`] looks
 //! whether it was closed.
 //!
 //! Invariants
@@ -10,6 +10,7 @@
 //! - A connection that is dropped while it carries a call is closed, and its origin knows.
 
 mod answer;
+mod between;
 mod body;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod checks;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Version};
+use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use tokio::io::AsyncWrite;
 use tokio::sync::OwnedSemaphorePermit;
@@ -33,7 +34,7 @@ use tokio_util::io::poll_read_buf;
 
 use crate::connect::{Birth, Connected};
 use crate::errors::code;
-use crate::origin::Origin;
+use crate::origin::{Condition, Origin};
 use crate::repeat::Progress;
 use crate::request;
 use crate::stream::Stream;
@@ -41,6 +42,7 @@ use crate::upload::{Upload, Watch};
 use crate::{CallError, Interim, Key, Reason, Secured};
 
 pub(crate) use answer::Http1Body;
+use between::{kept_for, unasked};
 use body::{Body, Piece};
 use head::Head;
 pub(crate) use head::length;
@@ -81,7 +83,13 @@ pub(crate) struct Http1 {
     secured: Option<Arc<Secured>>,
     born: Instant,
     kept_for: Option<Duration>,
+    /// The last answer said that the origin keeps the connection.
+    announced: bool,
     calls: u64,
+    /// How long it had been idle before this call.
+    rested: Duration,
+    /// The head of this call's answer is here.
+    answered: bool,
     /// While it carries a call, or may.
     home: Option<Arc<Origin>>,
     _permit: OwnedSemaphorePermit,
@@ -132,7 +140,10 @@ impl Http1 {
             secured: connected.secured,
             born: now,
             kept_for: None,
+            announced: false,
             calls: 0,
+            rested: Duration::ZERO,
+            answered: false,
             home: None,
             _permit: permit,
         })
@@ -166,6 +177,11 @@ impl Http1 {
         self.calls > 0
     }
 
+    /// The same, while it carries a call.
+    fn kept_before(&self) -> bool {
+        self.calls > 1
+    }
+
     /// From here on its origin is told when it is gone.
     pub(crate) fn leave(&mut self, home: Arc<Origin>) {
         self.home = Some(home);
@@ -186,16 +202,38 @@ impl Http1 {
         self.home.take()
     }
 
-    /// It can carry a call: the other end has not closed, as far as the reactor has heard, and has not spoken unasked.
-    pub(crate) fn open(&mut self) -> bool {
-        self.ready() && self.stream.silent(false)
+    /// How many calls it has carried, the one under way included.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// The origin's last answer said that it keeps the connection.
+    pub(crate) fn announced(&self) -> bool {
+        self.announced
+    }
+
+    /// Its state between calls, as far as the reactor has heard.
+    pub(crate) fn look(&mut self) -> Condition {
+        self.condition(false)
     }
 
     /// The same, as far as the kernel knows. `repeatable`: a call that could be made again, which is not worth asking for at once after an
     /// answer.
-    pub(crate) fn alive(&mut self, now: Instant, repeatable: bool) -> bool {
-        let fresh = repeatable && now.saturating_duration_since(self.used) < FRESH;
-        self.ready() && self.stream.silent(!fresh)
+    pub(crate) fn probe(&mut self, now: Instant, repeatable: bool) -> Condition {
+        self.rested = now.saturating_duration_since(self.used);
+        self.condition(!(repeatable && self.rested < FRESH))
+    }
+
+    fn condition(&mut self, probe: bool) -> Condition {
+        if !self.ready() {
+            return Condition::Spent;
+        }
+        let mut bytes = [0; 16];
+        match self.stream.overhear(probe, &mut bytes) {
+            Poll::Pending => Condition::Open,
+            Poll::Ready(Ok(0) | Err(_)) => Condition::Closed,
+            Poll::Ready(Ok(count)) => unasked(bytes.get(..count).unwrap_or_default()),
+        }
     }
 
     /// Nothing is under way, and it is kept.
@@ -232,6 +270,7 @@ impl Http1 {
         interim: &mut (impl FnMut(Interim<'_>) + Send),
     ) -> Result<Begun, Broken> {
         self.calls += 1;
+        self.answered = false;
         (self.sent, self.received) = (0, 0);
         self.upload = (!self.framing.nothing()).then_some(upload);
 
@@ -266,6 +305,13 @@ impl Http1 {
                     (_, 0) => Progress::Written,
                     _ => Progress::Answered,
                 };
+                if self.kept_before()
+                    && progress != Progress::Answered
+                    && matches!(error.reason, Reason::Empty | Reason::Reset)
+                    && let Some(home) = &self.home
+                {
+                    home.closed_under_call(self.calls - 1, self.rested);
+                }
                 Err(Broken { error, progress })
             }
         }
@@ -291,9 +337,11 @@ impl Http1 {
             Ok(framing) => Body::new(framing),
             Err(why) => return weird(&format!("Weird server reply: {why}")),
         };
+        self.answered = true;
         self.keeps &= head.keeps;
         self.persist = head.version == Version::HTTP_10;
         self.kept_for = kept_for(&head.headers);
+        self.announced = head.announced || self.kept_for.is_some();
         let under_way = watch.is_some_and(|watch| {
             watch.answered(head.status);
             watch.under_way()
@@ -458,48 +506,12 @@ enum Cut {
 
 impl Drop for Http1 {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
-            home.lost();
-        }
-    }
-}
-
-/// `Keep-Alive: timeout=N` (RFC 2068, 19.7.1.1), less a second: the origin's clock runs since it sent the answer. `max=0`: not at all.
-fn kept_for(headers: &HeaderMap) -> Option<Duration> {
-    const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-    let mut kept = None;
-    for parameter in headers.get(KEEP_ALIVE)?.to_str().ok()?.split(',') {
-        let Some((name, value)) = parameter.split_once('=') else { continue };
-        let Ok(value) = value.trim().parse::<u32>() else { continue };
-        if name.trim().eq_ignore_ascii_case("timeout") {
-            kept = Some(Duration::from_secs(u64::from(value.saturating_sub(1))));
-        } else if name.trim().eq_ignore_ascii_case("max") && value == 0 {
-            return Some(Duration::ZERO);
-        }
-    }
-    kept
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keep_alive_is_believed_with_a_second_to_spare() {
-        for (value, wanted) in [
-            ("timeout=5", Some(4)),
-            ("timeout=5, max=100", Some(4)),
-            ("max=100,Timeout = 75", Some(74)),
-            ("timeout=1", Some(0)),
-            ("timeout=0", Some(0)),
-            ("timeout=60, max=0", Some(0)),
-            ("max=3", None),
-            ("timeout=soon", None),
-            ("", None),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert("keep-alive", value.parse().expect("a value"));
-            assert_eq!(kept_for(&headers), wanted.map(Duration::from_secs), "{value:?}");
+        let Some(home) = self.home.take() else { return };
+        home.lost();
+        // What stands behind a whole answer would have been the next call's.
+        let behind = self.answered && self.keeps && self.body.over() && !self.input.is_empty();
+        if behind && unasked(&self.input) == Condition::Unasked {
+            home.unasked();
         }
     }
 }

@@ -25,17 +25,24 @@ use crate::request::Head;
 use crate::stats::Counters;
 use crate::upload::Upload;
 use crate::{CallError, HttpVersions, Key, Limits, Scheme, Secured};
+pub(crate) use plan::{Condition, Noted};
 use plan::{Id, Idle, Plan, Protocol, Shared, Taken};
 
 /// How long one attempt to connect may take, unless somebody who has waited for it from its beginning waits still.
 const ATTEMPT: Duration = Duration::from_secs(30);
 
 impl Idle for Box<Http1> {
-    fn open(&mut self) -> bool {
-        Http1::open(self)
+    fn look(&mut self) -> Condition {
+        Http1::look(self)
     }
-    fn alive(&mut self, now: Instant, repeatable: bool) -> bool {
-        Http1::alive(self, now, repeatable)
+    fn probe(&mut self, now: Instant, repeatable: bool) -> Condition {
+        Http1::probe(self, now, repeatable)
+    }
+    fn calls(&self) -> u64 {
+        Http1::calls(self)
+    }
+    fn announced(&self) -> bool {
+        Http1::announced(self)
     }
     fn born(&self) -> Instant {
         Http1::born(self)
@@ -84,6 +91,7 @@ struct State {
 struct Waiter {
     tell: oneshot::Sender<Result<Lease, CallError>>,
     since: Instant,
+    repeatable: bool,
 }
 
 impl Waiter {
@@ -249,6 +257,7 @@ impl Origin {
         repeatable: bool,
     ) -> Result<Lease, CallError> {
         let now = Instant::now();
+        let noted;
         let (waiting, connects, what) = {
             let mut state = self.state();
             if state.closed {
@@ -258,21 +267,29 @@ impl Origin {
             while state.waiters.front().is_some_and(Waiter::gone) {
                 state.waiters.pop_front();
             }
-            if state.waiters.is_empty()
-                && let Some(taken) = state.plan.take(now, repeatable)
-            {
-                let connects = state.plan.wanted(now, 0);
+            // Calls that are not repeatable may wait for a new connection while kept ones are there for others.
+            let first = state.waiters.is_empty()
+                || (repeatable && state.waiters.iter().all(|waiter| !waiter.repeatable));
+            if first && let Some(taken) = state.plan.take(now, repeatable) {
+                let waiting = state.waiters.len();
+                let connects = state.plan.wanted(now, waiting);
+                let noted = state.plan.noted();
                 drop(state);
                 self.connect(connects, now);
+                self.note(noted);
                 return Ok(self.lease(taken));
+            }
+            if state.plan.passes_over() {
+                self.counters.passed_over();
             }
             if state.waiters.len() >= self.common.options.waiting {
                 return Err(CallError::queue_full());
             }
             let (tell, waiting) = oneshot::channel();
-            state.waiters.push_back(Waiter { tell, since: now });
+            state.waiters.push_back(Waiter { tell, since: now, repeatable });
             let places = state.waiters.len();
             let connects = state.plan.wanted(now, places);
+            noted = state.plan.noted();
             let what = match (state.plan.makes_for(places, now), state.plan.open()) {
                 (true, _) => Wait::Made,
                 (false, 0) => Wait::Late,
@@ -281,6 +298,7 @@ impl Origin {
             (waiting, connects, what)
         };
         self.connect(connects, now);
+        self.note(noted);
         self.granted(waiting, limits, what, now).await
     }
 
@@ -342,17 +360,30 @@ impl Origin {
 
     fn after_at<T>(self: &Arc<Self>, now: Instant, change: impl FnOnce(&mut State) -> T) -> T {
         let mut undelivered = Vec::new();
-        let (changed, connects) = {
+        let (changed, connects, noted) = {
             let mut state = self.state();
             let changed = change(&mut state);
-            while let Some(waiter) = state.waiters.front() {
+            // Waiters that no connection is right for, though there are some.
+            let mut passed = 0;
+            while let Some(waiter) = state.waiters.get(passed) {
                 if waiter.gone() {
-                    state.waiters.pop_front();
+                    state.waiters.remove(passed);
                     continue;
                 }
-                let Some(taken) = state.plan.take(now, false) else { break };
+                let repeatable = waiter.repeatable;
+                if passed > 0 && !repeatable {
+                    passed += 1;
+                    continue;
+                }
+                let Some(taken) = state.plan.take(now, repeatable) else {
+                    if repeatable || !state.plan.passes_over() {
+                        break;
+                    }
+                    passed += 1;
+                    continue;
+                };
                 let lease = self.lease(taken);
-                let waiter = state.waiters.pop_front().expect("it was looked at");
+                let waiter = state.waiters.remove(passed).expect("it was looked at");
                 if let Err(lease) = waiter.tell.send(Ok(lease)) {
                     // Dropped here it would want the lock.
                     undelivered.push(lease);
@@ -364,9 +395,10 @@ impl Origin {
             if waiting == 0 && state.plan.connecting() > 0 {
                 self.served.notify_waiters();
             }
-            (changed, connects)
+            (changed, connects, state.plan.noted())
         };
         self.connect(connects, now);
+        self.note(noted);
         drop(undelivered);
         changed
     }
@@ -396,6 +428,31 @@ impl Origin {
     fn make_room(&self) {
         if self.common.crowded() {
             self.evict();
+        }
+    }
+
+    /// The origin has closed a kept HTTP/1.1 connection under a call, without an answer. It had carried `calls` before, and been idle for
+    /// `idle`.
+    pub(crate) fn closed_under_call(self: &Arc<Self>, calls: u64, idle: Duration) {
+        let now = Instant::now();
+        self.after_at(now, |state| state.plan.closed_under_call(now, calls, idle));
+    }
+
+    /// The origin has sent something behind an answer that no request had asked for.
+    pub(crate) fn unasked(self: &Arc<Self>) {
+        let now = Instant::now();
+        self.after_at(now, |state| state.plan.unasked(now));
+    }
+
+    /// Counts what was seen of idle connections.
+    fn note(&self, noted: Option<Noted>) {
+        let Some(noted) = noted else { return };
+        self.counters.noted(noted);
+        if noted.unkept {
+            tracing::warn!(
+                server.address = %self.key.host, server.port = self.key.port,
+                "an origin sent what no request had asked for: its HTTP/1.1 connections are not kept for an hour"
+            );
         }
     }
 

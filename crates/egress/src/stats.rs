@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::origin::Noted;
 use crate::{Fate, Reason, Scheme};
 
 /// The numbers of one origin: of all keys with the same scheme, host and port.
@@ -20,6 +21,12 @@ pub struct OriginStats {
     pub handshakes_saved: u64,
     /// Calls that were made again (docs/internals/egress.md, "Never twice").
     pub repeated: u64,
+    /// Kept HTTP/1.1 connections that the origin closed, while idle or under a call that it did not answer.
+    pub closed: u64,
+    /// Calls that did not use a kept HTTP/1.1 connection, because the origin might have closed it and they must not be sent twice.
+    pub passed_over: u64,
+    /// HTTP/1.1 connections closed because the origin had sent what no request had asked for.
+    pub unasked: u64,
     /// Calls that wait now.
     pub waiting: usize,
     /// Connections that are open now.
@@ -50,6 +57,9 @@ pub(crate) struct Counters {
     handshakes: AtomicU64,
     handshakes_saved: AtomicU64,
     repeated: AtomicU64,
+    closed: AtomicU64,
+    passed_over: AtomicU64,
+    unasked: AtomicU64,
     unanswered: Mutex<Vec<(Fate, Reason, u64)>>,
 }
 
@@ -86,6 +96,15 @@ impl Counters {
         self.repeated.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn passed_over(&self) {
+        self.passed_over.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn noted(&self, noted: Noted) {
+        self.closed.fetch_add(noted.closed, Relaxed);
+        self.unasked.fetch_add(noted.unasked, Relaxed);
+    }
+
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Relaxed)
     }
@@ -98,6 +117,9 @@ impl Counters {
             handshakes: self.handshakes.load(Relaxed),
             handshakes_saved: self.handshakes_saved.load(Relaxed),
             repeated: self.repeated.load(Relaxed),
+            closed: self.closed.load(Relaxed),
+            passed_over: self.passed_over.load(Relaxed),
+            unasked: self.unasked.load(Relaxed),
             waiting,
             connections,
             unanswered: self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).clone(),

@@ -156,15 +156,16 @@ impl Stream {
         Self { layer: Layer::Tls(Box::new(tls)), deaf: false }
     }
 
-    /// Nothing has come, and the other end has not closed. `probe`: the kernel is asked, not only what the reactor has heard.
-    pub(crate) fn silent(&mut self, probe: bool) -> bool {
-        let mut byte = [0];
+    /// Reads what has come while nothing was asked for: so many bytes of it, 0 if the other end has closed. Pending: nothing has come.
+    /// `probe`: the kernel is asked, not only what the reactor has heard.
+    pub(crate) fn overhear(&mut self, probe: bool, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut bytes = ReadBuf::new(bytes);
         let mut cx = Context::from_waker(Waker::noop());
         self.socket().probe = probe;
         // With TLS something may come that is no data: tickets.
-        let polled = Pin::new(&mut *self).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
+        let polled = Pin::new(&mut *self).poll_read(&mut cx, &mut bytes);
         self.socket().probe = false;
-        polled.is_pending()
+        polled.map_ok(|()| bytes.filled().len())
     }
 
     fn socket(&mut self) -> &mut Socket {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use traces::Span;
 
 use crate::access_log::Entry;
+use crate::buffered_body::BufferedBody;
 use crate::compress::Encoder;
 use crate::files::FileBody;
 use crate::metrics::FrontMetrics;
@@ -27,6 +28,8 @@ pub(crate) struct AnswerBody<B> {
     account: Account,
     /// Told at the next look: hyper then has sent what it held, the head above all, and a client sees a broken answer, not none.
     broken: Option<CutError>,
+    /// The client has taken everything and waits for more.
+    awaited: bool,
 }
 
 /// What makes the bytes.
@@ -34,16 +37,36 @@ pub(crate) enum Source<B> {
     Empty,
     Whole(Bytes),
     File(FileBody),
-    Application(B),
+    Application(BufferedBody<B>),
     /// Of channels.
     Events(EventStream),
     /// `None` once the application's body has ended.
-    Encoded(Option<B>, Encoder),
+    Encoded(Option<BufferedBody<B>>, Encoder),
 }
 
 impl<B> AnswerBody<B> {
     pub(crate) fn new(source: Source<B>, account: Account) -> Self {
-        Self { source, account, broken: None }
+        Self { source, account, broken: None, awaited: false }
+    }
+}
+
+impl<B> AnswerBody<B>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    /// Whether a worker is still at it, so that [`AnswerBody::poll_fill`] has, or may have later, something to do.
+    pub(crate) fn may_fill(&self) -> bool {
+        match &self.source {
+            Source::Application(body) | Source::Encoded(Some(body), _) => body.may_fill(),
+            _ => false,
+        }
+    }
+
+    /// Takes what the worker sends while the client does not read: [`BufferedBody::poll_fill`].
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) {
+        if let Source::Application(body) | Source::Encoded(Some(body), _) = &mut self.source {
+            body.poll_fill(cx, self.awaited);
+        }
     }
 }
 
@@ -62,7 +85,9 @@ where
         if let Some(error) = this.broken.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        match ready!(this.source.poll_bytes(cx)) {
+        let next = this.source.poll_bytes(cx);
+        this.awaited = next.is_pending();
+        match ready!(next) {
             Some(Ok(bytes)) => {
                 this.account.sent += bytes.len() as u64;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
@@ -115,13 +140,13 @@ where
             Self::File(file) => {
                 file.poll_chunk(cx).map(|next| next.map(|outcome| outcome.map_err(Into::into)))
             }
-            Self::Application(body) => poll_data(body, cx),
+            Self::Application(body) => body.poll_data(cx),
             Self::Events(events) => {
                 events.poll_bytes(cx).map(|next| next.map(|outcome| outcome.map_err(Into::into)))
             }
             Self::Encoded(body, encoder) => loop {
                 let Some(open) = body else { return Poll::Ready(None) };
-                let output = match poll_data(open, cx) {
+                let output = match open.poll_data(cx) {
                     Poll::Ready(Some(Ok(bytes))) => encoder.write(&bytes),
                     Poll::Ready(Some(Err(error))) => {
                         *body = None;
@@ -142,23 +167,6 @@ where
                     Err(error) => return Poll::Ready(Some(Err(error.into()))),
                 }
             },
-        }
-    }
-}
-
-fn poll_data<B>(body: &mut B, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutError>>>
-where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
-{
-    loop {
-        match ready!(Pin::new(&mut *body).poll_frame(cx)) {
-            None => return Poll::Ready(None),
-            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Poll::Ready(Some(Ok(data)));
-                }
-            }
         }
     }
 }

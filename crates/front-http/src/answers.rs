@@ -52,19 +52,23 @@ impl Page {
         let says = match status {
             StatusCode::PAYLOAD_TOO_LARGE => "The request body is larger than this server takes.",
             StatusCode::REQUEST_TIMEOUT => "The request body took too long.",
+            StatusCode::INSUFFICIENT_STORAGE => "The server has no room for the request body.",
+            StatusCode::INTERNAL_SERVER_ERROR => "The server could not keep the request body.",
             _ => "The request body could not be read.",
         };
         Self::new(status, says).closing()
     }
 
+    /// The page for a request for which there is no room now.
+    pub(crate) fn busy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "The server is busy. Please try again soon.")
+            .with(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
     /// The page for a request that got no answer from PHP.
     pub(crate) fn dispatch_failed(error: &DispatchError) -> Self {
         match error {
-            DispatchError::Overloaded { .. } => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The server is busy. Please try again soon.",
-            )
-            .with(header::RETRY_AFTER, HeaderValue::from_static("1")),
+            DispatchError::Overloaded { .. } => Self::busy(),
             DispatchError::Draining => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.")
                     .with(header::RETRY_AFTER, HeaderValue::from_static("1"))

@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -57,6 +58,8 @@ pub(crate) enum Refused {
     Missing,
     /// The system does not let us read it.
     Forbidden,
+    /// No descriptor is left for it.
+    Scarce,
     /// The system failed.
     Failed(io::Error),
 }
@@ -74,6 +77,7 @@ fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refu
             match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refused::Missing,
                 io::ErrorKind::PermissionDenied => Refused::Forbidden,
+                _ if is_out_of_descriptors(&error) => Refused::Scarce,
                 _ => Refused::Failed(error),
             }
         })?;
@@ -87,6 +91,12 @@ fn open(path: &Path, coding: &str, judge: Option<&Judge>) -> Result<Opened, Refu
     let modified = metadata.modified().map_err(Refused::Failed)?;
     let size = metadata.len();
     Ok(Opened { file, size, validators: Validators::of(size, modified, coding) })
+}
+
+/// No further descriptor can be had.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Answers a GET or HEAD for `path`.
@@ -231,6 +241,11 @@ impl FileBody {
 
     fn new(file: File, at: u64, left: u64) -> Self {
         Self { file: Some(Arc::new(file)), at, left, reading: None }
+    }
+
+    /// The file's descriptor, while it is needed.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        self.file.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     pub(crate) fn left(&self) -> u64 {

@@ -1,13 +1,24 @@
-//! Whom to believe about the client: `Forwarded` (RFC 7239) and `X-Forwarded-*`, walked from the right, only from trusted peers.
+//! Whom to believe about the client: `Forwarded` (RFC 7239) or `X-Forwarded-*`, walked from the right, only from trusted peers.
 //!
 //! Invariants
 //! - A header from a peer that is not trusted changes nothing.
 //! - The walk stops at the first address that is not trusted: what stands left of it was written by the client.
+//! - One family is believed, and of it the fields that are named. The other family may only agree with it: a proxy that does
+//!   not set it passes its client's on.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::header::FORWARDED;
+use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
+
+use crate::answers::Page;
+use crate::request_head::Stop;
+use crate::trusted_headers::{self, TrustedHeader, TrustedHeaders};
 
 /// A network, e.g. `10.0.0.0/8`, `fd00::/8` or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +84,89 @@ pub(crate) struct Told {
     pub(crate) port: Option<u16>,
 }
 
-/// Reads what a trusted peer forwarded. `Forwarded` wins over `X-Forwarded-*` when both are there.
-pub(crate) fn read(headers: &HeaderMap, trusted: &[Cidr]) -> Told {
-    if headers.contains_key(http::header::FORWARDED) {
-        read_forwarded(headers, trusted)
+/// Why a request from a trusted proxy is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Contradiction {
+    /// The families name different addresses, schemes or hosts.
+    #[error("Forwarded and X-Forwarded-{0} contradict each other")]
+    Families(&'static str),
+    /// A quotation mark is open at the end of a `Forwarded` field that is believed: the client may have hidden in a quotation
+    /// what the proxy has added behind its words.
+    #[error("a quotation in Forwarded does not end")]
+    OpenQuote,
+}
+
+/// How long after a warning further contradictions are logged at level debug: clients must not be able to fill the log.
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
+
+impl Contradiction {
+    /// Returns the answer to such a request, and logs which proxy passed it on.
+    pub(crate) fn refuse(self, proxy: SocketAddr) -> Stop {
+        static WARNED: Mutex<Option<Instant>> = Mutex::new(None);
+        let now = Instant::now();
+        let is_recent = |at: &Instant| now.duration_since(*at) < WARNING_INTERVAL;
+        let warns = {
+            let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+            if warned.as_ref().is_some_and(is_recent) {
+                false
+            } else {
+                warned.replace(now);
+                true
+            }
+        };
+        let proxy = proxy.ip();
+        if warns {
+            let hint =
+                "the proxy has to remove the fields that it does not set (docs/guide/proxies.md)";
+            tracing::warn!(network.peer.address = %proxy, reason = %self, hint, "request through a trusted proxy refused");
+        } else {
+            tracing::debug!(network.peer.address = %proxy, reason = %self, "request through a trusted proxy refused");
+        }
+        let says = "The request's Forwarded and X-Forwarded fields contradict each other.";
+        Stop::Refused(Page::new(StatusCode::BAD_REQUEST, says))
+    }
+}
+
+/// Takes what a trusted peer forwarded: reads the fields that are believed, and removes the others, which PHP must not see.
+pub(crate) fn take(
+    headers: &mut HeaderMap,
+    believed: TrustedHeaders,
+    trusted: &[Cidr],
+) -> Result<Told, Contradiction> {
+    if !trusted_headers::any(headers) {
+        return Ok(Told::default());
+    }
+    let told = if believed.has(TrustedHeader::Forwarded) {
+        let told = read_forwarded(headers, trusted)?;
+        told.agrees_with(&read_x_forwarded(headers, TrustedHeaders::X_FORWARDED, trusted))?;
+        told
     } else {
-        read_x_forwarded(headers, trusted)
+        let told = read_x_forwarded(headers, believed, trusted);
+        if headers.contains_key(FORWARDED)
+            && let Ok(forwarded) = read_forwarded(headers, trusted)
+        {
+            told.agrees_with(&forwarded)?;
+        }
+        told
+    };
+    trusted_headers::drop_others(headers, believed);
+    Ok(told)
+}
+
+impl Told {
+    /// Compares what both families say. Ports are left out: few proxies write the client's.
+    fn agrees_with(&self, other: &Self) -> Result<(), Contradiction> {
+        let ip = |told: &Self| told.client.map(|client| client.ip().to_canonical());
+        let of_for = ip(self).zip(ip(other)).is_none_or(|(one, other)| one == other);
+        let of_proto = self.secure.zip(other.secure).is_none_or(|(one, other)| one == other);
+        let hosts = self.host.as_deref().zip(other.host.as_deref());
+        let of_host = hosts.is_none_or(|(one, other)| one.eq_ignore_ascii_case(other));
+        match (of_for, of_proto, of_host) {
+            (false, ..) => Err(Contradiction::Families("For")),
+            (_, false, _) => Err(Contradiction::Families("Proto")),
+            (.., false) => Err(Contradiction::Families("Host")),
+            (true, true, true) => Ok(()),
+        }
     }
 }
 
@@ -86,9 +174,12 @@ fn is_trusted(address: IpAddr, trusted: &[Cidr]) -> bool {
     trusted.iter().any(|network| network.contains(address))
 }
 
-fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Told {
+fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Result<Told, Contradiction> {
     let mut told = Told::default();
-    let values: Vec<&str> = values(headers, &http::header::FORWARDED);
+    let values = values(headers, FORWARDED.as_str());
+    if values.iter().any(|value| has_open_quote(value)) {
+        return Err(Contradiction::OpenQuote);
+    }
     let elements: Vec<&str> = values.iter().flat_map(|value| split_quoted(value, b',')).collect();
     for element in elements.into_iter().rev() {
         let mut next = Told::default();
@@ -119,11 +210,16 @@ fn read_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Told {
             break;
         }
     }
-    told
+    Ok(told)
 }
 
-fn read_x_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Told {
-    let clients = list(headers, "x-forwarded-for");
+/// Reads those fields of `X-Forwarded-*` that are believed.
+fn read_x_forwarded(headers: &HeaderMap, believed: TrustedHeaders, trusted: &[Cidr]) -> Told {
+    let values = |header: TrustedHeader| {
+        if believed.has(header) { values(headers, header.name()) } else { Vec::new() }
+    };
+    let clients = values(TrustedHeader::XForwardedFor);
+    let clients = list(&clients);
     let mut hops = 0;
     let mut client = None;
     for text in clients.iter().rev() {
@@ -135,31 +231,30 @@ fn read_x_forwarded(headers: &HeaderMap, trusted: &[Cidr]) -> Told {
         hops += 1;
     }
     // A list as long as that of the addresses has an entry per proxy; a shorter one was written by the nearest.
-    let at = |name: &str| -> Option<String> {
-        let mut list = list(headers, name);
+    let at = |header: TrustedHeader| -> Option<String> {
+        let values = values(header);
+        let mut list = list(&values);
         let steps = if list.len() >= clients.len() { hops } else { 0 };
         let index = list.len().checked_sub(1 + steps.min(list.len().saturating_sub(1)))?;
         Some(list.swap_remove(index).to_owned())
     };
     Told {
         client,
-        secure: at("x-forwarded-proto").and_then(|proto| secure(&proto)),
-        host: at("x-forwarded-host"),
-        port: at("x-forwarded-port").and_then(|port| port.parse().ok()),
+        secure: at(TrustedHeader::XForwardedProto).and_then(|proto| secure(&proto)),
+        host: at(TrustedHeader::XForwardedHost),
+        port: at(TrustedHeader::XForwardedPort).and_then(|port| port.parse().ok()),
     }
 }
 
-fn values(headers: &HeaderMap, name: impl http::header::AsHeaderName) -> Vec<&str> {
-    headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok()).collect()
+/// Returns all values of a field. Bytes that are not UTF-8 are replaced and not dropped with their value: a client could
+/// otherwise write one in front of what a proxy adds to its words, and be taken for the proxy.
+fn values<'h>(headers: &'h HeaderMap, name: &str) -> Vec<Cow<'h, str>> {
+    headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect()
 }
 
-fn list<'h>(headers: &'h HeaderMap, name: &str) -> Vec<&'h str> {
-    values(headers, name)
-        .into_iter()
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-        .collect()
+fn list<'v>(values: &'v [Cow<'_, str>]) -> Vec<&'v str> {
+    let entries = values.iter().flat_map(|value| value.split(','));
+    entries.map(str::trim).filter(|text| !text.is_empty()).collect()
 }
 
 fn secure(proto: &str) -> Option<bool> {
@@ -191,6 +286,19 @@ fn parse_node(text: &str) -> Option<SocketAddr> {
     }
     let (address, port) = text.split_once(':')?;
     port.starts_with('_').then_some(SocketAddr::new(IpAddr::V4(address.parse().ok()?), 0))
+}
+
+fn has_open_quote(text: &str) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    quoted
 }
 
 /// Splits at a separator that stands outside of quoted strings.
@@ -237,16 +345,122 @@ fn unquote(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use http::HeaderValue;
     use proptest::prelude::*;
 
-    fn told(pairs: &[(&'static str, &str)], trusted: &[&str]) -> Told {
+    use super::*;
+
+    fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
+            headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        let trusted: Vec<Cidr> = trusted.iter().map(|text| text.parse().unwrap()).collect();
-        read(&headers, &trusted)
+        headers
+    }
+
+    fn believing(names: &[&str]) -> TrustedHeaders {
+        TrustedHeaders::new(names.iter().map(|name| name.parse().unwrap())).unwrap()
+    }
+
+    fn networks(trusted: &[&str]) -> Vec<Cidr> {
+        trusted.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// With the family believed that is there.
+    fn told(pairs: &[(&'static str, &str)], trusted: &[&str]) -> Told {
+        let family = if pairs.iter().any(|(name, _)| *name == "forwarded") {
+            believing(&["forwarded"])
+        } else {
+            TrustedHeaders::X_FORWARDED
+        };
+        take(&mut fields(pairs), family, &networks(trusted)).unwrap()
+    }
+
+    fn taken(
+        pairs: &[(&'static str, &str)],
+        believed: &[&str],
+    ) -> (Result<Told, Contradiction>, Vec<String>) {
+        let mut headers = fields(pairs);
+        let told = take(&mut headers, believing(believed), &networks(&["10.0.0.0/8"]));
+        let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
+        left.sort();
+        (told, left)
+    }
+
+    const DEFAULT: &[&str] = &["x-forwarded-for", "x-forwarded-proto"];
+
+    #[test]
+    fn fields_that_are_not_named_are_neither_believed_nor_passed_on() {
+        let all = [
+            ("x-forwarded-for", "203.0.113.7"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "intern.example"),
+            ("x-forwarded-port", "1"),
+            ("forwarded", "host=other.example"),
+            ("x-request-id", "1"),
+        ];
+        let (told, left) = taken(&all, DEFAULT);
+        let client = Some("203.0.113.7:0".parse().unwrap());
+        assert_eq!(told, Ok(Told { client, secure: Some(true), host: None, port: None }));
+        assert_eq!(left, ["x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
+        let (told, left) = taken(&all, &["forwarded"]);
+        assert_eq!(told, Err(Contradiction::Families("Host")));
+        assert_eq!(left.len(), 6, "nothing is removed of a request that is refused");
+        let (told, left) = taken(&all[..5], &[]);
+        assert_eq!((told, left), (Ok(Told::default()), Vec::new()));
+        // A list of addresses that is not believed says nothing about the length of other lists either.
+        let (told, _) = taken(
+            &[("x-forwarded-for", "10.0.0.1"), ("x-forwarded-proto", "https, http")],
+            &["x-forwarded-proto"],
+        );
+        assert_eq!(told.unwrap().secure, Some(false));
+    }
+
+    #[test]
+    fn families_may_agree_and_must_not_contradict_each_other() {
+        let pairs = |forwarded| {
+            [
+                ("x-forwarded-for", "203.0.113.7"),
+                ("x-forwarded-proto", "https"),
+                ("x-forwarded-host", "a.example"),
+                ("forwarded", forwarded),
+            ]
+        };
+        for (forwarded, of_x, of_forwarded) in [
+            ("for=203.0.113.7;proto=https;host=A.example", None, None),
+            ("for=\"[::ffff:203.0.113.7]:81\"", None, None),
+            ("for=unknown", None, None),
+            ("by=203.0.113.9", None, None),
+            ("for=203.0.113.8", Some("For"), Some("For")),
+            ("for=203.0.113.7;proto=http", Some("Proto"), Some("Proto")),
+            // The host of X-Forwarded-Host is not believed in the default.
+            ("host=b.example", None, Some("Host")),
+        ] {
+            let families = |found: Option<&'static str>| found.map(Contradiction::Families);
+            let (told, left) = taken(&pairs(forwarded), DEFAULT);
+            assert_eq!(told.err(), families(of_x), "{forwarded}");
+            assert_eq!(left.contains(&"forwarded".to_owned()), of_x.is_some(), "{forwarded}");
+            let (told, _) = taken(&pairs(forwarded), &["forwarded"]);
+            assert_eq!(told.err(), families(of_forwarded), "{forwarded}");
+        }
+    }
+
+    #[test]
+    fn a_client_cannot_hide_what_a_proxy_adds_behind_its_words() {
+        for words in ["\u{e9}", "\u{ff}\u{80}", "unknown", "[", ","] {
+            let value = format!("{words}, 203.0.113.7");
+            let (told, _) = taken(&[("x-forwarded-for", &value)], DEFAULT);
+            assert_eq!(told.unwrap().client, Some("203.0.113.7:0".parse().unwrap()), "{value}");
+        }
+        for words in ["for=10.0.0.9;x=\"", "for=\"", "for=10.0.0.9;x=\"\\"] {
+            for added in ["for=203.0.113.7", "for=\"[2001:db8::7]:80\";proto=http"] {
+                let value = format!("{words}, {added}");
+                let (told, _) = taken(&[("forwarded", &value)], &["forwarded"]);
+                assert_eq!(told, Err(Contradiction::OpenQuote), "{value}");
+            }
+        }
+        // Of a field that is not believed it is no fault.
+        assert_eq!(taken(&[("forwarded", "for=\"")], DEFAULT).0, Ok(Told::default()));
     }
 
     #[test]
@@ -315,7 +529,8 @@ mod tests {
         #[test]
         fn any_header_is_survived(value in "[ -~]{0,200}", x in "[ -~]{0,100}") {
             let headers = [("forwarded", value.as_str())];
-            let _told = told(&headers, &["0.0.0.0/0", "::/0"]);
+            let all = networks(&["0.0.0.0/0", "::/0"]);
+            let _told = take(&mut fields(&headers), believing(&["forwarded"]), &all);
             let _told = told(&[("x-forwarded-for", x.as_str()), ("x-forwarded-proto", value.as_str())], &["0.0.0.0/0"]);
         }
 

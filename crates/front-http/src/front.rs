@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use channels::hub::Visitor;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use hyper::server::conn::http1;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -18,15 +19,22 @@ use traces::Tracer;
 
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
+use crate::buffered_body::AnswerBuffers;
+use crate::connections::Connections;
 use crate::forwarded::Cidr;
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
-use crate::options::Options;
+use crate::options::{Buffers, Options};
+use crate::pace::PaceLimits;
 use crate::realtime::{Realtime, Visitors};
 use crate::release::{Release, Switch};
+use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
+use crate::spool::{self, Spools};
+use crate::stalled::StalledAnswers;
 use crate::tls::Certificates;
 use crate::traffic::Traffic;
+use crate::trusted_headers::TrustedHeaders;
 use crate::wire::Patience;
 use crate::{http1 as one, http2 as two};
 
@@ -96,13 +104,14 @@ pub(crate) struct Limits {
     pub(crate) max_body: u64,
     pub(crate) max_uri: usize,
     pub(crate) max_headers: usize,
-    pub(crate) body_timeout: Duration,
+    pub(crate) pace: PaceLimits,
 }
 
 /// What all connections share.
 pub(crate) struct Shared<A> {
     pub(crate) switch: Switch<A>,
     pub(crate) limits: Limits,
+    pub(crate) request_buffering: RequestBuffering,
     pub(crate) patience: Patience,
     pub(crate) handshake_timeout: Duration,
     pub(crate) tls: Option<Certificates>,
@@ -110,6 +119,8 @@ pub(crate) struct Shared<A> {
     pub(crate) https_port: u16,
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) trusted: Vec<Cidr>,
+    pub(crate) trusted_headers: TrustedHeaders,
+    pub(crate) route_by_forwarded_host: bool,
     pub(crate) proxy_protocol: bool,
     pub(crate) ids: RequestIds,
     pub(crate) metrics: Arc<FrontMetrics>,
@@ -120,10 +131,20 @@ pub(crate) struct Shared<A> {
     pub(crate) request_id_header: bool,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: h2::server::Builder,
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) connections: Arc<Connections>,
+    /// Where bodies wait for a slow side.
+    pub(crate) spools: Arc<Spools>,
+    pub(crate) buffers: Arc<AnswerBuffers>,
     pub(crate) realtime: Option<Arc<dyn Realtime>>,
     /// Cancelled when another process has taken the place of this one.
     pub(crate) succeeded: CancellationToken,
+}
+
+impl<A> Shared<A> {
+    /// Whether a peer at this address is a trusted proxy.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.contains(peer))
+    }
 }
 
 /// A bound front. Nothing is accepted before [`Front::serve`].
@@ -191,14 +212,30 @@ impl<A: Application> Front<A> {
         };
         let in_file = options.access_log.as_ref().and_then(|to| to.target.file()).is_some();
         let access_log = log.as_ref().filter(|_| in_file).map(Log::file);
+        let metrics = Arc::new(FrontMetrics::register());
+        let connections = Connections::new(&options, Arc::clone(&metrics));
+        let Buffers { memory, disk, directory, answer_memory, answer_file } =
+            options.buffers.clone();
+        let spools = Arc::new(Spools::new(memory, disk, directory));
+        let buffers = AnswerBuffers {
+            spools: Arc::clone(&spools),
+            limits: spool::Limits { memory: answer_memory, file: answer_file },
+            stalled: Arc::new(StalledAnswers::new(
+                options.max_stalled_per_client,
+                metrics.stalled_answers.clone(),
+                metrics.stalled_answers_cut.clone(),
+            )),
+            metrics: Arc::clone(&metrics),
+        };
         let shared = Shared {
             switch: Switch::new(release, application),
             limits: Limits {
                 max_body: options.max_body,
                 max_uri: options.max_uri,
                 max_headers: options.max_headers,
-                body_timeout: options.body_timeout,
+                pace: PaceLimits { pause: options.body_timeout, least_rate: options.body_min_rate },
             },
+            request_buffering: options.request_buffering,
             patience: Patience {
                 header: options.header_timeout,
                 keep_alive: options.keep_alive_timeout,
@@ -209,9 +246,11 @@ impl<A: Application> Front<A> {
             https_port: https_port.unwrap_or(443),
             hsts,
             trusted: options.trusted_proxies.clone(),
+            trusted_headers: options.trusted_headers,
+            route_by_forwarded_host: options.route_by_forwarded_host,
             proxy_protocol: options.proxy_protocol,
             ids: RequestIds::new(),
-            metrics: Arc::new(FrontMetrics::register()),
+            metrics,
             log,
             tracer: options.tracer.clone(),
             compression: options.compression,
@@ -219,7 +258,9 @@ impl<A: Application> Front<A> {
             request_id_header: options.request_id_header,
             http1: one::builder(&options),
             http2: two::builder(&options),
-            slots: Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS))),
+            connections,
+            spools,
+            buffers: Arc::new(buffers),
             realtime: None,
             succeeded: CancellationToken::new(),
         };
@@ -259,6 +300,11 @@ impl<A: Application> Front<A> {
     /// What it has answered lately; goes on to count while it is served.
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.shared.metrics.traffic)
+    }
+
+    /// The connections of its clients; goes on to count while it is served.
+    pub fn connections(&self) -> Arc<Connections> {
+        Arc::clone(&self.shared.connections)
     }
 
     /// Its sockets once more, for a process that is to take this one's place.

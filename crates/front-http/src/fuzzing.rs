@@ -12,14 +12,20 @@ pub fn path(bytes: &[u8]) {
     }
 }
 
-/// A `Forwarded` and an `X-Forwarded-For` field.
+/// A field of a trusted proxy, believed or not.
 pub fn forwarded(bytes: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
     let trusted = ["0.0.0.0/0", "::/0"].map(|text| text.parse().expect("a network"));
-    for name in ["forwarded", "x-forwarded-for"] {
+    for header in crate::TrustedHeader::ALL {
         let mut headers = HeaderMap::new();
-        headers.insert(name, value.clone());
-        let _told = crate::forwarded::read(&headers, &trusted);
+        headers.insert(header.name(), value.clone());
+        for believed in
+            [header, crate::TrustedHeader::Forwarded, crate::TrustedHeader::XForwardedFor]
+        {
+            let believed =
+                crate::TrustedHeaders::new([believed]).expect("one field is of one family");
+            let _told = crate::forwarded::take(&mut headers.clone(), believed, &trusted);
+        }
     }
 }
 

@@ -1,16 +1,21 @@
 //! HTTP/1.1 connections, by hyper: keep-alive, pipelining, 100-continue. All requests of a connection run on its task.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, StatusCode, Version};
+use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use crate::answer_body::{AnswerBody, CutError};
 use crate::application::Application;
 use crate::early_hints::HintQueue;
 use crate::front::Shared;
@@ -62,7 +67,9 @@ pub(crate) async fn serve<
     let wire = wire.with_hints(Arc::clone(&hints));
     let connection = Arc::new(connection);
     let grants = Arc::clone(&connection);
+    let sent = Sent::default();
     let service = {
+        let sent = &sent;
         let phase = Arc::clone(&phase);
         service_fn(move |request: http::Request<hyper::body::Incoming>| {
             phase.busy();
@@ -82,18 +89,18 @@ pub(crate) async fn serve<
                     // Another process accepts now: the next request goes there.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(response)
+                Ok::<_, Infallible>(response.map(|body| sent.watch(body)))
             }
         })
     };
     let mut served = front.http1.serve_connection(TokioIo::new(wire), service);
     let outcome = tokio::select! {
         biased;
-        outcome = &mut served => outcome,
+        outcome = sent.filling(&mut served) => outcome,
         () = drain.cancelled() => {
             phase.drain();
-            std::pin::Pin::new(&mut served).graceful_shutdown();
-            (&mut served).await
+            Pin::new(&mut served).graceful_shutdown();
+            sent.filling(&mut served).await
         }
     };
     if let Err(error) = outcome {
@@ -105,5 +112,93 @@ pub(crate) async fn serve<
         let parts = served.into_parts();
         let (stream, peeked) = parts.io.into_inner().into_parts();
         granted.give(stream, [parts.read_buf, peeked].concat());
+    }
+}
+
+/// An answer's body as hyper sends it.
+enum Sending<B> {
+    /// It is complete, or no worker makes it.
+    Alone(AnswerBody<B>),
+    /// A worker is still at it: the connection takes the rest of it while hyper cannot write.
+    Watched(Arc<Mutex<AnswerBody<B>>>),
+}
+
+/// The answer that a connection is sending, beside hyper's view of it. Both are polled by the connection's task.
+struct Sent<B>(Mutex<Weak<Mutex<AnswerBody<B>>>>);
+
+impl<B> Default for Sent<B> {
+    fn default() -> Self {
+        Self(Mutex::new(Weak::new()))
+    }
+}
+
+impl<B> Sent<B>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    fn watch(&self, body: AnswerBody<B>) -> Sending<B> {
+        if !body.may_fill() {
+            return Sending::Alone(body);
+        }
+        let body = Arc::new(Mutex::new(body));
+        *self.0.lock().expect("no holder panics") = Arc::downgrade(&body);
+        Sending::Watched(body)
+    }
+
+    /// Completes as `served` does, and meanwhile takes what the worker sends while hyper waits for the client.
+    async fn filling<F: Future + Unpin>(&self, served: &mut F) -> F::Output {
+        std::future::poll_fn(|cx| {
+            let outcome = Pin::new(&mut *served).poll(cx);
+            if outcome.is_pending() {
+                self.poll_fill(cx);
+            }
+            outcome
+        })
+        .await
+    }
+
+    fn poll_fill(&self, cx: &mut Context<'_>) {
+        let mut watched = self.0.lock().expect("no holder panics");
+        let Some(body) = watched.upgrade() else { return };
+        let mut body = body.lock().expect("no holder panics");
+        if body.may_fill() {
+            body.poll_fill(cx);
+        } else {
+            *watched = Weak::new();
+        }
+    }
+}
+
+impl<B> Body for Sending<B>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    type Data = Bytes;
+    type Error = CutError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CutError>>> {
+        match &mut *self {
+            Self::Alone(body) => Pin::new(body).poll_frame(cx),
+            Self::Watched(body) => {
+                Pin::new(&mut *body.lock().expect("no holder panics")).poll_frame(cx)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Alone(body) => body.is_end_stream(),
+            Self::Watched(body) => body.lock().expect("no holder panics").is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Alone(body) => body.size_hint(),
+            Self::Watched(body) => body.lock().expect("no holder panics").size_hint(),
+        }
     }
 }

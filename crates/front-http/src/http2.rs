@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - A stream's task ends with its connection; a stream that the client resets drops its request at once.
-//! - Flow control both ways: PHP's answer is read as the client grants credit, the client gets credit as PHP reads.
+//! - Flow control both ways: the client gets credit as PHP reads. PHP's answer is sent as the client grants credit; what is ahead of that is buffered.
 //! - A client that takes nothing of a stream for the write time-out loses that stream; one that does not answer a ping loses
 //!   the connection.
 
@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
@@ -26,10 +26,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::answer_body::AnswerBody;
 use crate::application::Application;
 use crate::early_hints::{belongs_in_hint, may_hint};
 use crate::front::Shared;
+use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::options::Options;
+use crate::phase::PhaseCell;
 use crate::request_body::RequestBody;
 use crate::respond::{Connection, respond};
 use crate::wire::Wire;
@@ -66,6 +69,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
     front: &Arc<Shared<A>>,
     connection: Connection,
     wire: Wire<S>,
+    phase: Arc<PhaseCell>,
     drain: CancellationToken,
 ) {
     let handshake = front.http2.handshake::<_, Bytes>(wire);
@@ -90,6 +94,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
             accepted = h2.accept() => match accepted {
                 Some(Ok((request, answer))) => {
                     if streams.is_empty() {
+                        phase.busy();
                         timer.as_mut().reset(Instant::now() + front.patience.write);
                     }
                     let exchange = exchange(Arc::clone(front), Arc::clone(&connection), request, answer);
@@ -106,6 +111,7 @@ pub(crate) async fn serve<A: Application, S: AsyncRead + AsyncWrite + Unpin + Se
                     tracing::error!(error = %error, "stream failed");
                 }
                 if streams.is_empty() {
+                    phase.answered();
                     let wait = if ending { GOODBYE } else { front.patience.keep_alive };
                     timer.as_mut().reset(Instant::now() + wait);
                 }
@@ -210,14 +216,15 @@ async fn exchange<A: Application>(
     let stream = lock(&answering).send_response(Response::from_parts(head, ()), ends);
     match stream {
         Ok(_) if ends => {}
-        Ok(stream) => send_body(stream, body, length, front.patience.write).await,
+        Ok(stream) => {
+            send_body(stream, body, length, front.patience.write, &front.metrics).await;
+        }
         Err(error) => tracing::debug!(error = %error, "answer not sent"),
     }
 }
 
 /// What hyper adds for HTTP/1.1.
 fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B) {
-    headers.entry(header::DATE).or_insert_with(date);
     let bodyless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     if !body.is_end_stream()
         && !bodyless
@@ -227,32 +234,15 @@ fn complete_head<B: Body>(headers: &mut HeaderMap, status: StatusCode, body: &B)
     }
 }
 
-/// The `Date` of now, formatted once a second.
-fn date() -> HeaderValue {
-    static CACHE: Mutex<Option<(u64, HeaderValue)>> = Mutex::new(None);
-    let now = SystemTime::now();
-    let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*cache {
-        Some((of, value)) if *of == second => value.clone(),
-        _ => {
-            let value = HeaderValue::try_from(httpdate::fmt_http_date(now))
-                .expect("a date is a header value");
-            *cache = Some((second, value.clone()));
-            value
-        }
-    }
-}
-
 /// Sends a body as credit comes. `length` is what the head promised: more is cut off, less resets the stream.
 async fn send_body<B>(
     mut stream: SendStream<Bytes>,
-    mut body: B,
+    mut body: AnswerBody<B>,
     length: Option<u64>,
     patience: Duration,
+    metrics: &FrontMetrics,
 ) where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
 {
     let mut left = length.unwrap_or(u64::MAX);
     loop {
@@ -278,12 +268,19 @@ async fn send_body<B>(
         left -= data.len() as u64;
         while !data.is_empty() {
             stream.reserve_capacity(data.len());
-            let credit =
-                tokio::time::timeout(patience, poll_fn(|cx| stream.poll_capacity(cx))).await;
-            let credit = match credit {
+            // While the client gives no credit, the worker's answer is taken all the same.
+            let credit = poll_fn(|cx| {
+                let credit = stream.poll_capacity(cx);
+                if credit.is_pending() {
+                    body.poll_fill(cx);
+                }
+                credit
+            });
+            let credit = match tokio::time::timeout(patience, credit).await {
                 Ok(Some(Ok(credit))) => credit,
                 Ok(Some(Err(_)) | None) => return,
                 Err(_) => {
+                    metrics.limited(ClientLimit::SlowReading);
                     tracing::debug!("the client takes nothing of the answer");
                     return stream.send_reset(Reason::CANCEL);
                 }

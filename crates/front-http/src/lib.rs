@@ -16,11 +16,15 @@ mod access_log;
 mod answer_body;
 mod answers;
 mod application;
+mod buffered_body;
 mod claims;
 mod compress;
 mod conditional;
+mod connections;
+mod date;
 mod early_hints;
 mod encoding;
+mod eviction;
 mod files;
 mod forwarded;
 mod front;
@@ -29,38 +33,47 @@ mod http2;
 mod listener;
 mod metrics;
 mod options;
+mod pace;
 mod phase;
 mod proxy_protocol;
 mod reader;
 mod realtime;
 mod release;
 mod request_body;
+mod request_buffering;
 mod request_head;
 mod request_id;
 mod respond;
 mod route;
 mod sendfile;
+mod spool;
+mod stalled;
 mod tls;
 mod trace;
 mod traffic;
+mod trusted_headers;
 mod wire;
 
 pub use access_log::AccessLogFile;
 pub use application::Application;
 pub use claims::{Claim, HostClaim, NoHost, NoPath, PathClaim};
+pub use connections::{ClientReport, Connections};
 pub use forwarded::{Cidr, InvalidCidr};
 pub use front::{BindError, Front};
 pub use listener::{Bound, Given};
+pub use metrics::ClientLimit;
 pub use options::{
-    AccessLog, AccessLogFormat, AccessLogTarget, Address, Listen, Options, Routing, SendfileRoot,
-    TlsFiles,
+    AccessLog, AccessLogFormat, AccessLogTarget, Address, Buffers, Listen, Options, Routing,
+    SendfileRoot, TlsFiles,
 };
 pub use reader::Reader;
 pub use realtime::{Answering, Realtime, Visitors};
 pub use release::{Hosted, Release, Switch};
 pub use request_body::{BodyError, RequestBody};
+pub use request_buffering::RequestBuffering;
 pub use tls::{Certificate, Certificates, Place, TlsError};
 pub use traffic::{Report, STEP, STEPS, STEPS_A_MINUTE, Traffic};
+pub use trusted_headers::{NotTrustable, TrustedHeader, TrustedHeaders, TwoFamilies};
 
 /// Entries for fuzz targets.
 #[cfg(fuzzing)]

@@ -3,18 +3,21 @@
 //! Invariants
 //! - A failing accept (out of descriptors) is logged, counted and waited out; it neither spins nor ends the listener.
 //! - Every connection's task is owned by its listener and ends with it.
-//! - At the connection limit nothing is accepted: further clients wait in the kernel's queue.
+//! - At the connection limit nothing is accepted: further clients wait in the kernel's queue, and connections that wait for their clients are
+//!   closed for them.
+//! - Descriptors that are kept for the server itself are used by one connection of each listener at most.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use channels::hub::{Stream, Visitor};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -23,9 +26,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::application::Application;
+use crate::connections::{Client, Open};
+use crate::files::is_out_of_descriptors;
 use crate::front::Shared;
+use crate::metrics::ClientLimit;
 use crate::options::{Address, Listen};
-use crate::phase::{Phase, PhaseCell};
+use crate::phase::PhaseCell;
 use crate::realtime::IntoStream;
 use crate::respond::Connection;
 use crate::tls::{self, Certificates};
@@ -34,6 +40,9 @@ use crate::{http1, http2, proxy_protocol};
 
 /// How long to wait after a failed accept: long enough not to spin, short enough not to be felt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a socket that another listener accepted waits for a place.
+const ROOM: Duration = Duration::from_secs(1);
 
 /// Connections that the kernel queues.
 const QUEUE: i32 = 1024;
@@ -164,9 +173,27 @@ enum Socket {
     Unix(UnixListener),
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
 enum Accepted {
     Tcp(tokio::net::TcpStream, SocketAddr),
     Unix(tokio::net::UnixStream),
+}
+
+impl AsRawFd for Accepted {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream, _) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
 }
 
 impl Listener {
@@ -249,14 +276,20 @@ impl Listener {
     ) {
         let mut connections = JoinSet::new();
         let mut failing = false;
+        // The last connection got a descriptor that is kept for the server itself.
+        let mut scarce = false;
         loop {
+            let slot = async {
+                if scarce {
+                    front.connections.descriptor(&self.socket, || self.has_waiting()).await;
+                }
+                front.connections.slot(|| self.has_waiting()).await
+            };
             let slot = tokio::select! {
                 biased;
                 () = end.cancelled() => break,
                 Some(_) = connections.join_next() => continue,
-                slot = Arc::clone(&front.slots).acquire_owned() => {
-                    slot.expect("the semaphore is never closed")
-                }
+                slot = slot => slot,
             };
             let accepted = tokio::select! {
                 biased;
@@ -278,34 +311,43 @@ impl Listener {
                         tracing::error!(error = %error, listener = %self.bound, "accept fails");
                     }
                     failing = true;
+                    if is_out_of_descriptors(&error) {
+                        front.connections.make_room();
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            let front = Arc::clone(&front);
+            scarce = !front.connections.may_have(accepted.as_raw_fd());
             let drain = drain.child_token();
+            let client = match &accepted {
+                // The balancer's own address says nothing of the client.
+                Accepted::Tcp(..) if front.proxy_protocol => Client::UNKNOWN,
+                Accepted::Tcp(_, peer) => Client::at(peer.ip(), front.trusts(peer.ip())),
+                Accepted::Unix(_) => Client::UNKNOWN,
+            };
+            let Ok(open) = front.connections.open(slot, client, drain.clone()) else { continue };
+            let front = Arc::clone(&front);
             let (tls, redirect) = (self.tls, self.redirect);
             connections.spawn(async move {
-                let _slot = slot;
-                front.metrics.connections.increment(1.0);
-                let _count = Decrement(&front.metrics.connections);
                 match accepted {
                     Accepted::Tcp(stream, peer) => {
                         if let Err(error) = stream.set_nodelay(true) {
                             tracing::debug!(error = %error, "no TCP_NODELAY");
                         }
                         let Ok(local) = stream.local_addr() else { return };
-                        let trusted =
-                            front.trusted.iter().any(|network| network.contains(peer.ip()));
+                        let trusted = front.trusts(peer.ip());
                         let ends = Ends { peer, local, trusted, redirect };
                         let span = tracing::debug_span!("connection", network.peer.address = %peer);
-                        Box::pin(connect(&front, stream, ends, tls, drain)).instrument(span).await;
+                        let connect = connect(&front, stream, ends, tls, &open, drain);
+                        Box::pin(connect).instrument(span).await;
                     }
                     Accepted::Unix(stream) => {
                         let ends = Ends { redirect, ..Ends::UNIX };
                         let span =
                             tracing::debug_span!("connection", network.peer.address = "unix");
-                        Box::pin(connect(&front, stream, ends, tls, drain)).instrument(span).await;
+                        let connect = connect(&front, stream, ends, tls, &open, drain);
+                        Box::pin(connect).instrument(span).await;
                     }
                 }
             });
@@ -320,6 +362,12 @@ impl Listener {
             tracing::debug!(error = %error, "socket file stays");
         }
         while connections.join_next().await.is_some() {}
+    }
+
+    /// Whether a client waits to be accepted.
+    fn has_waiting(&self) -> bool {
+        let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
+        rustix::event::poll(&mut waiting, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     async fn next(&self) -> io::Result<Accepted> {
@@ -348,20 +396,26 @@ pub(crate) async fn receive<A: Application>(
             visitor = visitors.recv() => visitor,
         };
         let Some(Visitor { stream, read, secure }) = visitor else { break };
-        // The limit is for all: whoever comes last is not waited for, its socket is open already.
-        let Ok(slot) = Arc::clone(&front.slots).try_acquire_owned() else { continue };
-        let front = Arc::clone(&front);
+        // The limit is for all. Its socket is open already, so it waits no longer than the closing of idle ones takes.
+        let slot = front.connections.slot(|| true);
+        let Ok(slot) = tokio::time::timeout(ROOM, slot).await else { continue };
+        let client = match &stream {
+            Stream::Tcp(stream) => stream
+                .peer_addr()
+                .map_or(Client::UNKNOWN, |peer| Client::at(peer.ip(), front.trusts(peer.ip()))),
+            Stream::Unix(_) => Client::UNKNOWN,
+        };
         let drain = drain.child_token();
+        let Ok(open) = front.connections.open(slot, client, drain.clone()) else { continue };
+        let front = Arc::clone(&front);
         connections.spawn(async move {
-            let _slot = slot;
-            front.metrics.connections.increment(1.0);
-            let _count = Decrement(&front.metrics.connections);
             let read = BytesMut::from(read.as_slice());
             let outcome = match stream {
-                Stream::Tcp(stream) => welcome(&front, stream, read, secure, drain).await,
+                Stream::Tcp(stream) => welcome(&front, stream, read, secure, &open, drain).await,
                 Stream::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
                     Ok(stream) => {
-                        Box::pin(choose(&front, stream, read, Ends::UNIX, secure, drain)).await;
+                        let ends = Ends::UNIX;
+                        Box::pin(choose(&front, stream, read, ends, secure, &open, drain)).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -380,22 +434,15 @@ async fn welcome<A: Application>(
     stream: std::net::TcpStream,
     read: BytesMut,
     secure: bool,
+    open: &Open,
     drain: CancellationToken,
 ) -> io::Result<()> {
     let stream = tokio::net::TcpStream::from_std(stream)?;
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
-    let trusted = front.trusted.iter().any(|network| network.contains(peer.ip()));
+    let trusted = front.trusts(peer.ip());
     let ends = Ends { peer, local, trusted, redirect: false };
-    Box::pin(choose(front, stream, read, ends, secure, drain)).await;
+    Box::pin(choose(front, stream, read, ends, secure, open, drain)).await;
     Ok(())
-}
-
-struct Decrement<'m>(&'m metrics::Gauge);
-
-impl Drop for Decrement<'_> {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
 }
 
 /// Errors that concern the client that was about to be accepted, and no other (accept(2)).
@@ -452,29 +499,38 @@ async fn connect<
     mut stream: S,
     mut ends: Ends,
     tls: bool,
+    open: &Open,
     drain: CancellationToken,
 ) {
     let mut peeked = BytesMut::new();
     if front.proxy_protocol {
         let header = proxy_protocol::read(&mut stream, &mut peeked);
-        match tokio::time::timeout(front.patience.header, header).await {
+        let header = tokio::select! {
+            biased;
+            header = tokio::time::timeout(front.patience.header, header) => header,
+            () = drain.cancelled() => return,
+        };
+        match header {
             Ok(Ok(told)) => {
                 if let Some((peer, local)) = told {
                     ends.peer = peer;
                     ends.local = local;
                     // The balancer passes the client's own fields through unread: who is trusted now is the told peer.
-                    ends.trusted = front.trusted.iter().any(|network| network.contains(peer.ip()));
+                    ends.trusted = front.trusts(peer.ip());
+                    if open.is_of(Client::at(peer.ip(), ends.trusted)).is_err() {
+                        return;
+                    }
                 }
             }
             Ok(Err(error)) => {
                 tracing::debug!(error = %error, "no PROXY protocol header");
                 return;
             }
-            Err(_) => return,
+            Err(_) => return front.metrics.limited(ClientLimit::SlowHead),
         }
     }
     if !tls {
-        return choose(front, stream, peeked, ends, false, drain).await;
+        return choose(front, stream, peeked, ends, false, open, drain).await;
     }
     let Some(acceptor) = front.tls.as_ref().map(Certificates::acceptor) else { return };
     // Somebody who speaks HTTP in the clear gets told so.
@@ -506,19 +562,27 @@ async fn connect<
         return;
     }
     let stream = Replay { peeked: peeked.freeze(), stream };
-    match tokio::time::timeout(front.handshake_timeout, acceptor.accept(stream)).await {
+    let accepted = tokio::select! {
+        biased;
+        accepted = tokio::time::timeout(front.handshake_timeout, acceptor.accept(stream)) => accepted,
+        () = drain.cancelled() => return,
+    };
+    match accepted {
         Ok(Ok(stream)) => {
             match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => {
-                    speak_http2(front, stream, Bytes::new(), ends, true, drain).await;
+                    speak_http2(front, stream, Bytes::new(), ends, true, open, drain).await;
                 }
                 // The authority has seen what it wanted to see.
                 Some(tls::ACME) => {}
-                _ => speak_http1(front, stream, Bytes::new(), ends, true, drain).await,
+                _ => speak_http1(front, stream, Bytes::new(), ends, true, open, drain).await,
             }
         }
         Ok(Err(error)) => tracing::debug!(error = %error, "TLS handshake failed"),
-        Err(_) => tracing::debug!("TLS handshake took too long"),
+        Err(_) => {
+            front.metrics.limited(ClientLimit::SlowHandshake);
+            tracing::debug!("TLS handshake took too long");
+        }
     }
 }
 
@@ -529,6 +593,7 @@ async fn choose<A: Application, S: AsyncRead + AsyncWrite + IntoStream + Unpin +
     mut peeked: BytesMut,
     ends: Ends,
     tls: bool,
+    open: &Open,
     drain: CancellationToken,
 ) {
     let preface = async {
@@ -545,9 +610,9 @@ async fn choose<A: Application, S: AsyncRead + AsyncWrite + IntoStream + Unpin +
         () = drain.cancelled() => return,
     };
     match outcome {
-        Ok(Ok(true)) => speak_http2(front, stream, peeked.freeze(), ends, tls, drain).await,
+        Ok(Ok(true)) => speak_http2(front, stream, peeked.freeze(), ends, tls, open, drain).await,
         Ok(Ok(false)) if peeked.is_empty() => {}
-        Ok(Ok(false)) => speak_http1(front, stream, peeked.freeze(), ends, tls, drain).await,
+        Ok(Ok(false)) => speak_http1(front, stream, peeked.freeze(), ends, tls, open, drain).await,
         Ok(Err(error)) => tracing::debug!(error = %error, "connection broke off"),
         Err(_) => tracing::debug!("client said nothing"),
     }
@@ -566,9 +631,10 @@ async fn speak_http1<
     peeked: Bytes,
     ends: Ends,
     tls: bool,
+    open: &Open,
     drain: CancellationToken,
 ) {
-    let phase = Arc::new(PhaseCell::new(Phase::First));
+    let phase = Arc::clone(&open.phase);
     let wire = wire(front, stream, peeked, &phase);
     let connection = connection(ends, tls, Some(Arc::clone(&phase)));
     http1::serve(front, connection, wire, phase, drain).await;
@@ -580,17 +646,17 @@ async fn speak_http2<A: Application, S: AsyncRead + AsyncWrite + Unpin + Send + 
     peeked: Bytes,
     ends: Ends,
     tls: bool,
+    open: &Open,
     drain: CancellationToken,
 ) {
-    // HTTP/2 keeps its own time: to the wire it is always busy.
-    let phase = Arc::new(PhaseCell::new(Phase::Busy));
-    let wire = wire(front, stream, peeked, &phase);
-    http2::serve(front, connection(ends, tls, None), wire, drain).await;
+    let phase = Arc::clone(&open.phase);
+    // HTTP/2 keeps its own time.
+    let wire = wire(front, stream, peeked, &phase).untimed();
+    http2::serve(front, connection(ends, tls, None), wire, phase, drain).await;
 }
 
 fn wire<A, S>(front: &Shared<A>, stream: S, peeked: Bytes, phase: &Arc<PhaseCell>) -> Wire<S> {
-    let counters = (front.metrics.bytes_in.clone(), front.metrics.bytes_out.clone());
-    Wire::new(stream, peeked, Arc::clone(phase), front.patience, counters)
+    Wire::new(stream, peeked, Arc::clone(phase), front.patience, Arc::clone(&front.metrics))
 }
 
 fn connection(ends: Ends, tls: bool, phase: Option<Arc<PhaseCell>>) -> Connection {

@@ -1,5 +1,6 @@
 //! The front's numbers: handles looked up once and kept, since a look-up by name costs more than a request may.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,6 +13,59 @@ use crate::traffic::Traffic;
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// A limit on clients that are slow, or take more than their part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientLimit {
+    /// A request head was not here in time.
+    SlowHead,
+    /// A TLS handshake was not complete in time.
+    SlowHandshake,
+    /// A request body paused for too long.
+    SlowBody,
+    /// The client took nothing of its answer for too long.
+    SlowReading,
+    /// The connection was idle, and its place was needed for another.
+    Idle,
+    /// The connection was above the share of its client's address while places were short.
+    Share,
+    /// A file was not sent, because its descriptor was needed for the server itself.
+    Descriptors,
+}
+
+impl ClientLimit {
+    /// All limits, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::SlowHead,
+        Self::SlowHandshake,
+        Self::SlowBody,
+        Self::SlowReading,
+        Self::Idle,
+        Self::Share,
+        Self::Descriptors,
+    ];
+
+    /// Its name, as a label of a metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SlowHead => "slow_head",
+            Self::SlowHandshake => "slow_handshake",
+            Self::SlowBody => "slow_body",
+            Self::SlowReading => "slow_reading",
+            Self::Idle => "idle",
+            Self::Share => "share",
+            Self::Descriptors => "descriptors",
+        }
+    }
+}
+
+/// How often one limit applied.
+#[derive(Debug)]
+struct Limited {
+    counter: Counter,
+    so_far: AtomicU64,
+}
 
 /// Handles of the front's metrics.
 #[derive(Debug)]
@@ -26,6 +80,10 @@ pub(crate) struct FrontMetrics {
     /// Lines of the access log that found its queue full.
     pub(crate) log_dropped: Counter,
     pub(crate) accept_errors: Counter,
+    limited: [Limited; ClientLimit::ALL.len()],
+    pub(crate) answers_in_files: Counter,
+    pub(crate) stalled_answers: Gauge,
+    pub(crate) stalled_answers_cut: Counter,
 }
 
 impl FrontMetrics {
@@ -43,6 +101,22 @@ impl FrontMetrics {
             "Lines of the access log that were dropped because it could not be written as fast"
         );
         describe_counter!("hearth_accept_errors_total", "Connections that could not be accepted");
+        describe_counter!(
+            "hearth_client_limits_total",
+            "Times that a limit on clients applied: slow_head, slow_handshake, slow_body, slow_reading, idle (closed for another), share, descriptors"
+        );
+        describe_counter!(
+            "hearth_answers_in_files_total",
+            "Answers of which a part waited for its client in a temporary file"
+        );
+        describe_gauge!(
+            "hearth_stalled_answers",
+            "Answers that hold a worker although their client has read nothing for 3 seconds"
+        );
+        describe_counter!(
+            "hearth_stalled_answers_cut_total",
+            "Stalled answers that were cut because their client held too many workers"
+        );
         Self {
             requests: Default::default(),
             duration: histogram!("hearth_request_duration_seconds"),
@@ -52,7 +126,28 @@ impl FrontMetrics {
             bytes_out: counter!("hearth_sent_bytes_total"),
             log_dropped: counter!("hearth_access_log_dropped_total"),
             accept_errors: counter!("hearth_accept_errors_total"),
+            limited: ClientLimit::ALL.map(|limit| Limited {
+                counter: counter!("hearth_client_limits_total", "limit" => limit.name()),
+                so_far: AtomicU64::new(0),
+            }),
+            answers_in_files: counter!("hearth_answers_in_files_total"),
+            stalled_answers: gauge!("hearth_stalled_answers"),
+            stalled_answers_cut: counter!("hearth_stalled_answers_cut_total"),
         }
+    }
+
+    /// Counts a client to which a limit applied.
+    pub(crate) fn limited(&self, limit: ClientLimit) {
+        let Limited { counter, so_far } = &self.limited[limit as usize];
+        counter.increment(1);
+        so_far.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often each limit has applied.
+    pub(crate) fn limited_so_far(&self) -> Vec<(ClientLimit, u64)> {
+        let count =
+            |limit: ClientLimit| self.limited[limit as usize].so_far.load(Ordering::Relaxed);
+        ClientLimit::ALL.into_iter().map(|limit| (limit, count(limit))).collect()
     }
 
     /// Counts one answered request.

@@ -1,7 +1,8 @@
 //! Everything the front can be told, as types. `server::config` fills it; no default hides elsewhere.
 
 use std::fmt;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use traces::Tracer;
 
 use crate::forwarded::Cidr;
 use crate::reader::Reader;
+use crate::request_buffering::RequestBuffering;
 use crate::tls::Certificates;
+use crate::trusted_headers::TrustedHeaders;
 
 /// How the front listens, routes, limits and logs.
 #[derive(Clone, Debug)]
@@ -45,7 +48,14 @@ pub struct Options {
     /// CSRF tokens against it. PHP switches it off for one answer with `Cache-Control: no-transform`.
     pub compression: bool,
     /// Open connections, over all listeners. Further clients wait in the kernel's queue until one closes.
+    ///
+    /// Connections that wait for their client are closed while others wait in the queue, the longest idle first.
     pub max_connections: usize,
+    /// Connections of one client address (an IPv6 /64 is one) while places are short; trusted proxies and unix sockets have no such
+    /// bound. `None`: half of `max_connections`.
+    pub connections_per_client: Option<usize>,
+    /// Descriptors from this number on are not for clients' connections and files. `None`: all are.
+    pub descriptor_ceiling: Option<RawFd>,
     /// Largest request body in bytes; larger ones get 413.
     pub max_body: u64,
     /// Largest request head in bytes (at least 8192); larger ones get 431.
@@ -60,22 +70,34 @@ pub struct Options {
     pub keep_alive_timeout: Duration,
     /// How long a client may pause within a request body; longer pauses get 408.
     pub body_timeout: Duration,
+    /// Bytes per second that a client has to send of a request body, averaged over twice the `body_timeout`; less gets 408. `None`: any.
+    pub body_min_rate: Option<NonZeroU64>,
+    /// Which request bodies are received before PHP gets their request.
+    pub request_buffering: RequestBuffering,
     /// How long a client may take nothing of an answer before its connection is cut: what keeps a client that stopped reading
     /// from holding a worker for ever.
     pub write_timeout: Duration,
+    /// How bodies wait for a slow side.
+    pub buffers: Buffers,
+    /// Answers of one client that may hold workers while the client reads nothing; of more the longest-stalled is cut.
+    pub max_stalled_per_client: usize,
     /// How long a TLS handshake may take.
     pub handshake_timeout: Duration,
     /// Requests in flight on one HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Peers whose `Forwarded`, `X-Forwarded-*` and `X-Request-Id` are believed. A peer on a unix socket is always trusted:
-    /// only a proxy on this machine can be one.
+    /// Peers whose `trusted_headers` are believed. A peer on a unix socket is always trusted: only a proxy on this machine can
+    /// be one.
     pub trusted_proxies: Vec<Cidr>,
+    /// The header fields in which these peers are believed.
+    pub trusted_headers: TrustedHeaders,
+    /// Choose among applications by the host that these peers forward, in place of the one of the request itself.
+    pub route_by_forwarded_host: bool,
     /// Listeners expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections
     /// without. Only for listeners that nobody but the balancer can reach.
     pub proxy_protocol: bool,
     /// Send `X-Request-Id` with each answer.
     pub request_id_header: bool,
-    /// Send `Server: Hearth` with each answer.
+    /// Send `Server: Hearth` with each answer that has no `Server` field of the application's.
     pub server_header: bool,
     /// Begins a span for each request, if anybody wants spans.
     pub tracer: Option<Tracer>,
@@ -83,6 +105,21 @@ pub struct Options {
     pub access_log: Option<AccessLog>,
     /// How long requests in flight may take once the server shuts down; then they are cut.
     pub patience: Duration,
+}
+
+/// Limits of what is kept of bodies while one side is slower than the other, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// Memory of all bodies together.
+    pub memory: u64,
+    /// Temporary files of all bodies together.
+    pub disk: u64,
+    /// Where temporary files are created.
+    pub directory: PathBuf,
+    /// Memory of one answer. Zero: answers are read from PHP only as their clients take them.
+    pub answer_memory: u64,
+    /// Temporary file of one answer. Zero: none.
+    pub answer_file: u64,
 }
 
 /// One address to listen on.
@@ -222,6 +259,8 @@ impl Options {
             sendfile: Vec::new(),
             compression: true,
             max_connections: 10_000,
+            connections_per_client: None,
+            descriptor_ceiling: None,
             max_body: 128 << 20,
             max_head: 64 << 10,
             max_headers: 100,
@@ -229,10 +268,22 @@ impl Options {
             header_timeout: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
+            body_min_rate: NonZeroU64::new(240),
+            request_buffering: RequestBuffering::All,
             write_timeout: Duration::from_mins(1),
+            buffers: Buffers {
+                memory: 64 << 20,
+                disk: 4 << 30,
+                directory: std::env::temp_dir(),
+                answer_memory: 1 << 20,
+                answer_file: 1 << 30,
+            },
+            max_stalled_per_client: 1,
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 128,
             trusted_proxies: Vec::new(),
+            trusted_headers: TrustedHeaders::default(),
+            route_by_forwarded_host: false,
             proxy_protocol: false,
             request_id_header: true,
             server_header: true,

@@ -85,10 +85,10 @@ impl Release {
         })
     }
 
-    /// The number of the application that a request is for.
+    /// The number of the application that a request is for. `told`: given if a trusted proxy's host counts.
     pub(crate) fn choose(
         &self,
-        told: &Told,
+        told: Option<&Told>,
         parts: &http::request::Parts,
     ) -> Result<usize, Unclaimed> {
         let Some(claims) = &self.claims else { return Ok(0) };

@@ -1,8 +1,10 @@
-//! The request body on its way to PHP: read only as fast as PHP takes it, bounded in size and in the client's pauses.
+//! The request body on its way to PHP: received whole beforehand, or read only as fast as PHP takes it. Bounded in size and in the client's
+//! pauses, and with a least rate.
 //!
 //! Invariants
 //! - Never more bytes than the limit come out.
-//! - HTTP/2 flow-control credit is given back only once the application has asked for more.
+//! - HTTP/2 flow-control credit is given back only once more is asked for: by the application, or by what receives the body for it.
+//! - A body that has been received has a known size and does not fail for what the client does.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +16,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
+
+use crate::pace::{Pace, PaceLimits, Slow};
+use crate::spool::{self, Room, Spool, Spools};
 
 /// The body of a request.
 pub struct RequestBody {
@@ -23,7 +28,7 @@ pub struct RequestBody {
     on_first_read: Option<Box<dyn FnOnce() + Send>>,
     left: u64,
     limit: u64,
-    pause: Duration,
+    pace: Pace,
     timer: Option<Pin<Box<Sleep>>>,
     verdict: Option<Verdict>,
 }
@@ -32,7 +37,24 @@ pub struct RequestBody {
 enum Source {
     Empty,
     Http1(hyper::body::Incoming),
-    Http2 { stream: h2::RecvStream, unreleased: usize, length: Option<u64> },
+    Http2 {
+        stream: h2::RecvStream,
+        unreleased: usize,
+        length: Option<u64>,
+    },
+    /// All of it is here, in one piece.
+    Whole(Bytes),
+    /// All of it is here, and so many bytes of it were not read.
+    Received(Spool, u64),
+}
+
+/// What has arrived of a body at the first look.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// All of it. The body gives it again.
+    Whole,
+    /// The first bytes, if any.
+    Part(Option<Bytes>),
 }
 
 /// Why a request body could not be read.
@@ -51,6 +73,15 @@ pub enum BodyError {
         /// The limit.
         pause: Duration,
     },
+    /// The client sent less than the least rate: 408.
+    #[error("the request body came with less than {rate} bytes per second")]
+    TooSlow {
+        /// The limit in bytes per second.
+        rate: u64,
+    },
+    /// The server could not keep the body until it was complete: 507 when there is no room, else 500.
+    #[error("the request body could not be kept")]
+    NotKept(#[source] std::io::Error),
     /// The client went away or broke the protocol: 400, if anybody still listens.
     #[error("the request body broke off")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -61,8 +92,19 @@ impl BodyError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TimedOut { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::TimedOut { .. } | Self::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::NotKept(cause) if spool::is_disk_full(cause) => StatusCode::INSUFFICIENT_STORAGE,
+            Self::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Broken(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl From<Slow> for BodyError {
+    fn from(slow: Slow) -> Self {
+        match slow {
+            Slow::Paused(pause) => Self::TimedOut { pause },
+            Slow::BelowRate(rate) => Self::TooSlow { rate },
         }
     }
 }
@@ -78,6 +120,7 @@ impl Verdict {
             1 => Some(StatusCode::PAYLOAD_TOO_LARGE),
             2 => Some(StatusCode::REQUEST_TIMEOUT),
             3 => Some(StatusCode::BAD_REQUEST),
+            4 => Some(StatusCode::INTERNAL_SERVER_ERROR),
             _ => None,
         }
     }
@@ -85,8 +128,9 @@ impl Verdict {
     fn set(&self, error: &BodyError) {
         let code = match error {
             BodyError::TooLarge { .. } => 1,
-            BodyError::TimedOut { .. } => 2,
+            BodyError::TimedOut { .. } | BodyError::TooSlow { .. } => 2,
             BodyError::Broken(_) => 3,
+            BodyError::NotKept(_) => 4,
         };
         self.0.store(code, Ordering::Release);
     }
@@ -127,7 +171,7 @@ impl RequestBody {
             on_first_read: None,
             left: u64::MAX,
             limit: u64::MAX,
-            pause: Duration::MAX,
+            pace: Pace::new(PaceLimits::NONE),
             timer: None,
             verdict: None,
         }
@@ -140,17 +184,93 @@ impl RequestBody {
         }
     }
 
-    /// Bounds the body. The verdict is for whoever answers; bodies that are empty need none.
-    pub(crate) fn limit(&mut self, limit: u64, pause: Duration) -> Option<Verdict> {
-        if matches!(self.source, Source::Empty) {
+    /// Bounds the body. The verdict is for whoever answers; bodies that are empty, or here already, need none.
+    pub(crate) fn limit(&mut self, limit: u64, pace: PaceLimits) -> Option<Verdict> {
+        if matches!(self.source, Source::Empty | Source::Whole(_) | Source::Received(..)) {
             return None;
         }
         self.left = limit;
         self.limit = limit;
-        self.pause = pause;
+        self.pace = Pace::new(pace);
         let verdict = Verdict::default();
         self.verdict = Some(verdict.clone());
         Some(verdict)
+    }
+
+    /// Takes what is here without waiting, at the first look.
+    pub(crate) fn take_arrived(&mut self, cx: &mut Context<'_>) -> Result<Arrived, BodyError> {
+        match Pin::new(&mut *self).poll_frame(cx) {
+            Poll::Pending => Ok(Arrived::Part(None)),
+            Poll::Ready(None) => Ok(Arrived::Whole),
+            Poll::Ready(Some(Err(error))) => Err(error),
+            Poll::Ready(Some(Ok(frame))) => {
+                let data = frame.into_data().unwrap_or_default();
+                if self.is_end_stream() {
+                    // It counts once.
+                    self.left = self.limit;
+                    self.source = Source::Whole(data);
+                    return Ok(Arrived::Whole);
+                }
+                Ok(Arrived::Part(Some(data)))
+            }
+        }
+    }
+
+    /// Receives the rest behind `begun`: in memory, and beyond its limit in a file. Afterwards the body gives all of it.
+    ///
+    /// # Cancel safety
+    /// What was received is lost.
+    pub(crate) async fn receive(
+        &mut self,
+        begun: Option<Bytes>,
+        spools: &Arc<Spools>,
+        limits: spool::Limits,
+    ) -> Result<(), BodyError> {
+        let mut spool = Spool::new(spools, limits);
+        let mut next = begun;
+        loop {
+            if let Some(piece) = next {
+                let room = std::future::poll_fn(|cx| spool.poll_room(cx)).await;
+                match room.map_err(BodyError::NotKept)? {
+                    Room::Free => spool.append(piece),
+                    Room::Full => {
+                        return Err(BodyError::NotKept(std::io::ErrorKind::StorageFull.into()));
+                    }
+                }
+            }
+            if self.is_end_stream() {
+                break;
+            }
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await;
+            match frame.transpose()? {
+                Some(frame) => next = frame.into_data().ok(),
+                None => break,
+            }
+        }
+        let length = spool.appended();
+        self.timer = None;
+        self.source = Source::Received(spool, length);
+        Ok(())
+    }
+
+    /// Ready when the client, which is waited for, is too slow.
+    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Slow> {
+        loop {
+            let until = match self.pace.wait(Instant::now()) {
+                Ok(Some(until)) => until,
+                Ok(None) => return Poll::Pending,
+                Err(slow) => return Poll::Ready(slow),
+            };
+            // The timer is moved only when it would fire too late: one that fires too early is set again then.
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            if timer.deadline() > until {
+                timer.as_mut().reset(until);
+            }
+            std::task::ready!(timer.as_mut().poll(cx));
+            if timer.deadline() < until {
+                timer.as_mut().reset(until);
+            }
+        }
     }
 
     fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -170,6 +290,11 @@ impl Source {
     ) -> Poll<Option<Result<Bytes, Box<dyn std::error::Error + Send + Sync>>>> {
         match self {
             Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)))
+            }
+            Self::Received(..) => unreachable!("it is read without the client's limits"),
             Self::Http1(incoming) => loop {
                 match std::task::ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
                     None => return Poll::Ready(None),
@@ -211,6 +336,14 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
+        if let Source::Received(spool, left) = &mut this.source {
+            let next = std::task::ready!(spool.poll_next(cx));
+            return Poll::Ready(next.map(|bytes| {
+                let bytes = bytes.map_err(BodyError::NotKept)?;
+                *left = left.saturating_sub(bytes.len() as u64);
+                Ok(Frame::data(bytes))
+            }));
+        }
         if let Some(action) = this.on_first_read.take() {
             action();
         }
@@ -221,7 +354,7 @@ impl Body for RequestBody {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(data))) => {
-                this.timer = None;
+                this.pace.arrived(data.len(), Instant::now);
                 match this.left.checked_sub(data.len() as u64) {
                     Some(left) => {
                         this.left = left;
@@ -232,12 +365,8 @@ impl Body for RequestBody {
             }
             Poll::Ready(Some(Err(error))) => this.fail(BodyError::Broken(error)),
             Poll::Pending => {
-                let pause = this.pause;
-                let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-                if timer.as_mut().poll(cx).is_ready() {
-                    return this.fail(BodyError::TimedOut { pause });
-                }
-                Poll::Pending
+                let slow = std::task::ready!(this.poll_too_slow(cx));
+                this.fail(slow.into())
             }
         }
     }
@@ -245,6 +374,8 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Empty => true,
+            Source::Whole(bytes) => bytes.is_empty(),
+            Source::Received(_, left) => *left == 0,
             Source::Http1(incoming) => incoming.is_end_stream(),
             Source::Http2 { stream, .. } => stream.is_end_stream(),
         }
@@ -253,6 +384,8 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Empty => SizeHint::with_exact(0),
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Received(_, left) => SizeHint::with_exact(*left),
             Source::Http1(incoming) => incoming.size_hint(),
             Source::Http2 { length: Some(length), .. } => {
                 SizeHint::with_exact((*length).saturating_sub(self.limit - self.left))

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use http::header::{COOKIE, HOST};
+use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 
 use crate::answers::Page;
@@ -39,16 +39,19 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
         let page = Page::new(StatusCode::URI_TOO_LONG, "The request's address is too long.");
         return Err(Stop::Refused(page));
     }
-    if parts.uri.authority().is_some() {
-        adopt_authority(parts)?;
+    if let Some(refused) = refused_coding(&parts.headers) {
+        return Err(refused);
     }
+    // An absolute-form target does not replace a Host field that is missing, doubled or wrong (RFC 9112, section 3.2).
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) if is_valid_host(host.as_bytes()) => {}
         (None, None) if parts.version < Version::HTTP_11 => {}
+        (None, None) if parts.version == Version::HTTP_2 && parts.uri.authority().is_some() => {}
         (None, None) => return Err(bad_request("The request names no host.")),
         _ => return Err(bad_request("The request's Host field is not valid.")),
     }
+    adopt_authority(parts)?;
     if parts.uri.path() == "*" {
         let about_server = parts.method == Method::OPTIONS;
         return Err(if about_server {
@@ -72,13 +75,44 @@ pub(crate) fn normalise(parts: &mut Parts, limits: &Limits) -> Result<(), Stop> 
     Ok(())
 }
 
-/// An absolute-form target, or `:authority`: its host takes the place of the Host field (RFC 9112, section 3.2.2).
+/// Refuses every `Transfer-Encoding` but exactly `chunked`. hyper looks at the last coding only, and would pass the body of
+/// `gzip, chunked` on as if it were not compressed; 501 is the status for codings that a server does not know (RFC 9112,
+/// section 6.1).
+fn refused_coding(headers: &HeaderMap) -> Option<Stop> {
+    if !headers.contains_key(TRANSFER_ENCODING) {
+        return None;
+    }
+    let values = headers.get_all(TRANSFER_ENCODING).iter();
+    let codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let codings: Vec<&[u8]> = codings.map(<[u8]>::trim_ascii).collect();
+    let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
+    if let [coding] = codings[..]
+        && is_chunked(coding)
+    {
+        return None;
+    }
+    // Chunked twice, or an empty place in the list: not a message (RFC 9112, section 6.1).
+    let chunked = codings.iter().filter(|coding| is_chunked(coding)).count();
+    Some(if chunked != 1 || codings.iter().any(|coding| coding.is_empty()) {
+        bad_request("The request's Transfer-Encoding is not valid.")
+    } else {
+        let says = "Of transfer codings this server knows chunked alone.";
+        Stop::Refused(Page::new(StatusCode::NOT_IMPLEMENTED, says).closing())
+    })
+}
+
+/// Puts the host of an absolute-form target, or of `:authority`, in the place of the Host field (RFC 9112, section 3.2.2). A
+/// target in origin form has none. Authority form is for CONNECT only (section 3.2.3).
 fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
-    let uri = std::mem::take(&mut parts.uri).into_parts();
-    let authority = uri.authority.expect("the caller has seen it");
+    let Some(authority) = parts.uri.authority() else { return Ok(()) };
     let text = authority.as_str();
     if text.contains('@') {
         return Err(bad_request("The request's target has a user in it."));
+    }
+    let scheme = parts.uri.scheme();
+    let is_http = scheme == Some(&Scheme::HTTP) || scheme == Some(&Scheme::HTTPS);
+    if !is_http || text.is_empty() || !is_valid_host(text.as_bytes()) {
+        return Err(bad_request("The request's target is not valid."));
     }
     let same = parts.headers.get(HOST).is_some_and(|host| host.as_bytes() == text.as_bytes());
     if !same || parts.version < Version::HTTP_2 {
@@ -86,8 +120,8 @@ fn adopt_authority(parts: &mut Parts) -> Result<(), Stop> {
             .map_err(|_invalid| bad_request("The request's target is not valid."))?;
         parts.headers.insert(HOST, value);
     }
-    let target = uri.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
-    parts.uri = Uri::from(target);
+    let target = std::mem::take(&mut parts.uri).into_parts().path_and_query;
+    parts.uri = Uri::from(target.unwrap_or_else(|| PathAndQuery::from_static("/")));
     Ok(())
 }
 
@@ -123,9 +157,10 @@ fn join_cookies(parts: &mut Parts) {
     }
 }
 
-/// The host that a client asks for, without a port: a trusted proxy's word, else the Host field's.
-pub(crate) fn host_of<'r>(told: &'r Told, headers: &'r HeaderMap) -> Option<&'r str> {
-    let told = told.host.as_deref().filter(|host| is_valid_host(host.as_bytes()));
+/// The host that a client asks for, without a port: that of `told` if given, else the Host field's.
+pub(crate) fn host_of<'r>(told: Option<&'r Told>, headers: &'r HeaderMap) -> Option<&'r str> {
+    let told = told.and_then(|told| told.host.as_deref());
+    let told = told.filter(|host| is_valid_host(host.as_bytes()));
     let host = told.or_else(|| headers.get(HOST)?.to_str().ok());
     host.map(|host| split_host(host).0)
 }
@@ -153,12 +188,11 @@ pub(crate) fn name_of(address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::pace::PaceLimits;
 
     const LIMITS: Limits =
-        Limits { max_body: 0, max_uri: 100, max_headers: 100, body_timeout: Duration::ZERO };
+        Limits { max_body: 0, max_uri: 100, max_headers: 100, pace: PaceLimits::NONE };
 
     fn parts(request: http::request::Builder) -> Parts {
         request.body(()).unwrap().into_parts().0

@@ -1,6 +1,9 @@
 //! Names for requests: from a trusted proxy, else made here without a system call or a lock.
+//!
+//! Invariants
+//! - An id made here reveals nothing about other ids: neither how many requests there were nor which ids come next.
 
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,28 +13,25 @@ use pool::RequestId;
 /// The longest id that is taken from a proxy, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Makes ids that differ from those of every other process and start.
+/// Makes ids that differ from those of every other process and start: a counter under two keyed hashes (SipHash) whose keys
+/// the standard library draws from the system's randomness.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
-    /// Random for each process.
-    prefix: [u8; 16],
-    next: AtomicU64,
+    keys: [RandomState; 2],
+    count: AtomicU64,
 }
 
 impl RequestIds {
     pub(crate) fn new() -> Self {
-        // The standard library seeds its hash maps from the system's randomness.
-        let mut hasher = std::hash::RandomState::new().build_hasher();
-        hasher.write_u32(std::process::id());
-        Self { prefix: hex(hasher.finish()), next: AtomicU64::new(1) }
+        Self { keys: [RandomState::new(), RandomState::new()], count: AtomicU64::new(0) }
     }
 
-    /// The id of the next request: 28 hexadecimal digits.
+    /// Returns the id of the next request: 32 hexadecimal digits.
     pub(crate) fn next(&self) -> RequestId {
-        let count = hex(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut text = [0; 28];
-        text[..16].copy_from_slice(&self.prefix);
-        text[16..].copy_from_slice(&count[4..]);
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let mut text = [0; 32];
+        text[..16].copy_from_slice(&hex(self.keys[0].hash_one(count)));
+        text[16..].copy_from_slice(&hex(self.keys[1].hash_one(count)));
         RequestId(Arc::from(std::str::from_utf8(&text).expect("hexadecimal digits are UTF-8")))
     }
 }
@@ -57,15 +57,28 @@ fn hex(number: u64) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
-    fn ids_differ_and_fit_in_a_field() {
+    fn ids_differ_and_show_no_count() {
         let ids = RequestIds::new();
-        let (first, second) = (ids.next(), ids.next());
-        assert_ne!(first, second);
-        assert_eq!(first.0.len(), 28);
-        assert!(first.0.ends_with("000000000001"));
+        let all: Vec<RequestId> = (0..1000).map(|_| ids.next()).collect();
+        let distinct: HashSet<&str> = all.iter().map(|id| &*id.0).collect();
+        assert_eq!(distinct.len(), all.len());
+        for half in [0..16, 16..32] {
+            let numbers =
+                all.iter().map(|id| u64::from_str_radix(&id.0[half.clone()], 16).unwrap());
+            let numbers: Vec<u64> = numbers.collect();
+            // Of a counter every step is small and positive; of random numbers about half of the steps lead down.
+            let up = numbers.windows(2).filter(|pair| pair[0] < pair[1]).count();
+            assert!((300..700).contains(&up), "{up} of 999 steps lead up");
+            // A counter's ids differ in a few bits; of 64 random bits fewer than 4 change once in 10^14 steps.
+            let changed = |pair: &[u64]| (pair[0] ^ pair[1]).count_ones();
+            assert!(numbers.windows(2).all(|pair| changed(pair) >= 4), "ids have much in common");
+        }
+        assert_ne!(RequestIds::new().next(), RequestIds::new().next());
     }
 
     #[test]

@@ -5,8 +5,11 @@
 //! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
 //! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
 
+mod receive;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -22,11 +25,14 @@ use tracing::Instrument;
 use crate::answer_body::{Account, AnswerBody, Source};
 use crate::answers::Page;
 use crate::application::Application;
+use crate::buffered_body::BufferedBody;
 use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
+use crate::date;
 use crate::files::{self, FileBody, FileOptions, Refused};
 use crate::forwarded::{self, Told};
 use crate::front::Shared;
+use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
 use crate::realtime::{self, GrantCell, Realtime};
 use crate::release::{Current, Part};
@@ -34,7 +40,9 @@ use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
+use crate::stalled::Site;
 use crate::trace;
+use crate::trusted_headers::TrustedHeader;
 
 /// What all requests of a connection have in common.
 #[derive(Debug)]
@@ -101,15 +109,20 @@ pub(crate) async fn respond<A: Application>(
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let chunked = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    let stop = request_head::normalise(&mut parts, &front.limits).err();
+    let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
-    let believed = connection.trusted;
-    let told = if believed && has_forwarded(&parts.headers) {
-        forwarded::read(&parts.headers, &front.trusted)
+    let believed = front.trusted_headers;
+    let told = if connection.trusted {
+        forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
+            let refused = error.refuse(connection.peer);
+            stop.get_or_insert(refused);
+            Told::default()
+        })
     } else {
         Told::default()
     };
-    let id = if believed { request_id::given(&parts.headers) } else { None };
+    let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
+    let id = if names { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
     let remote = told.client.unwrap_or(connection.peer);
     let secure = told.secure.unwrap_or(connection.tls);
@@ -157,7 +170,8 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let chosen = current.release.choose(&told, &parts);
+            let of_proxy = front.route_by_forwarded_host.then_some(&told);
+            let chosen = current.release.choose(of_proxy, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }
@@ -193,14 +207,6 @@ fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
 /// What is counted for a request whose client went away before the answer: nginx's number for it.
 fn gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
-}
-
-fn has_forwarded(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::FORWARDED)
-        || headers.contains_key("x-forwarded-for")
-        || headers.contains_key("x-forwarded-proto")
-        || headers.contains_key("x-forwarded-host")
-        || headers.contains_key("x-forwarded-port")
 }
 
 /// One request on its way.
@@ -293,13 +299,17 @@ impl<A: Application> Exchange<'_, A> {
         match part.router.decide(&clean, &Disk) {
             Decision::Script(script) => {
                 drop(clean);
+                if !body.is_end_stream() && self.front.request_buffering.applies(&parts.headers) {
+                    return self.receive(number, script, parts, body, hints).await;
+                }
                 self.dispatch(number, script, parts, body, hints).await
             }
             Decision::File(_) if !is_read(&parts.method) => {
                 self.page(Page::method_not_allowed("GET, HEAD"), &parts.headers)
             }
             Decision::File(file) => {
-                match files::answer(&file, &parts.method, &parts.headers, &part.files) {
+                let outcome = files::answer(&file, &parts.method, &parts.headers, &part.files);
+                match outcome.and_then(|response| self.spared(response)) {
                     Ok(response) => Answer::file(response),
                     Err(refused) => self.refused(refused, &parts.headers),
                 }
@@ -343,7 +353,7 @@ impl<A: Application> Exchange<'_, A> {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
         // What becomes of it is the outcome of reading it.
-        drop(body.limit(limit, self.front.limits.body_timeout));
+        drop(body.limit(limit, self.front.limits.pace));
         match realtime::call(realtime, parts, body).await {
             Ok(response) => Answer::whole(response),
             Err(error) => self.page(Page::body_failed(error.status()), &parts.headers),
@@ -354,11 +364,26 @@ impl<A: Application> Exchange<'_, A> {
         Answer::whole(page.render(headers, &self.id.0))
     }
 
+    /// The answer, unless the server needs its file's descriptor itself.
+    fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
+        let descriptor = response.body().descriptor();
+        if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
+            Ok(response)
+        } else {
+            Err(Refused::Scarce)
+        }
+    }
+
     fn refused(&self, refused: Refused, headers: &HeaderMap) -> Answer<A::Body> {
         let page = match refused {
             Refused::Missing => Page::not_found(),
             Refused::Forbidden => {
                 Page::new(StatusCode::FORBIDDEN, "This file may not be read by the server.")
+            }
+            Refused::Scarce => {
+                self.front.metrics.limited(ClientLimit::Descriptors);
+                self.front.connections.make_room();
+                Page::busy()
             }
             Refused::Failed(error) => {
                 tracing::warn!(error = %error, "file cannot be read");
@@ -380,7 +405,7 @@ impl<A: Application> Exchange<'_, A> {
         if body.size_hint().lower() > limits.max_body {
             return self.page(Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE), &parts.headers);
         }
-        let verdict = body.limit(limits.max_body, limits.body_timeout);
+        let verdict = body.limit(limits.max_body, limits.pace);
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
         // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
@@ -448,12 +473,19 @@ impl<A: Application> Exchange<'_, A> {
             drain(body).await;
             return Answer { head, source: Source::Empty };
         }
+        let body = BufferedBody::new(body, &self.front.buffers, self.site());
         if self.front.compression
             && let Some(coding) = compress::choose(kept.accept_encoding.as_ref(), &mut head, size)
         {
             return Answer { head, source: Source::Encoded(Some(body), Encoder::new(coding)) };
         }
         Answer { head, source: Source::Application(body) }
+    }
+
+    /// The client's address, unless a trusted proxy has not named it.
+    fn site(&self) -> Option<Site> {
+        let known = self.told.client.is_some() || !self.connection.trusted;
+        known.then(|| Site::of(self.remote.ip()))
     }
 
     /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
@@ -468,7 +500,8 @@ impl<A: Application> Exchange<'_, A> {
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
-            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files));
+            .and_then(|path| files::answer_for_application(&path, &kept.method, conditions, files))
+            .and_then(|response| self.spared(response));
         match outcome {
             Ok(response) => {
                 let (file_head, body) = response.into_parts();
@@ -502,6 +535,9 @@ impl<A: Application> Exchange<'_, A> {
                 .map(BodyError::status)
                 .or_else(|| verdict.and_then(|verdict| verdict.failure()))
                 .unwrap_or(StatusCode::BAD_REQUEST);
+            if status == StatusCode::REQUEST_TIMEOUT {
+                self.front.metrics.limited(ClientLimit::SlowBody);
+            }
             return Page::body_failed(status);
         }
         tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");
@@ -644,9 +680,7 @@ fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
 }
 
 async fn drain<B: Body + Unpin>(mut body: B) {
-    while let Some(Ok(_)) =
-        std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx)).await
-    {}
+    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
 /// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).
@@ -727,6 +761,7 @@ fn finish<A: Application>(
     if front.server_header {
         head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
     }
+    head.headers.entry(header::DATE).or_insert_with(date::now);
     // Never in the clear (RFC 6797, section 7.2).
     if secure && let Some(hsts) = &front.hsts {
         head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());

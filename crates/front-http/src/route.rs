@@ -4,7 +4,7 @@
 //! - No path leaves the document root: `..` is resolved before any file is looked at, and above the root it is refused.
 //! - A hidden segment (`.git`, `.env`) names nothing, except `/.well-known/` (RFC 8615).
 //! - Hearth's own settings name nothing either (`hearth.toml`, its backups): in an application whose folder is the document root they lie in it.
-//! - PHP source is run or refused, never sent: neither under another case, nor as a backup, nor as `.phtml` or `.phar`.
+//! - PHP source is run or refused, never sent: neither under another case, nor as a backup, nor as `.phtml`, `.phpt` or `.phar`.
 //! - A path with an encoded slash, backslash or with bytes that are not UTF-8 in a script's name names no script.
 
 use std::borrow::Cow;
@@ -363,26 +363,48 @@ fn is_script(path: &[u8]) -> bool {
     last_segment(path).ends_with(b".php")
 }
 
-/// Files that hold, or may hold, PHP source: any part of the name after a dot says so, as in `x.PHP`, `x.phtml`, `x.php.`,
-/// `x.php~`, `x.php.bak`, `x.php-old`, `x.inc`. `index.php.html`, which mirroring tools write, is none.
+/// Files that hold, or may hold, PHP source, by the parts of the name after its dots:
+/// - the last part begins with `php` or `pht`, as in `x.PHP`, `x.phtml`, `x.phpold` and `x.phpt`;
+/// - any part is `php`, `phps`, `pht`, `phtml`, `phar` or a copy of one, as in `x.php.txt`, `x.php-old.gz` and `x.phpbak.zip`;
+/// - the last part is `inc`, or a copy of that, as in `x.inc`, `x.inc~` and `x.inc.bak`.
+///
+/// `index.php.html`, which mirroring tools write, is none; nor is `x.phpinfo.png`.
 pub(crate) fn is_source(path: &[u8]) -> bool {
     let name = last_segment(path).to_ascii_lowercase();
     let mut parts: Vec<&[u8]> = name.split(|byte| *byte == b'.').skip(1).collect();
     while parts.last().is_some_and(|part| part.trim_ascii().is_empty()) {
         parts.pop();
     }
-    let last = parts.last().copied().unwrap_or_default();
-    if matches!(last, b"html" | b"htm") {
+    let Some((last, earlier)) = parts.split_last() else { return false };
+    if matches!(*last, b"html" | b"htm") {
         return false;
     }
-    parts.iter().any(|part| {
-        [&b"php"[..], b"phtml", b"phar", b"phps", b"pht"].iter().any(|stem| {
-            part.strip_prefix(*stem).is_some_and(|rest| {
-                rest.iter().all(u8::is_ascii_digit)
-                    || rest.first().is_some_and(|byte| !byte.is_ascii_alphanumeric())
-            })
-        })
-    }) || last.starts_with(b"inc") && last.get(3).is_none_or(|byte| !byte.is_ascii_alphanumeric())
+    let is_of_php = |part: &&[u8]| {
+        [&b"php"[..], b"phps", b"pht", b"phtml", b"phar"].iter().any(|stem| is_copy(part, stem))
+    };
+    last.starts_with(b"php")
+        || last.starts_with(b"pht")
+        || parts.iter().any(is_of_php)
+        || is_copy(last, b"inc")
+        || earlier.last().is_some_and(|part| *part == b"inc" && is_copy(last, b""))
+}
+
+/// Words behind a name for an old copy of the file.
+const COPIES: [&[u8]; 13] = [
+    b"back", b"backup", b"bak", b"copy", b"dist", b"new", b"old", b"orig", b"sav", b"save", b"swo",
+    b"swp", b"tmp",
+];
+
+/// Whether `part` is `stem` alone, or the name of a copy: a number, a word of [`COPIES`] or anything that is neither letter
+/// nor digit follows.
+fn is_copy(part: &[u8], stem: &[u8]) -> bool {
+    let ends = |rest: &[u8]| {
+        rest.iter().all(u8::is_ascii_digit)
+            || rest.first().is_some_and(|byte| !byte.is_ascii_alphanumeric())
+    };
+    part.strip_prefix(stem).is_some_and(|rest| {
+        ends(rest) || COPIES.iter().any(|word| rest.strip_prefix(*word).is_some_and(ends))
+    })
 }
 
 #[cfg(test)]

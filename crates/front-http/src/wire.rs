@@ -13,11 +13,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use metrics::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::early_hints::HintQueue;
+use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::phase::{Phase, PhaseCell};
 
 /// Time-outs of one connection.
@@ -40,8 +40,9 @@ pub(crate) struct Wire<S> {
     wait: Option<Wait>,
     idle: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
-    bytes_in: Counter,
-    bytes_out: Counter,
+    metrics: Arc<FrontMetrics>,
+    /// It keeps the time of requests: another part does over HTTP/2.
+    timed: bool,
 }
 
 /// A wait with its end.
@@ -61,9 +62,9 @@ impl<S> Wire<S> {
         peeked: Bytes,
         phase: Arc<PhaseCell>,
         patience: Patience,
-        (bytes_in, bytes_out): (Counter, Counter),
+        metrics: Arc<FrontMetrics>,
     ) -> Self {
-        bytes_in.increment(peeked.len() as u64);
+        metrics.bytes_in.increment(peeked.len() as u64);
         Self {
             stream,
             peeked,
@@ -73,14 +74,20 @@ impl<S> Wire<S> {
             wait: None,
             idle: None,
             stall: None,
-            bytes_in,
-            bytes_out,
+            metrics,
+            timed: true,
         }
     }
 
     /// Lets hints be slipped in.
     pub(crate) fn with_hints(mut self, hints: Arc<HintQueue>) -> Self {
         self.hints = Some(hints);
+        self
+    }
+
+    /// Leaves the phase, and the time that requests may take, to the protocol above. Writes are still timed.
+    pub(crate) fn untimed(mut self) -> Self {
+        self.timed = false;
         self
     }
 
@@ -92,7 +99,7 @@ impl<S> Wire<S> {
     /// The time for what the connection waits for is over.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
         let (phase, request) = (self.phase.get(), self.phase.requests());
-        if phase == Phase::Busy {
+        if phase == Phase::Busy || !self.timed {
             return Poll::Pending;
         }
         let deadline = match self.wait {
@@ -149,12 +156,17 @@ impl<S: AsyncWrite + Unpin> Wire<S> {
         if outcome.is_ready() {
             if self.stall.is_some() {
                 self.stall = None;
+                self.phase.stall(false);
             }
             return outcome;
         }
         let limit = self.patience.write;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        let stall = self.stall.get_or_insert_with(|| {
+            self.phase.stall(true);
+            Box::pin(tokio::time::sleep(limit))
+        });
         ready!(stall.as_mut().poll(cx));
+        self.metrics.limited(ClientLimit::SlowReading);
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
             "the client takes nothing of the answer",
@@ -181,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
         if this.peeked.has_remaining() {
             let length = this.peeked.len().min(buffer.remaining());
             buffer.put_slice(&this.peeked.split_to(length));
-            this.phase.bytes_came();
+            this.bytes_came();
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -189,19 +201,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             Poll::Ready(Ok(())) => {
                 let read = buffer.filled().len() - before;
                 if read > 0 {
-                    this.bytes_in.increment(read as u64);
-                    this.phase.bytes_came();
+                    this.metrics.bytes_in.increment(read as u64);
+                    this.bytes_came();
                 }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                if this.phase.is_draining() {
+                if this.timed && this.phase.is_draining() {
                     // An idle connection has nothing to lose; one with half a head was too late.
                     return Poll::Ready(Ok(()));
                 }
                 match ready!(this.poll_deadline(cx)) {
-                    Phase::Head => this.refuse_slow_head(cx),
+                    Phase::Head => {
+                        this.metrics.limited(ClientLimit::SlowHead);
+                        this.refuse_slow_head(cx);
+                    }
                     Phase::First | Phase::Idle | Phase::Busy => {}
                 }
                 Poll::Ready(Ok(()))
@@ -273,9 +288,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 }
 
 impl<S> Wire<S> {
+    fn bytes_came(&self) {
+        if self.timed {
+            self.phase.bytes_came();
+        }
+    }
+
     fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(written)) = outcome {
-            self.bytes_out.increment(*written as u64);
+            self.metrics.bytes_out.increment(*written as u64);
             if let Some(hints) = &self.hints {
                 hints.mid_message();
             }

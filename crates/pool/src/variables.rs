@@ -72,7 +72,13 @@ fn write_frame(
 ) -> Result<(), TooLarge> {
     let (number, _) = protocol(parts.version);
     let mut frame = RequestWriter::new(buffer, number, body.unwrap_or(0));
-    let length = parts.headers.get(CONTENT_LENGTH).map_or(&b""[..], HeaderValue::as_bytes);
+    let sent = parts.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+    let counted = match (sent, body) {
+        // The client did not announce it; the whole body is here.
+        (None, Some(length)) if length != wire::NO_LENGTH => length.to_string(),
+        _ => String::new(),
+    };
+    let length = sent.unwrap_or(counted.as_bytes());
     write_variables(&mut frame, parts, context, length);
     for (name, value) in more {
         frame.pair(name, value);

@@ -45,7 +45,7 @@ use crate::fallback::Fallback;
 use crate::realtime::Realtime;
 use crate::state::{AdminSocket, Draining, Reloads, Served, in_one};
 pub(crate) use crate::state::{Serving, State};
-use crate::{collector, connectors, egress, log, realtime, tls};
+use crate::{clients, collector, connectors, egress, log, realtime, tls};
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
@@ -417,6 +417,7 @@ pub(crate) struct Status {
     /// What is wrong now, the worst first.
     pub problems: Vec<Problem>,
     pub traffic: Option<Traffic>,
+    pub clients: Option<clients::Status>,
     /// Of all applications together.
     pub pool: Option<PoolStatus>,
     pub applications: Vec<OfApplication>,
@@ -533,6 +534,9 @@ impl Status {
             generation,
             problems: Vec::new(),
             traffic: traffic.map(Traffic::of),
+            clients: serving
+                .and_then(|serving| serving.connections.as_deref())
+                .map(clients::Status::of),
             applications: applications.collect(),
             pool: in_one(pools),
             draining,
@@ -554,6 +558,7 @@ impl Status {
 }
 
 fn describe_metrics() {
+    clients::describe_metrics();
     collector::describe_metrics();
     egress::describe_metrics();
     connectors::describe_metrics();
@@ -680,6 +685,9 @@ fn set_gauges(state: &State) {
     }
     if let Some(realtime) = serving.as_ref().and_then(|serving| serving.realtime.as_ref()) {
         realtime::set_metrics(realtime);
+    }
+    if let Some(connections) = serving.as_ref().and_then(|serving| serving.connections.as_ref()) {
+        clients::set_metrics(connections);
     }
     if let Some(serving) = &serving {
         connectors::set_metrics(&serving.connectors);

@@ -34,6 +34,7 @@ fn serving() -> Serving {
         connectors: Vec::new(),
         realtime: None,
         traffic: None,
+        connections: None,
         tls: None,
     }
 }

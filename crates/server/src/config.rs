@@ -380,6 +380,12 @@ impl Settings {
                 "name at least one address, such as `127.0.0.1:8080`",
             );
         }
+        if self.http.route_by_forwarded_host && !self.http.trusted_headers.tell_host() {
+            return together(
+                "`http.route_by_forwarded_host` is on, and no host of proxies is believed",
+                "add `x-forwarded-host` to `http.trusted_headers`, or name `forwarded` there",
+            );
+        }
         if let Some(LookupTarget(WebhookTarget::Url(_))) = self.realtime.lookup
             && self.realtime.lookup_token.0.is_none()
         {

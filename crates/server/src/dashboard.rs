@@ -20,7 +20,7 @@ use front_http::Report;
 use ring::digest::{SHA256, digest};
 
 use self::html::Html;
-pub(crate) use self::problems::{Problem, problems};
+pub(crate) use self::problems::{Level, Problem, problems};
 use crate::admin::Status;
 
 const STYLE: &str = include_str!("dashboard/dashboard.css");
@@ -46,6 +46,7 @@ const PARTS: &[(&str, Part)] = &[
     ("charts", charts::render),
     ("applications", sections::applications),
     ("workers", sections::workers),
+    ("clients", sections::clients),
     ("slow", sections::slow),
     ("ended", sections::ended),
     ("databases", sections::databases),

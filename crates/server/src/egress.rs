@@ -352,6 +352,7 @@ async fn serve_and_drain(
         connectors: Vec::new(),
         realtime: None,
         traffic: None,
+        connections: None,
         tls: None,
     });
     log::say(&format!("ready on {listener}"));
@@ -437,6 +438,9 @@ pub(crate) struct Origin {
     pub handshakes: u64,
     pub handshakes_saved: u64,
     pub repeated: u64,
+    pub closed: u64,
+    pub passed_over: u64,
+    pub unasked: u64,
     pub waiting: usize,
     pub connections: usize,
 }
@@ -512,6 +516,9 @@ impl Origin {
             handshakes: stats.handshakes,
             handshakes_saved: stats.handshakes_saved,
             repeated: stats.repeated,
+            closed: stats.closed,
+            passed_over: stats.passed_over,
+            unasked: stats.unasked,
             waiting: stats.waiting,
             connections: stats.connections,
         }
@@ -524,6 +531,9 @@ impl Origin {
         self.handshakes += other.handshakes;
         self.handshakes_saved += other.handshakes_saved;
         self.repeated += other.repeated;
+        self.closed += other.closed;
+        self.passed_over += other.passed_over;
+        self.unasked += other.unasked;
         self.waiting += other.waiting;
         self.connections += other.connections;
     }
@@ -563,6 +573,18 @@ pub(crate) fn describe_metrics() {
         "hearth_egress_repeated_total",
         "Calls made again because the first attempt had not been processed, by origin"
     );
+    metrics::describe_counter!(
+        "hearth_egress_closed_total",
+        "Kept HTTP/1.1 connections that the origin closed, while idle or under a call, by origin"
+    );
+    metrics::describe_counter!(
+        "hearth_egress_passed_over_total",
+        "Calls that must not be sent twice and used no kept connection, because the origin might have closed it, by origin"
+    );
+    metrics::describe_counter!(
+        "hearth_egress_unasked_total",
+        "HTTP/1.1 connections closed because the origin sent what no request had asked for, by origin"
+    );
     metrics::describe_gauge!(
         "hearth_egress_waiting",
         "Calls that wait for a connection, by origin"
@@ -596,6 +618,9 @@ pub(crate) fn set_metrics(watch: &Watch) {
         counter("hearth_egress_handshakes_total", origin.handshakes);
         counter("hearth_egress_handshakes_saved_total", origin.handshakes_saved);
         counter("hearth_egress_repeated_total", origin.repeated);
+        counter("hearth_egress_closed_total", origin.closed);
+        counter("hearth_egress_passed_over_total", origin.passed_over);
+        counter("hearth_egress_unasked_total", origin.unasked);
         let gauge = |metric: &'static str, value| {
             metrics::gauge!(metric, "origin" => name.clone()).set(value);
         };

@@ -3,6 +3,7 @@
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
 
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use front_http::{
-    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Certificates, Front, Given,
-    Hosted, Listen, Options, Reader, Release, RequestBody, Routing, SendfileRoot, Switch,
+    AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
+    Connections, Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing,
+    SendfileRoot, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -20,9 +22,10 @@ use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
 use crate::config::{self, Address, Settings};
+use crate::descriptors::Budget;
 use crate::failure::Failure;
 use crate::generation::Stay;
-use crate::plan::Plan;
+use crate::plan::{Plan, most_workers};
 use crate::realtime::Realtime;
 use crate::upgrade::Leftovers;
 
@@ -43,8 +46,15 @@ pub(crate) async fn bind(
     (given, activated): (Vec<Given>, bool),
 ) -> Result<Bound, Failure> {
     // Files and scripts come with the first generation.
-    let mut options =
-        Options { tls: certificates.cloned(), tracer: tracer.cloned(), ..common(settings) };
+    let budget = Budget::now(settings);
+    budget.say(settings);
+    let mut options = Options {
+        tls: certificates.cloned(),
+        tracer: tracer.cloned(),
+        max_connections: budget.connections,
+        descriptor_ceiling: Some(budget.ceiling),
+        ..common(settings)
+    };
     if activated {
         let known = std::mem::take(&mut options.listen);
         for given in &given {
@@ -140,6 +150,11 @@ impl Bound {
     /// What is answered lately.
     pub(crate) fn traffic(&self) -> Arc<front_http::Traffic> {
         self.front.traffic()
+    }
+
+    /// The connections of clients.
+    pub(crate) fn connections(&self) -> Arc<Connections> {
+        self.front.connections()
     }
 
     /// Has channels on the same listeners.
@@ -280,6 +295,8 @@ fn common(settings: &Settings) -> Options {
         sendfile: Vec::new(),
         compression: http.compression,
         max_connections: http.connection_limit.get(),
+        connections_per_client: http.connections_per_client.0.map(NonZeroUsize::get),
+        descriptor_ceiling: None,
         max_body: http.body_limit.map_or(u64::MAX, |limit| limit.0),
         max_head: count(http.header_limit.0),
         max_headers: http.header_count.get(),
@@ -287,10 +304,22 @@ fn common(settings: &Settings) -> Options {
         header_timeout: http.header_timeout,
         keep_alive_timeout: http.keep_alive_timeout,
         body_timeout: http.body_timeout,
+        body_min_rate: http.body_min_rate.and_then(|rate| NonZeroU64::new(rate.0)),
+        request_buffering: http.request_buffering,
         write_timeout: http.write_timeout,
+        buffers: Buffers {
+            memory: http.buffer_memory.0,
+            disk: http.buffer_disk.0,
+            directory: http.buffer_dir.0.clone().unwrap_or_else(std::env::temp_dir),
+            answer_memory: http.answer_memory.0,
+            answer_file: http.answer_file.0,
+        },
+        max_stalled_per_client: stalled_per_client(settings),
         handshake_timeout: http.tls_handshake_timeout,
         max_concurrent_streams: u32::try_from(http.http2_streams.get()).unwrap_or(u32::MAX),
         trusted_proxies: http.trusted_proxies.clone(),
+        trusted_headers: http.trusted_headers,
+        route_by_forwarded_host: http.route_by_forwarded_host,
         proxy_protocol: http.proxy_protocol,
         request_id_header: http.request_id,
         server_header: http.server_header,
@@ -307,6 +336,19 @@ fn common(settings: &Settings) -> Options {
         tls: None,
         https_port: http.https_port.0,
         hsts: http.hsts.as_ref().map(|hsts| hsts.0.clone()),
+    }
+}
+
+/// `auto`: a quarter of the workers of the application that has the fewest, and at least one.
+fn stalled_per_client(settings: &Settings) -> usize {
+    match settings.http.stalled_per_client.0 {
+        Some(Some(most)) => most.get(),
+        Some(None) => usize::MAX,
+        None => {
+            let named = settings.applications.iter().map(|named| &named.settings);
+            let workers = std::iter::once(settings).chain(named).map(most_workers);
+            (workers.min().map_or(1, NonZeroUsize::get) / 4).max(1)
+        }
     }
 }
 

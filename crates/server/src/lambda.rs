@@ -313,6 +313,7 @@ async fn boot(
         connectors: Vec::new(),
         realtime: None,
         traffic: None,
+        connections: None,
         tls: None,
     });
     let filename = answering_script(&plan, own_files.as_ref());

@@ -79,6 +79,7 @@ pub(crate) struct Generations<'s> {
     pub running_before: BTreeMap<String, Running>,
     /// What the front has answered lately.
     pub traffic: Arc<front_http::Traffic>,
+    pub connections: Arc<front_http::Connections>,
     /// Certificates, where TLS is spoken: read anew at each reload, too.
     pub tls: Option<Tls>,
     /// Outlives all generations: connections stay warm.
@@ -474,6 +475,7 @@ impl Generations<'_> {
             connectors: self.connectors.watches(),
             realtime: self.realtime.clone(),
             traffic: Some(Arc::clone(&self.traffic)),
+            connections: Some(Arc::clone(&self.connections)),
             tls: self.tls.as_ref().map(Tls::watch),
         };
         self.state.ready_with(generation.number, serving);

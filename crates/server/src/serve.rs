@@ -42,7 +42,7 @@ use crate::sockets::Sockets;
 use crate::tls::Tls;
 use crate::upgrade::{Offer, Predecessor, Published};
 use crate::user::PhpUser;
-use crate::{log, notify, user};
+use crate::{log, memory, notify, user};
 
 /// Serves until a signal ends it, or another process takes its place.
 pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
@@ -154,6 +154,7 @@ impl Server<'_> {
                 .map(|before| before.running().clone())
                 .unwrap_or_default(),
             traffic: front.traffic(),
+            connections: front.connections(),
             tls,
             broker: Inside::traced(tracer),
             connectors,
@@ -185,6 +186,7 @@ impl Server<'_> {
         }
         notify::notify(environment.notify_socket(), "READY=1").await;
         commands.live(environment, state);
+        commands.tasks.spawn(memory::give_back(front.connections(), commands.end.clone()));
         if let Some(tls) = &mut generations.tls {
             tls.obtain(drain);
         }

@@ -118,6 +118,8 @@ pub(crate) struct Serving {
     pub realtime: Option<Arc<Realtime>>,
     /// What the HTTP front has answered lately, where there is one.
     pub traffic: Option<Arc<front_http::Traffic>>,
+    /// The connections of its clients.
+    pub connections: Option<Arc<front_http::Connections>>,
     /// Certificates, where TLS is spoken.
     pub tls: Option<tls::Watch>,
 }

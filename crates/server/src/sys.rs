@@ -1,8 +1,8 @@
-//! What `std` cannot say safely: descriptors that this process was started with, what a successor may, a signal that is to end nothing, and
-//! variables that children are not to see.
+//! What `std` cannot say safely: descriptors that this process was started with, what a successor may, a signal that is to end nothing,
+//! variables that children are not to see, and memory that the allocator holds.
 #![expect(
     unsafe_code,
-    reason = "numbers become descriptors; the environment is changed before there are threads"
+    reason = "numbers become descriptors; the environment is changed before there are threads; the allocator is asked by a function of C"
 )]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -64,5 +64,14 @@ pub(crate) fn forget(variables: &[&str]) {
     for variable in variables {
         // SAFETY: `main` calls this before it starts the runtime, logging or anything else with a thread.
         unsafe { std::env::remove_var(variable) };
+    }
+}
+
+/// Gives memory that is free but still held by the allocator back to the system. Takes a millisecond for each few megabytes.
+pub(crate) fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim(3) locks what it looks at, and touches no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }

@@ -37,6 +37,21 @@ fn every_promise_names_what_holds_it() {
     }
 }
 
+/// A row that was merged twice, or changed in one of two copies.
+#[test]
+fn no_tests_hold_two_promises_together() {
+    let text = fs::read_to_string(root().join("docs/promises.md")).expect("the page is there");
+    let mut seen = BTreeSet::new();
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let held_by = row.trim_matches('|').rsplit('|').next().expect("a row has cells").trim();
+        // A file may hold many promises, and so may one test.
+        if held_by.matches('`').count() > 2 && !held_by.contains('/') {
+            assert!(seen.insert(held_by), "two rows are held by the same tests: {row}");
+        }
+    }
+    assert!(seen.len() > 20, "the page has its tables: {} rows found", seen.len());
+}
+
 /// What stands between backticks.
 fn code_spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)

@@ -257,6 +257,10 @@ mod tests {
             "HTTP/1.1 200 OK\r\nA: b\r\ntransfer-encoding: gzip,\r\n\tchunked\r\n\r\n0\r\n\r\n"
                 .to_owned(),
             "HTTP/1.1 200 OK\r\ntransfer-encoding\t: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\r\n d\r\n\r\n".to_owned(),
+            // A value may go on in the next line, a name may not (RFC 9112, 5.2).
+            "HTTP/1.1 200 OK\r\nA\r\n :b\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\nA\r\n\tb: c\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\nA: b\rc: d\r\n\r\n".to_owned(),
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab".to_owned(),
             "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na".to_owned(),

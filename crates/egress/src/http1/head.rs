@@ -34,6 +34,8 @@ pub(super) struct Head {
     pub(super) written: Bytes,
     /// The origin keeps the connection.
     pub(super) keeps: bool,
+    /// It has said so, in `Connection: keep-alive`.
+    pub(super) announced: bool,
 }
 
 /// Why it is no head.
@@ -141,13 +143,14 @@ fn unfolded(written: &[u8]) -> Result<Option<Bytes>, Malformed> {
     for line in written.split_inclusive(|byte| *byte == b'\n') {
         if matches!(line, [b' ' | b'\t', ..]) {
             let field: &[u8] = field.ok_or(Malformed::Field)?;
-            if frames(field) {
+            // Only a value goes on in the next line, not a name.
+            if frames(field) || !field.contains(&b':') {
                 return Err(Malformed::Field);
             }
             folded = true;
-            let line_end =
-                unfolded.iter_mut().rev().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-            line_end.for_each(|byte| *byte = b' ');
+            // One line's end alone: a bare CR before it stays, and is refused.
+            let end = if unfolded.ends_with(b"\r\n") { 2 } else { 1 };
+            unfolded.iter_mut().rev().take(end).for_each(|byte| *byte = b' ');
         } else if !unfolded.is_empty() {
             field = Some(line);
         }
@@ -194,6 +197,7 @@ fn read_with<'a>(
     let status = status.ok_or(Malformed::Status)?;
     let http11 = response.version == Some(1);
     let mut keeps = http11;
+    let mut announced = false;
     let mut headers = HeaderMap::with_capacity(response.headers.len());
     for field in response.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes());
@@ -204,6 +208,7 @@ fn read_with<'a>(
             return Err(Malformed::Field);
         }
         if name == CONNECTION {
+            announced |= has(&value, "keep-alive");
             keeps =
                 if keeps { !has(&value, "close") } else { !http11 && has(&value, "keep-alive") };
         }
@@ -212,7 +217,7 @@ fn read_with<'a>(
     let reason = response.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     let version = if http11 { Version::HTTP_11 } else { Version::HTTP_10 };
-    Ok(Head { status, version, headers, reason, written: written.clone(), keeps })
+    Ok(Head { status, version, headers, reason, written: written.clone(), keeps, announced })
 }
 
 /// Whether no blank stands before the colon. `field`: out of `written`.

@@ -13,9 +13,15 @@
 //! - Until it is known what the origin speaks, one connection is opened, however many wait; beside those that are late one at a time.
 //! - What is past its idle time is never used; what is past its age is used only until its successor is there.
 
+mod idle;
+mod reuse;
+
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use idle::Connections;
+pub(crate) use idle::{Condition, Idle, Noted};
 
 /// Streams on one connection that make a burst.
 pub(super) const BURST: usize = 8;
@@ -44,18 +50,6 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// An HTTP/1.1 connection without a call.
-pub(super) trait Idle {
-    /// It has not been closed, as far as anybody has heard.
-    fn open(&mut self) -> bool;
-    /// It has not been closed: the kernel is asked, unless the call is one that may be made again and the connection was just in use.
-    fn alive(&mut self, now: Instant, repeatable: bool) -> bool;
-    /// When it was made.
-    fn born(&self) -> Instant;
-    /// How long the origin keeps it without a call, if it said.
-    fn kept_for(&self) -> Option<Duration>;
-}
-
 /// An HTTP/2 connection.
 pub(super) trait Shared {
     /// How many streams it takes; `None`: no new ones any more.
@@ -66,12 +60,6 @@ pub(super) trait Shared {
 
 /// An HTTP/2 connection's number.
 pub(super) type Id = u64;
-
-#[derive(Debug)]
-struct Kept<A> {
-    connection: A,
-    until: Instant,
-}
 
 #[derive(Debug)]
 struct Slot<B> {
@@ -89,7 +77,7 @@ struct Slot<B> {
 pub(super) struct Plan<A, B> {
     limits: Limits,
     protocol: Option<Protocol>,
-    idle: Vec<Kept<A>>,
+    idle: Connections<A>,
     busy: usize,
     slots: Vec<Slot<B>>,
     next: Id,
@@ -116,7 +104,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
         Self {
             limits,
             protocol,
-            idle: Vec::new(),
+            idle: Connections::new(limits.idle, limits.age),
             busy: 0,
             slots: Vec::new(),
             next: 0,
@@ -176,23 +164,30 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     }
 
     fn take_idle(&mut self, now: Instant, repeatable: bool) -> Option<A> {
-        let mut aged = None;
-        while let Some(mut kept) = self.idle.pop() {
-            if kept.until <= now || !kept.connection.alive(now, repeatable) {
-                continue;
-            }
-            if kept.connection.born() + self.limits.age <= now {
-                aged.get_or_insert(kept.connection);
-                continue;
-            }
-            self.busy += 1;
-            return Some(kept.connection);
-        }
-        if aged.is_some() {
-            self.renew = true;
-            self.busy += 1;
-        }
-        aged
+        let (connection, aged) = self.idle.take(now, repeatable)?;
+        self.renew |= aged;
+        self.busy += 1;
+        Some(connection)
+    }
+
+    /// HTTP/1.1 connections without a call are kept, though [`Plan::take`] has found none for a call.
+    pub(super) fn passes_over(&self) -> bool {
+        !self.idle.is_empty()
+    }
+
+    /// The origin has sent what no request had asked for.
+    pub(super) fn unasked(&mut self, now: Instant) {
+        self.idle.unasked(now);
+    }
+
+    /// The origin has closed a kept connection under a call, without an answer. It had carried `calls` before, and been idle for `idle`.
+    pub(super) fn closed_under_call(&mut self, now: Instant, calls: u64, idle: Duration) {
+        self.idle.closed(now, calls, idle);
+    }
+
+    /// What was seen of idle connections since this was last asked, if anything was.
+    pub(super) fn noted(&mut self) -> Option<Noted> {
+        self.idle.noted()
     }
 
     fn take_stream(&mut self, now: Instant) -> Option<(Id, B)> {
@@ -255,9 +250,15 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
                 one.min(most.saturating_sub(connecting))
             }
             Some(Protocol::Http1) => {
-                let open = self.idle.len() + self.busy + connecting;
                 let lacking = waiting.saturating_sub(connecting).max(one);
-                lacking.min(self.limits.http1.saturating_sub(open))
+                let taken = self.busy + connecting;
+                if waiting > connecting {
+                    // No call that waits may use the idle ones.
+                    let most = self.limits.http1.saturating_sub(taken + lacking);
+                    let over = self.idle.len().saturating_sub(most);
+                    self.idle.make_room(now, over, self.limits.http1 > 1);
+                }
+                lacking.min(self.limits.http1.saturating_sub(taken + self.idle.len()))
             }
             Some(Protocol::Http2) => {
                 let coming = self.slots.len() + connecting;
@@ -343,16 +344,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     /// An HTTP/1.1 connection carries no call any more and can carry another. Given back: it is to be closed.
     pub(super) fn put_back(&mut self, connection: A, now: Instant) -> Option<A> {
         self.busy -= 1;
-        let aged = connection.born() + self.limits.age <= now;
-        if aged && (!self.idle.is_empty() || !self.attempts.is_empty()) {
-            return Some(connection);
-        }
-        let kept_for = connection.kept_for().unwrap_or(self.limits.idle).min(self.limits.idle);
-        if kept_for.is_zero() {
-            return Some(connection);
-        }
-        self.idle.push(Kept { connection, until: now + kept_for });
-        None
+        self.idle.put_back(connection, now, !self.attempts.is_empty())
     }
 
     /// An HTTP/1.1 connection that was in use is gone.
@@ -375,8 +367,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
 
     /// Gives up the connection that has waited longest without a call.
     pub(super) fn evict(&mut self) -> bool {
-        if !self.idle.is_empty() {
-            drop(self.idle.remove(0));
+        if self.idle.evict() {
             return true;
         }
         let idle = |slot: &&Slot<B>| slot.active == 0;
@@ -394,10 +385,7 @@ impl<A: Idle, B: Shared + Clone> Plan<A, B> {
     /// Lets go what is past its time, or closed.
     pub(super) fn sweep(&mut self, now: Instant) {
         let limits = self.limits;
-        self.idle.retain_mut(|kept| {
-            let young = kept.connection.born() + limits.age > now;
-            kept.until > now && young && kept.connection.open()
-        });
+        self.idle.sweep(now);
         self.slots.retain_mut(|slot| {
             let young = slot.connection.born() + limits.age > now;
             slot.connection.room().is_some() && (slot.active > 0 || young)

@@ -7,5 +7,6 @@ mod frames;
 mod http2;
 mod opening;
 mod proxies;
+mod reuse;
 mod support;
 mod tls;

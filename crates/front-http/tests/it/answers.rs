@@ -149,3 +149,17 @@ async fn requests_are_logged_with_what_happened() {
     assert_eq!(lines[0]["request_id"].as_str(), reply.field("x-request-id").as_deref());
     assert_eq!(lines[1]["http.response.status_code"], 404);
 }
+
+#[tokio::test]
+async fn the_server_field_is_the_one_of_the_reference_unless_the_application_sends_its_own() {
+    let reference = include_str!("../../../../docs/reference/config.md");
+    let section = reference.split("### `http.server_header`").nth(1).unwrap();
+    let documented = section.split("`Server: ").nth(1).unwrap().split('`').next().unwrap();
+    for on in [true, false] {
+        let server = Server::with(|options, _| options.server_header = on).await;
+        let of_front = on.then_some(documented);
+        assert_eq!(server.get("/a").await.field("server").as_deref(), of_front);
+        assert_eq!(server.get("/%zz").await.field("server").as_deref(), of_front);
+        assert_eq!(server.get("/fields").await.field("server").as_deref(), Some("PHP"));
+    }
+}

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use front_http::RequestBuffering;
+
 use crate::support::{Server, until};
 
 #[tokio::test]
@@ -103,7 +105,10 @@ async fn expect_100_continue_is_answered_when_the_body_is_read() {
     assert_eq!(client.head().await.status, 100);
     client.send("hello").await;
     assert_eq!(client.reply().await.text(), "5 bytes");
-    // Nobody reads it: nobody asks for it.
+    // A body that is passed on as it arrives is not asked for if nothing reads it.
+    let server =
+        Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
+    let mut client = server.connect().await;
     client.send(head.replace("/upload", "/a")).await;
     assert_eq!(client.reply().await.text(), "app /a");
 }
@@ -239,4 +244,17 @@ async fn a_unix_socket_serves_as_a_trusted_neighbour() {
     server.begin_stop();
     server.ended().await;
     assert!(!path.exists());
+}
+
+/// hyper writes the date that it caches behind all other fields, and its cache does not follow a clock that is set back.
+#[tokio::test]
+async fn an_answer_has_one_date_and_it_is_not_of_hypers_cache() {
+    let server = Server::start().await;
+    for (path, line) in [("/a", "content-length"), ("/chunks", "transfer-encoding")] {
+        let reply = server.get(path).await;
+        let at = |name: &str| reply.head.find(&format!("\r\n{name}: "));
+        assert!(at("date").unwrap() < at(line).unwrap(), "{}", reply.head);
+        let date = reply.field("date").unwrap();
+        assert!(httpdate::parse_http_date(&date).is_ok(), "{date}");
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use front_http::RequestBuffering;
 use h2::client::{self, SendRequest};
 use h2::{Reason, RecvStream};
 use http::{Request, StatusCode};
@@ -29,7 +30,7 @@ impl Http2 {
         Self { requests, connection: tasks }
     }
 
-    async fn to(server: &Server) -> Self {
+    pub(crate) async fn to(server: &Server) -> Self {
         Self::over(TcpStream::connect(server.address()).await.unwrap()).await
     }
 
@@ -129,7 +130,8 @@ async fn a_large_upload_gets_credit_as_it_is_read() {
 
 #[tokio::test]
 async fn an_upload_nobody_reads_gets_no_further_credit() {
-    let server = Server::start().await;
+    let server =
+        Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = Http2::to(&server).await;
     let request = Request::post("http://a.example/hang").body(()).unwrap();
     let (_response, mut body) = client.requests.send_request(request, false).unwrap();
@@ -170,14 +172,18 @@ async fn a_reset_stream_ends_its_request_and_no_other() {
 
 #[tokio::test]
 async fn a_stream_that_takes_nothing_is_reset() {
-    let server =
-        Server::with(|options, _| options.write_timeout = Duration::from_millis(200)).await;
+    let server = Server::with(|options, _| {
+        options.write_timeout = Duration::from_millis(200);
+        options.buffers.answer_memory = 64 << 10;
+        options.buffers.answer_file = 256 << 10;
+    })
+    .await;
     let mut client = Http2::to(&server).await;
     let request = Request::get("http://a.example/endless").body(()).unwrap();
     let (response, _) = client.requests.send_request(request, true).unwrap();
     let body = response.await.unwrap().into_body();
     until(&server.app.abandoned, 1).await;
-    assert!(server.app.taken.load(Ordering::SeqCst) < 64);
+    assert!(server.app.taken.load(Ordering::SeqCst) < 96);
     drop(body);
     assert_eq!(client.get("/a").await.1, b"app /a");
 }

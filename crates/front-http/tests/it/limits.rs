@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use front_http::{ClientLimit, RequestBuffering};
+
 use crate::support::{Server, until};
 
 #[tokio::test]
@@ -35,6 +37,7 @@ async fn a_body_that_pauses_for_too_long_is_answered_with_408() {
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
     let reply = client.reply().await;
     assert_eq!((reply.status, reply.field("connection").as_deref()), (408, Some("close")));
+    assert_eq!(server.limited(ClientLimit::SlowBody), 1);
 }
 
 #[tokio::test]
@@ -52,7 +55,8 @@ async fn a_slow_body_that_keeps_coming_is_taken() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_does_not_look_complete() {
-    let server = Server::start().await;
+    let server =
+        Server::with(|options, _| options.request_buffering = RequestBuffering::Forms).await;
     let mut client = server.connect().await;
     client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n01234").await;
     until(&server.app.read, 5).await;
@@ -103,6 +107,7 @@ async fn a_slow_head_is_told_so_and_silence_is_not() {
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHo").await;
     assert!(client.rest().await.starts_with(b"HTTP/1.1 408 "));
+    assert_eq!(server.limited(ClientLimit::SlowHead), 1);
     let mut client = server.connect().await;
     assert_eq!(client.rest().await, b"");
 }
@@ -121,25 +126,16 @@ async fn the_second_head_of_a_connection_may_not_drip_either() {
 
 #[tokio::test]
 async fn a_client_that_stops_reading_is_cut_and_costs_bounded_memory() {
-    let server =
-        Server::with(|options, _| options.write_timeout = Duration::from_millis(200)).await;
+    let server = Server::with(|options, _| {
+        options.write_timeout = Duration::from_millis(200);
+        options.buffers.answer_memory = 64 << 10;
+        options.buffers.answer_file = 256 << 10;
+    })
+    .await;
     let mut client = server.connect().await;
     client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
     until(&server.app.abandoned, 1).await;
+    assert_eq!(server.limited(ClientLimit::SlowReading), 1);
     let taken = server.app.taken.load(Ordering::SeqCst) * (16 << 10);
     assert!(taken < 64 << 20, "{taken} bytes were made for a client that reads none");
-}
-
-#[tokio::test]
-async fn at_the_connection_limit_clients_wait() {
-    let server = Server::with(|options, _| options.max_connections = 1).await;
-    let mut first = server.connect().await;
-    first.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert_eq!(first.reply().await.status, 200);
-    let mut second = server.connect().await;
-    second.send("GET /b HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(server.app.called.load(Ordering::SeqCst), 1);
-    drop(first);
-    assert_eq!(second.reply().await.text(), "app /b");
 }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use front_http::TrustedHeaders;
+
 use crate::support::Server;
 
 const FIELDS: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\nX-Request-Id: from-proxy";
@@ -18,11 +20,35 @@ async fn a_stranger_is_not_believed() {
     assert_ne!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
 }
 
-#[tokio::test]
-async fn a_trusted_proxy_is() {
-    let server = Server::with(|options, _| {
+/// A front that trusts this machine in these fields.
+async fn trusting(names: &[&str]) -> Server {
+    Server::with(|options, _| {
         options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let headers = names.iter().map(|name| name.parse().unwrap());
+        options.trusted_headers = TrustedHeaders::new(headers).unwrap();
     })
+    .await
+}
+
+/// With the defaults.
+async fn trusting_by_default() -> Server {
+    Server::with(|options, _| options.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()]).await
+}
+
+fn names(told: &serde_json::Value) -> Vec<&str> {
+    let fields = told["headers"].as_array().unwrap();
+    fields.iter().map(|field| field[0].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_is_believed_in_the_fields_that_are_named() {
+    let server = trusting(&[
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-request-id",
+    ])
     .await;
     let reply = server.get_with("/describe", FIELDS).await;
     let told = reply.json();
@@ -32,7 +58,8 @@ async fn a_trusted_proxy_is() {
     assert_eq!(told["server_port"], 443);
     assert_eq!(told["id"], "from-proxy");
     assert_eq!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
-    let told = server
+    let told = trusting(&["forwarded"])
+        .await
         .get_with(
             "/describe",
             "Forwarded: for=\"[2001:db8::1]:80\";proto=https;host=\"a.example:8443\"",
@@ -47,11 +74,54 @@ async fn a_trusted_proxy_is() {
 }
 
 #[tokio::test]
+async fn by_default_a_proxy_is_believed_about_address_and_scheme_and_its_clients_other_fields_go() {
+    let server = trusting_by_default().await;
+    let fields = format!("{FIELDS}\r\nX-Forwarded-Port: 1\r\nForwarded: host=intern.example");
+    let reply = server.get_with("/describe", &fields).await;
+    let told = reply.json();
+    assert_eq!((&told["remote"], &told["scheme"]), (&"203.0.113.9:0".into(), &"Https".into()));
+    assert_eq!((&told["server_name"], &told["server_port"]), (&"a.example".into(), &443.into()));
+    assert_ne!(reply.field("x-request-id").as_deref(), Some("from-proxy"));
+    // PHP's frameworks read these fields by themselves.
+    assert_eq!(names(&told), ["host", "x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
+    let told = server.get_with("/describe", "Forwarded: for=203.0.113.9;proto=https").await.json();
+    let remote: SocketAddr = told["remote"].as_str().unwrap().parse().unwrap();
+    assert!(remote.ip().is_loopback());
+    assert_eq!((&told["scheme"], names(&told)), (&"Http".into(), vec!["host"]));
+}
+
+#[tokio::test]
+async fn a_proxy_whose_families_contradict_each_other_gets_400_and_one_that_is_not_trusted_is_ignored()
+ {
+    let contradictions = [
+        "Forwarded: for=198.51.100.1\r\nX-Forwarded-For: 203.0.113.9",
+        "Forwarded: proto=https\r\nX-Forwarded-Proto: http",
+        "X-Forwarded-For: 203.0.113.9\r\nForwarded: for=203.0.113.9, for=198.51.100.1",
+    ];
+    for server in [trusting_by_default().await, trusting(&["forwarded"]).await] {
+        for fields in contradictions {
+            let mut client = server.connect().await;
+            client.send(format!("GET /a HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n")).await;
+            let reply = client.reply().await;
+            assert_eq!(reply.status, 400, "{fields}");
+            assert!(reply.text().contains("contradict"), "{}", reply.text());
+            // Others' requests come over the same connection of the proxy.
+            client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").await;
+            assert_eq!(client.reply().await.status, 200);
+        }
+        let agreeing = "Forwarded: for=203.0.113.9;proto=https\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https";
+        let told = server.get_with("/describe", agreeing).await.json();
+        assert_eq!((&told["remote"], &told["scheme"]), (&"203.0.113.9:0".into(), &"Https".into()));
+    }
+    let stranger = Server::start().await;
+    for fields in contradictions {
+        assert_eq!(stranger.get_with("/a", fields).await.status, 200, "{fields}");
+    }
+}
+
+#[tokio::test]
 async fn a_host_that_is_no_name_is_not_taken_even_from_a_trusted_proxy() {
-    let server = Server::with(|options, _| {
-        options.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
-    })
-    .await;
+    let server = trusting(&["x-forwarded-host"]).await;
     let told = server.get_with("/describe", "X-Forwarded-Host: <script>").await.json();
     assert_eq!(told["server_name"], "a.example");
 }

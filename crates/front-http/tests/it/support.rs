@@ -1,5 +1,6 @@
 //! A front over a test application, and a client that sees every byte.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
@@ -9,7 +10,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use front_http::{AccessLogFile, Address, Application, Bound, Front, Listen, Options, RequestBody};
+use front_http::{
+    AccessLogFile, Address, Application, Bound, ClientLimit, Connections, Front, Listen, Options,
+    RequestBody, Switch,
+};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -30,8 +34,10 @@ pub(crate) struct App {
     pub(crate) called: Arc<AtomicUsize>,
     /// Calls whose future, or whose answer's body, was dropped before its end.
     pub(crate) abandoned: Arc<AtomicUsize>,
-    /// Chunks of `/endless` that were taken.
+    /// Chunks of `/endless` and `/made` that were taken.
     pub(crate) taken: Arc<AtomicUsize>,
+    /// Bodies of `/made` that were taken to their end.
+    pub(crate) completed: Arc<AtomicUsize>,
     /// Bytes of request bodies that were read.
     pub(crate) read: Arc<AtomicUsize>,
     /// `/held` answers when it is told.
@@ -45,8 +51,25 @@ pub(crate) struct Cut;
 /// A body of known length, or one of chunks that come when they come.
 pub(crate) enum TestBody {
     Whole(Option<Bytes>),
-    Chunks { chunks: mpsc::Receiver<Result<Bytes, Cut>>, _maker: JoinSet<()> },
-    Endless { taken: Arc<AtomicUsize>, _guard: Guard },
+    Chunks {
+        chunks: mpsc::Receiver<Result<Bytes, Cut>>,
+        _maker: JoinSet<()>,
+    },
+    Endless {
+        taken: Arc<AtomicUsize>,
+        _guard: Guard,
+    },
+    /// As fast as it is taken; so many chunks.
+    Made {
+        next: usize,
+        chunks: usize,
+        app: App,
+    },
+}
+
+/// A chunk of `/made`.
+pub(crate) fn made(number: usize) -> Vec<u8> {
+    format!("{number:016}").repeat(1024).into_bytes()
 }
 
 /// Counts as abandoned when dropped while armed.
@@ -79,6 +102,16 @@ impl Body for TestBody {
             Self::Endless { taken, .. } => {
                 taken.fetch_add(1, Ordering::SeqCst);
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 16 << 10])))))
+            }
+            Self::Made { next, chunks, app } => {
+                if next == chunks {
+                    app.completed.fetch_add(1, Ordering::SeqCst);
+                    return Poll::Ready(None);
+                }
+                app.taken.fetch_add(1, Ordering::SeqCst);
+                let chunk = made(*next);
+                *next += 1;
+                Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
             }
         }
     }
@@ -147,6 +180,14 @@ impl Application for App {
                     }
                 }
             }
+            "/hash" => {
+                let body = request.into_body();
+                let expected = body.size_hint().exact();
+                match body.collect().await {
+                    Ok(all) => Ok(whole(hash_of(expected, &all.to_bytes()))),
+                    Err(error) => Err(DispatchError::RequestBody(error.into())),
+                }
+            }
             "/hint" => {
                 if let Some(hints) = &context.hints {
                     let mut headers = HeaderMap::new();
@@ -189,6 +230,24 @@ impl Application for App {
                     taken: Arc::clone(&self.taken),
                     _guard: guard,
                 }));
+            }
+            "/made" => Ok(Response::new(TestBody::Made {
+                next: 0,
+                chunks: query.parse().unwrap(),
+                app: self.clone(),
+            })),
+            // One chunk, and no end.
+            "/open" => {
+                guard.armed = false;
+                let (sender, receiver) = mpsc::channel(1);
+                let guard = Guard { armed: true, abandoned: Arc::clone(&self.abandoned) };
+                let mut tasks = JoinSet::new();
+                tasks.spawn(async move {
+                    let _guard = guard;
+                    drop(sender.send(Ok(made(0).into())).await);
+                    std::future::pending::<()>().await;
+                });
+                return Ok(Response::new(TestBody::Chunks { chunks: receiver, _maker: tasks }));
             }
             "/large" => Ok(whole("0123456789abcdef".repeat(4096))),
             "/short-of-length" => {
@@ -263,6 +322,13 @@ impl Application for App {
     }
 }
 
+/// What `/hash` answers to a body that comes with an expected length.
+pub(crate) fn hash_of(expected: Option<u64>, body: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    format!("{} of {expected:?}, {:x}", body.len(), hasher.finish())
+}
+
 fn describe(request: &Request<RequestBody>, context: &RequestContext) -> String {
     let headers: Vec<(&str, &str)> = request
         .headers()
@@ -294,6 +360,8 @@ pub(crate) struct Server {
     pub(crate) root: TempDir,
     pub(crate) bound: Vec<Bound>,
     pub(crate) access_log: Option<AccessLogFile>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) switch: Switch<App>,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
@@ -314,6 +382,8 @@ impl Server {
         let app = App::default();
         let front = Front::bind(options, app.clone()).await.unwrap();
         let (bound, access_log) = (front.addresses(), front.access_log());
+        let connections = front.connections();
+        let switch = front.switch();
         let (stop, stopped) = oneshot::channel::<()>();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -325,7 +395,7 @@ impl Server {
                 })
                 .await;
         });
-        Self { app, root, bound, access_log, stop: Some(stop), tasks }
+        Self { app, root, bound, access_log, connections, switch, stop: Some(stop), tasks }
     }
 
     pub(crate) fn write(&self, path: &str, contents: impl AsRef<[u8]>) {
@@ -361,6 +431,12 @@ impl Server {
         client.reply().await
     }
 
+    /// How often a limit on clients has applied.
+    pub(crate) fn limited(&self, wanted: ClientLimit) -> u64 {
+        let report = self.connections.report();
+        report.limited.iter().find(|(limit, _)| *limit == wanted).unwrap().1
+    }
+
     pub(crate) fn begin_stop(&mut self) {
         self.stop.take().expect("stopped once").send(()).expect("it runs");
     }
@@ -383,6 +459,16 @@ pub(crate) async fn until(count: &AtomicUsize, wanted: usize) {
         }
     };
     tokio::time::timeout(LONG, reached).await.expect("the count gets there");
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let reached = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LONG, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A client that reads HTTP/1.1 by hand.
@@ -436,6 +522,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     /// Sends what the server takes; it may close meanwhile.
     pub(crate) async fn send_if_taken(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).await.is_ok()
+    }
+
+    /// Whether the server has sent anything, or closed, within this time.
+    pub(crate) async fn is_answered_within(&mut self, time: Duration) -> bool {
+        let read = tokio::time::timeout(time, self.stream.read_buf(&mut self.buffer)).await;
+        read.is_ok() || !self.buffer.is_empty()
     }
 
     async fn fill(&mut self) -> usize {

@@ -13,14 +13,9 @@ use super::{Report, Topic};
 use crate::admin;
 use crate::config::{Address, Environment, Settings};
 use crate::control::Running;
+use crate::descriptors::Budget;
 use crate::fallback::kernel_release;
-use crate::plan::most_workers;
 use crate::tls::{acme_cache, days_until, unusable};
-
-/// Descriptors beside clients' connections and workers: logs, listeners, open files.
-const OWN_DESCRIPTORS: usize = 256;
-/// Of each worker: its socket twice, its board, what it prints. While a generation drains there are those of two.
-const WORKER_DESCRIPTORS: usize = 2 * 5;
 
 /// Looks at the machine.
 pub(crate) fn look(
@@ -229,16 +224,14 @@ fn unix(report: &mut Report, path: &Path, own: Option<String>, eyes: &Eyes) {
 fn descriptors(report: &mut Report, settings: &Settings) {
     // Hearth raises its soft limit to the hard one.
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let all = settings.applications.iter().map(|named| &named.settings);
-    let workers: usize = all.chain([settings]).map(|one| most_workers(one).get()).sum();
-    let own = OWN_DESCRIPTORS + workers * WORKER_DESCRIPTORS;
-    let wanted = (settings.http.connection_limit.get() + own) as u64;
-    if hard >= wanted {
+    let budget = Budget::of(settings, hard);
+    let wanted = budget.wanted;
+    if budget.connections >= settings.http.connection_limit.get() {
         report.fine(Topic::System, format!("limit of open files: {hard}"));
     } else {
         report.warning(
             Topic::System,
-            format!("limit of open files is {hard}, which is below `http.connection_limit` and what Hearth itself needs"),
+            format!("limit of open files is {hard}, which allows {} connections beside workers and calls: fewer than `http.connection_limit`", budget.connections),
             format!("raise the hard limit to {wanted} (`LimitNOFILE=` in systemd), or lower `http.connection_limit`"),
         );
     }

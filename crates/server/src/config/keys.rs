@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use egress::Network;
-use front_http::{AccessLogFormat, Cidr, TlsFiles};
+use front_http::{AccessLogFormat, Cidr, RequestBuffering, TlsFiles, TrustedHeaders};
 use front_lambda::emulator::Integration;
 use pool::{ByteSize, Model};
 
@@ -196,19 +196,63 @@ settings! {
         /// Requests in flight on one HTTP/2 connection.
         http2_streams: NonZeroUsize = "128";
         /// How many connections may be open at once; more wait in the system's queue.
+        ///
+        /// While a client waits there, connections that are idle, or have not sent a whole request, are closed: the longest idle first. One with a request
+        /// under way is not. The limit of open files may allow fewer; the log then says so at start.
         connection_limit: NonZeroUsize = "10000";
+        /// How many of them one client address may have while fewer than a sixteenth are free; an IPv6 /64 is one address.
+        ///
+        /// Trusted proxies and unix sockets are not bound by it. `auto`: half of `http.connection_limit`.
+        connections_per_client: Auto<NonZeroUsize> = "auto";
         /// How long a client may take to send a request head, from its first byte; then 408.
         header_timeout: Duration = "10s";
         /// How long a connection may stay idle between two requests.
         keep_alive_timeout: Duration = "75s";
         /// How long a client may pause while it sends a request body; then 408.
         body_timeout: Duration = "30s";
+        /// Bytes per second that a client has to send of a request body, on average over twice `body_timeout`; a slower one gets 408.
+        ///
+        /// Only time in which the server waits for the client counts. 240 is the default of IIS and Kestrel, and far below a mobile network at its slowest.
+        body_min_rate: Option<ByteSize> = "240";
+        /// Which request bodies are received whole before PHP gets their request: `all`, or `forms` alone. Others are passed on as they arrive.
+        ///
+        /// A worker then never waits for a slow client, as behind nginx. Up to 256 KiB of a body are kept in memory, the rest in a temporary file (`buffer_dir`);
+        /// where there is no room the answer is 507. With `forms` a script can read a large `PUT` while it arrives, but its worker waits for the client: for
+        /// clients that are trusted. PHP reads a `POST` to its end before it runs a script, whatever this says.
+        request_buffering: RequestBuffering = "all";
         /// How long a client may refuse to take a byte of the answer; then the connection is closed.
         write_timeout: Duration = "60s";
+        /// Memory for bodies that wait for a slow client or a busy worker, of all requests and answers together. What exceeds it goes to temporary files.
+        buffer_memory: ByteSize = "64MiB";
+        /// Space for temporary files with bodies that wait for a slow client or a busy worker, of all requests and answers together.
+        buffer_disk: ByteSize = "4GiB";
+        /// The folder of those temporary files. They have no name, so none is left behind. `auto`: the system's (`$TMPDIR`, else /tmp).
+        buffer_dir: Auto<PathBuf> = "auto";
+        /// How much of one answer of PHP may wait in memory for its client; what exceeds it goes to a temporary file.
+        ///
+        /// PHP can go on with the next request as soon as its script ends, however slowly the client reads. Output that PHP flushes is still sent at once. `0`:
+        /// answers are not buffered, and a slow client holds a worker.
+        answer_memory: ByteSize = "1MiB";
+        /// How much of one answer of PHP may wait in a temporary file for its client; a larger answer holds its worker until the client has read. `0`: none.
+        answer_file: ByteSize = "1GiB";
+        /// How many workers a client address (IPv6: a /64) may hold by reading nothing of answers that PHP still makes. Of more, the longest-stalled answer is cut.
+        ///
+        /// An answer counts once bytes have waited for 3 seconds of which the client took none. `auto`: a quarter of the workers, at least one. `off`: any number,
+        /// each for `write_timeout` at most.
+        stalled_per_client: Auto<Option<NonZeroUsize>> = "auto";
         /// How long a TLS handshake may take.
         tls_handshake_timeout: Duration = "10s";
-        /// Proxies whose `Forwarded` and `X-Forwarded-*` headers are believed.
+        /// Proxies that are believed about their clients, as far as `http.trusted_headers` says (docs/guide/proxies.md).
+        ///
+        /// Whatever connects to a Unix socket is believed, too.
         trusted_proxies: Vec<Cidr> = "";
+        /// The header fields in which trusted proxies are believed: name those that the proxy sets itself, for every request.
+        ///
+        /// What the proxy does not set it passes on from its client. So of requests through trusted proxies Hearth removes the `Forwarded` and `X-Forwarded-*` fields
+        /// that are not named here, and answers 400 if `Forwarded` contradicts `X-Forwarded-*`.
+        trusted_headers: TrustedHeaders = "x-forwarded-for, x-forwarded-proto";
+        /// Choose among `[applications]` by the host that a trusted proxy forwards (`x-forwarded-host`, or `host` in `forwarded`), in place of the Host field.
+        route_by_forwarded_host: bool = "off";
         /// Expect a PROXY protocol header (version 1 or 2) at the start of each connection, and refuse connections without.
         ///
         /// Only for listeners that nobody but the balancer can reach.
@@ -221,7 +265,7 @@ settings! {
         static_cache_control: Option<String> = "off";
         /// Send `X-Request-Id` with each answer.
         request_id: bool = "on";
-        /// Send `Server: hearth` with each answer.
+        /// Send `Server: Hearth` with each answer. A `Server` field that PHP sends stays as it is, with this setting on or off.
         server_header: bool = "on";
         /// Folders whose files PHP may have sent: by `X-Sendfile` (absolute path) or `X-Accel-Redirect` (path under the name).
         ///

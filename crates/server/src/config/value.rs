@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use egress::{Network, Scheme};
-use front_http::{AccessLogFormat, Cidr};
+use front_http::{AccessLogFormat, Cidr, RequestBuffering, TrustedHeader, TrustedHeaders};
 use front_lambda::emulator::Integration;
 use http::HeaderValue;
 use http::uri::PathAndQuery;
@@ -515,6 +515,34 @@ impl Value for Cidr {
     }
 }
 
+impl Value for TrustedHeaders {
+    const PLACEHOLDER: &'static str = "FIELD";
+    const REPEATS: bool = true;
+
+    fn expected() -> String {
+        "`x-forwarded-for`, `x-forwarded-proto`, `x-forwarded-host`, `x-forwarded-port` or `x-request-id`, several as a list, or separated by commas; \
+         or `forwarded` in place of all `x-forwarded` ones"
+            .into()
+    }
+
+    fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong> {
+        let headers = Vec::<TrustedHeader>::parse(raw, base)?;
+        Self::new(headers).map_err(|mixed| Wrong(mixed.to_string()))
+    }
+}
+
+impl Value for TrustedHeader {
+    const PLACEHOLDER: &'static str = TrustedHeaders::PLACEHOLDER;
+
+    fn expected() -> String {
+        TrustedHeaders::expected()
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        parsed(raw)
+    }
+}
+
 impl Value for Network {
     const PLACEHOLDER: &'static str = "CIDR";
 
@@ -840,6 +868,26 @@ impl Value for AccessLogFormat {
             "json" => Ok(Self::Json),
             "common" => Ok(Self::Common),
             "combined" => Ok(Self::Combined),
+            other => Err(Wrong::quoted(other)),
+        }
+    }
+}
+
+impl Value for RequestBuffering {
+    const PLACEHOLDER: &'static str = "BODIES";
+
+    fn expected() -> String {
+        "`all` or `forms`".into()
+    }
+
+    fn choices() -> &'static [&'static str] {
+        &["all", "forms"]
+    }
+
+    fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
+        match raw.text()? {
+            "all" => Ok(Self::All),
+            "forms" => Ok(Self::Forms),
             other => Err(Wrong::quoted(other)),
         }
     }

@@ -71,6 +71,9 @@ pub(crate) fn problems(status: &Status) -> Vec<Problem> {
     if let Some(traffic) = &status.traffic {
         of_traffic(traffic, &mut add);
     }
+    if let Some(clients) = &status.clients {
+        clients.problems(&mut add);
+    }
     problems.sort_by_key(|problem| problem.level);
     problems
 }

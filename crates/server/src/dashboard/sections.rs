@@ -8,6 +8,7 @@ use pool::{DatabaseServer, Ending, WorkerState};
 use super::View;
 use super::html::Html;
 use super::words::{age, ago, count, megabytes, percent, rate, took};
+use crate::clients::describe;
 
 /// Rows of a table that clients or callers can make long.
 const ROWS: usize = 30;
@@ -182,6 +183,36 @@ fn more(html: &mut Html, all: usize) {
     if let Some(hidden @ 1..) = all.checked_sub(ROWS) {
         html.raw("<p class=\"soft\">and ").text(hidden).raw(" more</p>");
     }
+}
+
+/// Connections of clients, and which limits applied to them.
+pub(super) fn clients(view: &View, html: &mut Html) {
+    let Some(clients) = &view.status.clients else { return };
+    html.heading(
+        "Clients",
+        format_args!("{} of {} connections", count(clients.connections as u64), clients.limit),
+    );
+    html.raw("<p>").text(clients.busy).raw(" with a request under way, ").text(clients.idle);
+    html.raw(" idle, ").text(clients.unfinished).raw(" without a whole request, ");
+    html.text(clients.not_reading).raw(" that do not take their answer; ");
+    html.text(clients.addresses).raw(" addresses.</p>");
+    let limited: Vec<String> = clients
+        .limited
+        .iter()
+        .filter(|(_, times)| **times > 0)
+        .map(|(limit, times)| format!("{} {}", count(*times), describe(limit)))
+        .collect();
+    if !limited.is_empty() {
+        html.raw("<p>Limits since the start: ").text(limited.join(", ")).raw(".</p>");
+    }
+    if clients.most.is_empty() {
+        return;
+    }
+    html.table(&["Address", ">Connections"]);
+    for most in &clients.most {
+        html.raw("<tr>").cell(&most.address).number(most.connections).raw("</tr>");
+    }
+    html.end_table();
 }
 
 /// Requests that took long, and where PHP was.

@@ -5,6 +5,7 @@ use pool::{Ending, PoolStatus, Running, SlowRequest, WorkerEnd, WorkerState, Wor
 use super::problems::Level;
 use super::*;
 use crate::admin::{OfApplication, Traffic};
+use crate::clients;
 
 const HOSTILE: &str = "</td></section><script>alert(1)</script><img src=x onerror='alert(2)'>\"&";
 
@@ -36,6 +37,7 @@ fn status(pool: Option<PoolStatus>) -> Status {
         generation: Some(1),
         problems: Vec::new(),
         traffic: None,
+        clients: None,
         pool,
         draining: Vec::new(),
         reloads: crate::state::Reloads::default(),
@@ -245,4 +247,32 @@ fn several_applications_are_told_apart_and_their_problems_named() {
     let page = page(&View { status, history: Vec::new() });
     assert!(page.contains("main.example.com") && page.contains("2 (1 to 3)"), "{page}");
     assert!(page.contains("<td>shop</td>") && !page.contains(HOSTILE), "{page}");
+}
+
+#[test]
+fn addresses_with_most_connections_are_shown_and_a_refused_one_is_a_problem() {
+    let most = vec![clients::Most { address: "203.0.113.7".into(), connections: 9_000 }];
+    let mut status = status(None);
+    status.clients = Some(clients::Status {
+        connections: 9_400,
+        limit: 10_000,
+        share: 5_000,
+        most,
+        refused: Some("203.0.113.7".into()),
+        limited: [("share", 3), ("idle", 0), ("slow_head", 12)].into(),
+        ..clients::Status::default()
+    });
+    let problems: Vec<String> = problems(&status).into_iter().map(|problem| problem.text).collect();
+    assert_eq!(
+        problems,
+        [
+            "Connections of 203.0.113.7 were refused: it has more than its share of 5000 while places are short. \
+             If it is a proxy, name it in `http.trusted_proxies`."
+        ]
+    );
+    let page = page(&View { status, history: Vec::new() });
+    assert!(page.contains("<td>203.0.113.7</td>"), "{page}");
+    let limits =
+        "Limits since the start: 3 connections above a share refused, 12 request heads too slow.";
+    assert!(page.contains(limits), "{page}");
 }

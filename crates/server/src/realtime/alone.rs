@@ -88,6 +88,7 @@ async fn serve_and_drain(
         connectors: Vec::new(),
         realtime: Some(Arc::clone(&realtime)),
         traffic: Some(front.traffic()),
+        connections: Some(front.connections()),
         tls: keeper.as_ref().map(Tls::watch),
     });
     for url in &listeners {

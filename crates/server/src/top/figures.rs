@@ -18,6 +18,7 @@ pub(crate) struct Figures {
     pub reloads: Reloads,
     pub problems: Vec<Problem>,
     pub traffic: Option<Traffic>,
+    pub clients: Option<Clients>,
     pub pool: Option<Pool>,
     pub applications: Vec<Application>,
     pub egress: Option<Egress>,
@@ -88,6 +89,16 @@ pub(crate) struct Traffic {
     pub p50_seconds: Option<f64>,
     pub p95_seconds: Option<f64>,
     pub p99_seconds: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Clients {
+    pub connections: u64,
+    pub limit: u64,
+    pub busy: u64,
+    pub idle: u64,
+    pub addresses: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::figures::{Application, Draining, Egress, Figures, Pool, Reloads, Traffic, Worker};
+use super::figures::{
+    Application, Clients, Draining, Egress, Figures, Pool, Reloads, Traffic, Worker,
+};
 use crate::dashboard::words::{age, count, megabytes, percent, rate, took};
 
 /// By what workers are sorted.
@@ -125,6 +127,12 @@ impl Screen {
         let mut add = |text: &str| lines.push(self.line(None, text, width));
         if let Some(traffic) = &figures.traffic {
             add(&of_traffic(traffic));
+        }
+        if let Some(Clients { connections, limit, busy, idle, addresses }) = &figures.clients {
+            let (connections, limit) = (count(*connections), count(*limit));
+            add(&format!(
+                "clients   {connections} of {limit} connections: {busy} busy, {idle} idle; {addresses} addresses"
+            ));
         }
         if let Some(pool) = &figures.pool {
             add(&of_pool(pool));

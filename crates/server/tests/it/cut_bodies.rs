@@ -41,7 +41,7 @@ fn serve(model: &str) -> (Site, Serve) {
     (site, serve)
 }
 
-/// Begins a request, and leaves it at that.
+/// Begins a request once the server asks for its body, and leaves it at that.
 fn begin(
     hearth: &Hearth,
     method: &str,
@@ -52,22 +52,19 @@ fn begin(
 ) -> Client {
     let mut client = hearth.connect();
     let target = format!("/?{name}");
-    let Some(length) = length else {
-        client
-            .send(testkit::head(
-                method,
-                &target,
-                &[("Content-Type", kind), ("Transfer-Encoding", "chunked")],
-                0,
-            ))
-            .unwrap();
+    let mut fields = vec![("Content-Type", kind), ("Expect", "100-continue")];
+    if length.is_none() {
+        fields.push(("Transfer-Encoding", "chunked"));
+    }
+    client.send(testkit::head(method, &target, &fields, length.unwrap_or(0))).unwrap();
+    assert_eq!(client.head().unwrap().status, 100);
+    if length.is_none() {
         client.send(format!("{:x}\r\n", body.len())).unwrap();
-        client.send(body).unwrap();
-        client.send("\r\n").unwrap();
-        return client;
-    };
-    client.send(testkit::head(method, &target, &[("Content-Type", kind)], length)).unwrap();
+    }
     client.send(body).unwrap();
+    if length.is_none() {
+        client.send("\r\n").unwrap();
+    }
     client
 }
 
@@ -88,19 +85,28 @@ fn seen(hearth: &Hearth) -> (u64, Vec<String>) {
 fn what_php_reads_before_the_script_is_whole_or_the_script_does_not_run_in_each_model() {
     for model in MODELS {
         let (_site, serve) = serve(model);
-        let hearth = serve.start();
+        // Others than forms are passed on as they arrive: PHP itself reads all of a POST before it runs the script.
+        let hearth = serve.set("HEARTH_HTTP_REQUEST_BUFFERING", "forms").start();
         let pid = is_resident(model).then(|| hearth.worker_pid());
         for (kind, body) in [(FORM, &b"amount=10000"[..]), (JSON, b"[1, 2"), (MULTI, PARTS)] {
+            let reaches_php = || {
+                if kind == JSON {
+                    eventually("a worker has the request", LIMIT, || is_busy(&hearth));
+                } else {
+                    // No worker waits for the client.
+                    hearth.wait_idle(1);
+                }
+            };
             for length in [Some(body.len() + 500), None] {
                 let client = begin(&hearth, "POST", "cut", kind, length, body);
-                eventually("a worker has the request", LIMIT, || is_busy(&hearth));
+                reaches_php();
                 drop(client);
                 hearth.wait_idle(1);
             }
             // Too large, without saying so beforehand.
             let large = [body, &vec![b'9'; 5000]].concat();
             let mut client = begin(&hearth, "POST", "large", kind, None, &large);
-            eventually("a worker has the request", LIMIT, || is_busy(&hearth));
+            reaches_php();
             client.send("2000\r\n").unwrap();
             client.send([b'9'; 0x2000]).unwrap();
             client.send("\r\n").unwrap();
@@ -112,6 +118,30 @@ fn what_php_reads_before_the_script_is_whole_or_the_script_does_not_run_in_each_
         let ran = vec!["whole".to_owned(), "whole: 7".to_owned()];
         assert_eq!(seen(&hearth), (2 * resident, ran), "{model}");
         assert_eq!(pid.unwrap_or_default(), pid.map_or(0, |_| hearth.worker_pid()), "{model}");
+        assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
+fn a_body_that_breaks_off_reaches_no_worker_in_any_model() {
+    for model in MODELS.iter().copied().chain(["fpm", "builtin", "cgi"]) {
+        let (_site, serve) = serve(model);
+        let hearth = serve.start();
+        for (method, kind, body) in [
+            ("POST", FORM, &b"amount=10000"[..]),
+            ("POST", JSON, b"[1, 2"),
+            ("PUT", JSON, b"[1, 2"),
+            ("POST", MULTI, PARTS),
+        ] {
+            for length in [Some(body.len() + 500), None] {
+                drop(begin(&hearth, method, "cut", kind, length, body));
+            }
+            let mut client = begin(&hearth, method, "malformed", kind, None, body);
+            client.send("no chunk\r\n").unwrap();
+            assert_eq!(client.answer_to(method).unwrap().status, 400, "{model} {kind}");
+        }
+        assert_eq!(seen(&hearth), (0, vec![]), "{model}");
+        assert_eq!(hearth.post("/?whole", &[("Content-Type", FORM)], b"a=1&b=2").text(), "7");
         assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
     }
 }
@@ -131,7 +161,7 @@ fn a_client_that_stalls_in_its_form_has_its_408_and_the_script_does_not_run_in_e
 fn a_script_that_reads_its_body_itself_ends_where_the_body_breaks_off_in_each_model() {
     for model in MODELS {
         let (_site, serve) = serve(model);
-        let hearth = serve.start();
+        let hearth = serve.set("HEARTH_HTTP_REQUEST_BUFFERING", "forms").start();
         for name in ["put", "ignoring"] {
             let client = begin(&hearth, "PUT", name, JSON, Some(1000), &[b'x'; 400]);
             eventually("the script reads", LIMIT, || is_busy(&hearth));

@@ -15,6 +15,10 @@ fn site() -> Site {
         .with_file("public/old.php.bak", &script)
         .with_file("public/copy.php~", &script)
         .with_file("public/page.phtml", &script)
+        .with_file("public/stale.phpold", &script)
+        .with_file("public/stale.phpbak", &script)
+        .with_file("public/suite.phpt", &script)
+        .with_file("public/part.inc.bak", &script)
         .with_file("public/upper.PHP", &script)
         .with_file("public/lib.phar", &script)
         .with_file("public/.env", SECRET)
@@ -46,6 +50,11 @@ const ATTACKS: &[&str] = &[
     "/old.php.bak",
     "/copy.php~",
     "/page.phtml",
+    "/stale.phpold",
+    "/stale.PHPold",
+    "/stale.phpbak",
+    "/suite.phpt",
+    "/part.inc.bak",
     "/upper.PHP",
     "/lib.phar",
     "/.env",

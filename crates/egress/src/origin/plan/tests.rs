@@ -1,7 +1,7 @@
+mod simulation;
+
 use std::cell::Cell;
 use std::rc::Rc;
-
-use proptest::prelude::*;
 
 use super::*;
 
@@ -24,6 +24,9 @@ struct Fake {
     born: Instant,
     kept_for: Option<Duration>,
     room: Rc<Cell<Option<usize>>>,
+    calls: Cell<u64>,
+    /// What is found on it while it is open.
+    unasked: Rc<Cell<bool>>,
 }
 
 impl PartialEq for Fake {
@@ -33,11 +36,21 @@ impl PartialEq for Fake {
 }
 
 impl Idle for Fake {
-    fn open(&mut self) -> bool {
-        self.alive(Instant::now(), false)
+    fn look(&mut self) -> Condition {
+        match self.room.get() {
+            None => Condition::Closed,
+            Some(_) if self.unasked.get() => Condition::Unasked,
+            Some(_) => Condition::Open,
+        }
     }
-    fn alive(&mut self, _now: Instant, _repeatable: bool) -> bool {
-        self.room.get().is_some()
+    fn probe(&mut self, _now: Instant, _repeatable: bool) -> Condition {
+        self.look()
+    }
+    fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+    fn announced(&self) -> bool {
+        false
     }
     fn born(&self) -> Instant {
         self.born
@@ -57,7 +70,8 @@ impl Shared for Fake {
 }
 
 fn fake(name: &'static str, born: Instant) -> Fake {
-    Fake { name, born, kept_for: None, room: Rc::new(Cell::new(Some(100))) }
+    let room = Rc::new(Cell::new(Some(100)));
+    Fake { name, born, kept_for: None, room, calls: Cell::new(0), unasked: Rc::default() }
 }
 
 type Fakes = Plan<Fake, Fake>;
@@ -198,6 +212,103 @@ fn the_connection_used_last_is_used_next_and_what_is_past_its_time_never() {
     let mut plan = http1(now, &[fake("a", now)]);
     assert_eq!(plan.take(now + 60 * SECOND, false), None);
     assert!(plan.empty() && plan.wanted(now, 0) == 0);
+}
+
+/// One that has carried so many calls.
+fn used(name: &'static str, born: Instant, calls: u64) -> Fake {
+    Fake { calls: Cell::new(calls), ..fake(name, born) }
+}
+
+#[test]
+fn a_call_that_is_not_repeatable_leaves_kept_connections_to_others_until_they_are_proven() {
+    let now = Instant::now();
+    let ms = |ms| now + Duration::from_millis(ms);
+    let mut plan = http1(now, &[used("a", now, 1), used("b", now, 1)]);
+    assert_eq!(plan.take(ms(99), false), None);
+    assert!(plan.passes_over());
+    assert_eq!(plan.wanted(ms(99), 1), 1, "a new one");
+    assert_eq!((plan.open(), plan.connecting()), (2, 1));
+    assert_eq!(name(plan.take(ms(99), true)), Some("b"));
+    assert_eq!(name(plan.take(ms(100), false)), Some("a"), "it has lasted");
+    // One has carried a second call.
+    assert_eq!(plan.put_back(used("b", now, 2), ms(101)), None);
+    assert_eq!(plan.put_back(used("c", now, 1), ms(101)), None);
+    assert_eq!(name(plan.take(ms(101), false)), Some("c"));
+}
+
+#[test]
+fn where_there_is_no_place_for_a_new_connection_the_newest_idle_one_makes_room() {
+    let now = Instant::now();
+    let all = [used("a", now, 1), used("b", now, 1), used("c", now, 1)];
+    let mut plan = http1(now, &all);
+    assert_eq!(plan.take(now, false), None);
+    assert_eq!(plan.wanted(now, 1), 1);
+    assert_eq!((plan.open(), plan.connecting()), (2, 1));
+    assert_eq!(plan.wanted(now, 9), 1);
+    assert_eq!((plan.open(), plan.connecting()), (1, 2), "the oldest is to show whether it lasts");
+    assert_eq!(name(plan.take(now + Duration::from_millis(100), false)), Some("a"));
+
+    // Nobody waits: they stay.
+    let mut plan = http1(now, &all);
+    assert_eq!((plan.wanted(now, 0), plan.open()), (0, 3));
+}
+
+#[test]
+fn an_origin_that_closes_after_each_answer_is_known_by_its_idle_connections() {
+    let now = Instant::now();
+    let (one, two) = (used("a", now, 1), used("b", now, 1));
+    let mut plan = http1(now, std::slice::from_ref(&one));
+    one.room.set(None);
+    plan.sweep(now + SECOND);
+    assert_eq!(plan.noted(), Some(Noted { closed: 1, ..Noted::default() }));
+    assert_eq!(plan.noted(), None);
+
+    plan.one_more(now + SECOND);
+    plan.connected_http1(now + SECOND);
+    assert_eq!(plan.put_back(two, now + SECOND), None);
+    plan.sweep(now + 2 * SECOND);
+    assert_eq!(plan.take(now + 3 * SECOND, false), None, "though it is open still");
+    assert_eq!(name(plan.take(now + 3 * SECOND, true)), Some("b"));
+}
+
+#[test]
+fn how_long_an_origin_keeps_is_known_by_when_a_connection_was_last_seen_open() {
+    let now = Instant::now();
+    let one = used("a", now, 7);
+    let mut plan = http1(now, std::slice::from_ref(&one));
+    for second in 1..=4 {
+        plan.sweep(now + second * SECOND);
+    }
+    one.room.set(None);
+    plan.sweep(now + 5 * SECOND);
+
+    let again = now + 6 * SECOND;
+    plan.one_more(again);
+    plan.connected_http1(again);
+    assert_eq!(plan.put_back(used("b", again, 1), again), None);
+    assert_eq!(plan.take(again + 3 * SECOND, false), None, "three quarters of four seconds");
+    assert_eq!(name(plan.take(again + 2 * SECOND, false)), Some("b"));
+}
+
+#[test]
+fn after_bytes_that_were_not_asked_for_no_connection_is_kept() {
+    for sweep in [false, true] {
+        let now = Instant::now();
+        let (one, new) = (used("b", now, 1), fake("new", now));
+        let mut plan = http1(now, &[used("a", now, 4), new, one.clone()]);
+        one.unasked.set(true);
+        if sweep {
+            plan.sweep(now);
+        } else {
+            assert_eq!(name(plan.take(now, true)), Some("new"), "it has carried none");
+            assert_eq!(plan.put_back(fake("new", now), now), None);
+        }
+        let noted = Noted { unasked: 1, unkept: true, ..Noted::default() };
+        assert_eq!((plan.noted(), plan.open()), (Some(noted), 1));
+        assert_eq!(name(plan.take(now, true)), Some("new"));
+        assert!(plan.put_back(used("new", now, 1), now).is_some());
+        assert!(plan.empty());
+    }
 }
 
 #[test]
@@ -361,115 +472,4 @@ fn evicting_takes_what_was_idle_longest_and_never_what_is_in_use() {
     plan.release(0, now);
     assert!(plan.evict());
     assert!(plan.empty());
-}
-
-/// What may happen to the connections of an origin.
-#[derive(Clone, Debug)]
-enum Event {
-    Call,
-    /// A call that has one of the connections is over; with HTTP/1.1 its connection may be gone.
-    Over(usize, bool),
-    Connected(usize),
-    Failed(usize),
-    GivenUp(usize),
-    /// One that lives is closed by the other end.
-    Closed(usize),
-    Passed(u64),
-    Sweep,
-    Evict,
-}
-
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
-        6 => Just(Event::Call),
-        5 => (any::<usize>(), any::<bool>()).prop_map(|(which, gone)| Event::Over(which, gone)),
-        4 => any::<usize>().prop_map(Event::Connected),
-        1 => any::<usize>().prop_map(Event::Failed),
-        1 => any::<usize>().prop_map(Event::GivenUp),
-        1 => any::<usize>().prop_map(Event::Closed),
-        2 => (0..200_000_u64).prop_map(Event::Passed),
-        1 => Just(Event::Sweep),
-        1 => Just(Event::Evict),
-    ];
-    prop::collection::vec(event, 0..200)
-}
-
-proptest! {
-    /// Whatever happens: limits hold, counts agree with what there is, and nobody waits for nothing.
-    #[test]
-    fn whatever_happens(http2 in any::<bool>(), known in any::<bool>(), events in events()) {
-        let mut now = Instant::now();
-        let protocol = if http2 { Protocol::Http2 } else { Protocol::Http1 };
-        let mut plan = Fakes::new(limits(), known.then_some(protocol));
-        let mut used: Vec<Taken<Fake, Fake>> = Vec::new();
-        let mut made: Vec<Fake> = Vec::new();
-        let mut waiting = 0_usize;
-
-        for event in events {
-            match event {
-                Event::Call => waiting += 1,
-                Event::Over(which, gone) if !used.is_empty() => {
-                    match used.swap_remove(which % used.len()) {
-                        Taken::Http1(connection) if gone => {
-                            connection.room.set(None);
-                            plan.lost();
-                        }
-                        Taken::Http1(connection) => drop(plan.put_back(connection, now)),
-                        Taken::Http2(id, _) => plan.release(id, now),
-                    }
-                }
-                Event::Connected(which) if plan.connecting() > 0 => {
-                    let begun = plan.attempts[which % plan.attempts.len()];
-                    let connection = fake("", now);
-                    connection.room.set(Some(3));
-                    made.push(connection.clone());
-                    if http2 {
-                        plan.connected_http2(begun, connection, now);
-                    } else {
-                        plan.connected_http1(begun);
-                        drop(plan.put_back(connection, now));
-                    }
-                }
-                Event::Failed(which) if plan.connecting() > 0 => {
-                    let begun = plan.attempts[which % plan.attempts.len()];
-                    let told = plan.failed(begun, now, waiting);
-                    prop_assert!(told <= waiting && (told == waiting || !plan.empty()));
-                    waiting -= told;
-                }
-                Event::GivenUp(which) if plan.connecting() > 0 => {
-                    plan.given_up(plan.attempts[which % plan.attempts.len()]);
-                }
-                Event::Closed(which) if !made.is_empty() => {
-                    made[which % made.len()].room.set(None);
-                }
-                Event::Passed(ms) => now += Duration::from_millis(ms),
-                Event::Sweep => plan.sweep(now),
-                Event::Evict => drop(plan.evict()),
-                _ => {}
-            }
-            while waiting > 0 && let Some(taken) = plan.take(now, false) {
-                if let Taken::Http1(connection) = &taken {
-                    prop_assert!(connection.room.get().is_some(), "a closed connection was used");
-                }
-                used.push(taken);
-                waiting -= 1;
-            }
-            let before = plan.connecting();
-            let opened = plan.wanted(now, waiting);
-            if !(http2 || before < waiting) {
-                prop_assert!(opened <= 1, "one beside those that are late, or for what is old");
-            }
-
-            let busy = used.iter().filter(|taken| matches!(taken, Taken::Http1(_))).count();
-            prop_assert_eq!(plan.busy, busy);
-            let most = if http2 { limits().http2 + 1 } else { limits().http1 };
-            prop_assert!(plan.open() + plan.connecting() <= most);
-            let full = plan.busy == limits().http1 || plan.slots.len() >= limits().http2;
-            let paused = plan.paused_until.is_some_and(|until| now < until) && plan.open() > 0;
-            let coming = plan.connecting() > 0 && !plan.overdue(now);
-            let most = if plan.protocol.is_none() { limits().http1 + usize::from(http2) } else { most };
-            let full = full || plan.open() + plan.connecting() >= most - usize::from(http2);
-            prop_assert!(waiting == 0 || coming || full || paused, "somebody waits for nothing");
-        }
-    }
 }

@@ -1,0 +1,195 @@
+//! Response buffering: the body of an application's answer, taken from the worker whether or not the client reads it.
+//!
+//! Invariants
+//! - While the client reads as fast as the worker writes, bytes pass through: no copy, no queue, no timer. A body whose size is known from the
+//!   start costs nothing at all.
+//! - A worker whose answer is complete is free, however much of it the client has still to read.
+//! - A worker is held only while the queue is full or its script runs on, and [`crate::stalled`] bounds how many a client that reads nothing holds.
+//! - Dropping the body, or cutting the answer, drops the application's body: the worker learns that the client is gone.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, SizeHint};
+
+use crate::answer_body::CutError;
+use crate::metrics::FrontMetrics;
+use crate::spool::{Limits, Room, Spool, Spools};
+use crate::stalled::{Site, Stall, StalledAnswers};
+
+/// Pieces taken in one go: then other tasks have their turn.
+const PIECES_AT_ONCE: usize = 32;
+
+/// What the buffering of all answers shares.
+#[derive(Debug)]
+pub(crate) struct AnswerBuffers {
+    pub(crate) spools: Arc<Spools>,
+    /// Of one answer. No memory: answers are not buffered.
+    pub(crate) limits: Limits,
+    pub(crate) stalled: Arc<StalledAnswers>,
+    pub(crate) metrics: Arc<FrontMetrics>,
+}
+
+/// An application's body, and the bytes that were taken of it ahead of the client.
+pub(crate) struct BufferedBody<B> {
+    /// `None` once it has ended, failed or been cut.
+    body: Option<B>,
+    /// Why it failed; reported when the client has taken all that came before.
+    failure: Option<CutError>,
+    buffering: Option<Buffering>,
+}
+
+/// How a body is buffered.
+struct Buffering {
+    buffers: Arc<AnswerBuffers>,
+    /// The client's; `None`: it is not known.
+    site: Option<Site>,
+    stall: Stall,
+    /// The bytes taken ahead. Allocated with the first of them.
+    ahead: Option<Box<Spool>>,
+    /// Counted as an answer in a file.
+    in_file: bool,
+}
+
+/// The client read nothing, and other answers for it did not either.
+#[derive(Debug, thiserror::Error)]
+#[error("the client read nothing while its answers held workers")]
+struct Stalled;
+
+impl<B> BufferedBody<B>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    /// A body for a client at `site`. One of known size is complete: it holds no worker.
+    pub(crate) fn new(body: B, buffers: &Arc<AnswerBuffers>, site: Option<Site>) -> Self {
+        let buffering = if buffers.limits.memory == 0 || body.size_hint().exact().is_some() {
+            None
+        } else {
+            let (buffers, stall) = (Arc::clone(buffers), Stall::default());
+            Some(Buffering { buffers, site, stall, ahead: None, in_file: false })
+        };
+        Self { body: Some(body), failure: None, buffering }
+    }
+
+    /// Whether [`BufferedBody::poll_fill`] has, or may have later, something to do.
+    pub(crate) fn may_fill(&self) -> bool {
+        self.buffering.is_some() && self.body.is_some()
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        let ahead = self.buffering.as_ref().and_then(|buffering| buffering.ahead.as_ref());
+        self.failure.is_none()
+            && self.body.as_ref().is_none_or(Body::is_end_stream)
+            && ahead.is_none_or(|ahead| ahead.is_empty())
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Some(body) if self.buffering.is_none() => body.size_hint(),
+            _ => SizeHint::default(),
+        }
+    }
+
+    /// The next bytes for the client. Cancel safe.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, CutError>>> {
+        if let Some(buffering) = &mut self.buffering {
+            buffering.stall.end();
+            if let Some(ahead) = &mut buffering.ahead
+                && let Some(piece) = ready!(ahead.poll_next(cx))
+            {
+                return Poll::Ready(Some(piece.map_err(Into::into)));
+            }
+        }
+        if let Some(failure) = self.failure.take() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let next = ready!(poll_body(body, cx));
+        if !matches!(next, Some(Ok(_))) {
+            self.body = None;
+        }
+        Poll::Ready(next)
+    }
+
+    /// Takes what the worker sends while the client does not read. Polled by the task that also polls for the client, each time after the client
+    /// has been given what it takes; `awaited`: it has taken everything and waits for more.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, awaited: bool) {
+        let Self { body, failure, buffering: Some(buffering) } = self else { return };
+        for taken in 0.. {
+            let Some(open) = body else { return };
+            let next = if taken < PIECES_AT_ONCE && buffering.poll_room(cx) {
+                poll_body(open, cx)
+            } else {
+                Poll::Pending
+            };
+            if taken == PIECES_AT_ONCE || (awaited && next.is_ready()) {
+                cx.waker().wake_by_ref();
+            }
+            match next {
+                Poll::Ready(Some(Ok(piece))) => buffering.append(piece),
+                Poll::Ready(end) => {
+                    *failure = end.and_then(Result::err);
+                    *body = None;
+                    buffering.stall.end();
+                }
+                Poll::Pending => {
+                    if !awaited && buffering.poll_stall(cx).is_ready() {
+                        *failure = Some(Stalled.into());
+                        *body = None;
+                        buffering.stall.end();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Buffering {
+    /// Whether the next piece has a place. A disk that is full means no: the worker waits, as it would for the client itself.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(ahead) = &mut self.ahead else { return true };
+        let room = matches!(ahead.poll_room(cx), Poll::Ready(Ok(Room::Free)));
+        if !self.in_file && ahead.uses_disk() {
+            self.in_file = true;
+            self.buffers.metrics.answers_in_files.increment(1);
+        }
+        room
+    }
+
+    fn append(&mut self, piece: Bytes) {
+        let Self { ahead, buffers, .. } = self;
+        ahead
+            .get_or_insert_with(|| Box::new(Spool::new(&buffers.spools, buffers.limits)))
+            .append(piece);
+    }
+
+    /// Ready when the answer has to be cut: bytes wait for a client that holds more workers than it may.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(site) = self.site else { return Poll::Pending };
+        self.stall.poll(&self.buffers.stalled, site, cx)
+    }
+}
+
+fn poll_body<B>(body: &mut B, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutError>>>
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Unpin,
+{
+    loop {
+        match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+            None => return Poll::Ready(None),
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            Some(Ok(frame)) => {
+                // PHP sends no trailers.
+                if let Ok(data) = frame.into_data() {
+                    return Poll::Ready(Some(Ok(data)));
+                }
+            }
+        }
+    }
+}

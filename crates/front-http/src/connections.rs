@@ -1,0 +1,374 @@
+//! The table of open connections: it bounds them, counts them by client address, and closes idle ones while further clients wait.
+//!
+//! Invariants
+//! - A connection with a request under way is never closed here. One that gets its request just then answers it first.
+//! - A request takes no lock of the table: only the start and the end of a connection do. The table is scanned only while every place is
+//!   taken and a client waits, for a twentieth of the time at most.
+//! - While fewer than a sixteenth of the places are free, an address above its share gets no further one but in place of its own.
+//! - Trusted proxies and unix sockets have no share.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::eviction::{self, Candidate};
+use crate::metrics::{ClientLimit, FrontMetrics};
+use crate::options::Options;
+use crate::phase::{Phase, PhaseCell};
+
+/// How often the table may be scanned while clients wait.
+const SCAN: Duration = Duration::from_millis(25);
+/// A scan may take this part of the time.
+const SCAN_PART: u32 = 20;
+/// This part of the places is closed at once, so that the next clients need no scan.
+const BATCH_PART: usize = 32;
+const LARGEST_BATCH: usize = 256;
+/// While fewer places than this part are free, shares hold.
+const CROWDED_PART: usize = 16;
+/// Addresses in a report.
+const TOP: usize = 10;
+
+/// The connections of a front.
+#[derive(Debug)]
+pub struct Connections {
+    limit: usize,
+    share: usize,
+    /// Descriptors from this number on are not for clients.
+    ceiling: RawFd,
+    slots: Arc<Semaphore>,
+    table: Mutex<Table>,
+    metrics: Arc<FrontMetrics>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    entries: HashMap<u64, Entry>,
+    clients: HashMap<IpAddr, Held>,
+    /// Connections that were told to close and have not yet.
+    closing: usize,
+    /// Most connections since somebody asked.
+    peak: usize,
+    /// No scan before this.
+    next_scan: Option<Instant>,
+    /// When a connection was last refused, and to which address.
+    refused: Option<(Instant, IpAddr)>,
+}
+
+/// The connections of one address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    open: usize,
+    has_share: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    client: Client,
+    phase: Arc<PhaseCell>,
+    /// Ends the connection when no request is under way.
+    close: CancellationToken,
+    closing: bool,
+}
+
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Client {
+    address: Option<IpAddr>,
+    has_share: bool,
+}
+
+impl Client {
+    /// Not known yet, or on a unix socket.
+    pub(crate) const UNKNOWN: Self = Self { address: None, has_share: false };
+
+    /// An IPv6 client has all addresses of its /64, so these count as one.
+    pub(crate) fn at(address: IpAddr, trusted: bool) -> Self {
+        let address = match address.to_canonical() {
+            IpAddr::V6(address) => {
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+            }
+            address @ IpAddr::V4(_) => address,
+        };
+        Self { address: Some(address), has_share: !trusted }
+    }
+}
+
+/// An open connection; its place is free when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Open {
+    connections: Arc<Connections>,
+    id: u64,
+    pub(crate) phase: Arc<PhaseCell>,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// The address has more than its share while places are short.
+#[derive(Debug)]
+pub(crate) struct AboveShare;
+
+impl Connections {
+    pub(crate) fn new(options: &Options, metrics: Arc<FrontMetrics>) -> Arc<Self> {
+        let limit = options.max_connections.min(Semaphore::MAX_PERMITS);
+        Arc::new(Self {
+            limit,
+            share: options.connections_per_client.unwrap_or((limit / 2).max(1)),
+            ceiling: options.descriptor_ceiling.unwrap_or(RawFd::MAX),
+            slots: Arc::new(Semaphore::new(limit)),
+            table: Mutex::default(),
+            metrics,
+        })
+    }
+
+    /// A free place. While there is none and `waits` says that a client waits, idle connections are closed. Cancel safe.
+    pub(crate) async fn slot(&self, waits: impl Fn() -> bool) -> OwnedSemaphorePermit {
+        loop {
+            if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+                return slot;
+            }
+            if waits() {
+                self.make_room();
+            }
+            let slot = Arc::clone(&self.slots).acquire_owned();
+            if let Ok(slot) = tokio::time::timeout(SCAN, slot).await {
+                return slot.expect("the semaphore is never closed");
+            }
+        }
+    }
+
+    /// Whether a client may have this descriptor, or is to leave it to the rest of the server. Descriptors are numbered from the lowest that
+    /// is free, so a number tells how many are open.
+    pub(crate) fn may_have(&self, descriptor: RawFd) -> bool {
+        descriptor < self.ceiling
+    }
+
+    /// Waits until clients may have descriptors again. `any` is some open one. Cancel safe.
+    pub(crate) async fn descriptor(&self, any: &impl AsFd, waits: impl Fn() -> bool) {
+        let is_free = || {
+            let next = rustix::io::fcntl_dupfd_cloexec(any, 0);
+            next.is_ok_and(|next| self.may_have(next.as_raw_fd()))
+        };
+        while !is_free() {
+            if waits() {
+                self.make_room();
+            }
+            tokio::time::sleep(SCAN).await;
+        }
+    }
+
+    /// Enters a connection that was accepted. `close` ends it when no request is under way.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        slot: OwnedSemaphorePermit,
+        client: Client,
+        close: CancellationToken,
+    ) -> Result<Open, AboveShare> {
+        let phase = Arc::new(PhaseCell::new(Phase::First));
+        let entry =
+            Entry { client: Client::UNKNOWN, phase: Arc::clone(&phase), close, closing: false };
+        let mut table = self.table();
+        let id = table.next;
+        table.next += 1;
+        table.entries.insert(id, entry);
+        table.peak = table.peak.max(table.entries.len());
+        drop(table);
+        self.metrics.connections.increment(1.0);
+        let open = Open { connections: Arc::clone(self), id, phase, _slot: slot };
+        open.is_of(client)?;
+        Ok(open)
+    }
+
+    /// Closes some of the connections that wait for their clients. Seldom enough, however often it is called.
+    pub(crate) fn make_room(&self) {
+        let started = Instant::now();
+        let mut table = self.table();
+        if table.next_scan.is_some_and(|next| started < next) {
+            return;
+        }
+        let batch = (self.limit / BATCH_PART).clamp(1, LARGEST_BATCH);
+        let chosen = eviction::choose(table.candidates(), table.excess(self.share), batch);
+        let mut tokens = Vec::with_capacity(chosen.len());
+        for id in chosen {
+            if let Some(entry) = table.entries.get_mut(&id) {
+                entry.closing = true;
+                tokens.push(entry.close.clone());
+            }
+        }
+        table.closing += tokens.len();
+        table.next_scan = Some(started + SCAN.max(started.elapsed() * SCAN_PART));
+        drop(table);
+        for token in &tokens {
+            self.metrics.limited(ClientLimit::Idle);
+            token.cancel();
+        }
+        if !tokens.is_empty() {
+            tracing::debug!(connections = tokens.len(), "idle connections closed: others wait");
+        }
+    }
+
+    /// Most connections at once since the last call.
+    pub fn take_peak(&self) -> usize {
+        let mut table = self.table();
+        let open = table.entries.len();
+        std::mem::replace(&mut table.peak, open)
+    }
+
+    /// Connections that are open.
+    pub fn len(&self) -> usize {
+        self.table().entries.len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What there is now, for people and programs.
+    pub fn report(&self) -> ClientReport {
+        let mut report =
+            ClientReport { limit: self.limit, share: self.share, ..ClientReport::default() };
+        let table = self.table();
+        for entry in table.entries.values() {
+            report.open += 1;
+            match entry.phase.get() {
+                Phase::First | Phase::Head => report.unfinished += 1,
+                Phase::Idle => report.idle += 1,
+                Phase::Busy => report.busy += 1,
+            }
+            report.not_reading += usize::from(entry.phase.is_stalled());
+        }
+        let mut clients: Vec<(IpAddr, usize)> =
+            table.clients.iter().map(|(client, held)| (*client, held.open)).collect();
+        report.refused = table.refused.map(|(at, client)| (name(client), at.elapsed()));
+        drop(table);
+        report.clients = clients.len();
+        clients.sort_unstable_by_key(|(client, open)| (std::cmp::Reverse(*open), *client));
+        clients.truncate(TOP);
+        report.most = clients.into_iter().map(|(client, open)| (name(client), open)).collect();
+        report.limited = self.metrics.limited_so_far();
+        report
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("no holder panics")
+    }
+}
+
+/// An address as it is shown: of IPv6 the network of the client.
+fn name(client: IpAddr) -> String {
+    match client {
+        IpAddr::V4(_) => client.to_string(),
+        IpAddr::V6(_) => format!("{client}/64"),
+    }
+}
+
+impl Table {
+    fn candidates(&self) -> Vec<Candidate> {
+        let waiting = |(id, entry): (&u64, &Entry)| {
+            let phase = entry.phase.get();
+            let waits = phase != Phase::Busy && !entry.phase.is_stalled() && !entry.closing;
+            waits.then(|| Candidate {
+                id: *id,
+                client: entry.client.address,
+                unfinished: phase != Phase::Idle,
+                waited: entry.phase.waited(),
+            })
+        };
+        self.entries.iter().filter_map(waiting).collect()
+    }
+
+    /// How many connections addresses have above their share.
+    fn excess(&self, share: usize) -> HashMap<IpAddr, usize> {
+        let above = self.clients.iter().filter(|(_, held)| held.has_share && held.open > share);
+        above.map(|(client, held)| (*client, held.open - share)).collect()
+    }
+
+    fn forget(&mut self, client: Client) {
+        let Some(address) = client.address else { return };
+        if let Some(held) = self.clients.get_mut(&address) {
+            held.open -= 1;
+            if held.open == 0 {
+                self.clients.remove(&address);
+            }
+        }
+    }
+}
+
+impl Open {
+    /// Says whose connection it is, once that is known.
+    pub(crate) fn is_of(&self, client: Client) -> Result<(), AboveShare> {
+        let connections = &self.connections;
+        let Some(address) = client.address else { return Ok(()) };
+        let mut table = connections.table();
+        let held = table.clients.entry(address).or_default();
+        held.open += 1;
+        held.has_share = client.has_share;
+        let open = held.open;
+        let before = match table.entries.get_mut(&self.id) {
+            Some(entry) => std::mem::replace(&mut entry.client, client),
+            None => Client::UNKNOWN,
+        };
+        table.forget(before);
+        let crowded = connections.slots.available_permits() < connections.limit / CROWDED_PART;
+        if !client.has_share || open <= connections.share || !crowded {
+            return Ok(());
+        }
+        drop(table);
+        // In place of one of its own that is idle: those of addresses above their share are closed first.
+        connections.make_room();
+        let mut table = connections.table();
+        if table.closing > 0 {
+            return Ok(());
+        }
+        table.refused = Some((Instant::now(), address));
+        drop(table);
+        connections.metrics.limited(ClientLimit::Share);
+        tracing::debug!(client = %name(address), open, "connection refused: it is above the client's share");
+        Err(AboveShare)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut table = self.connections.table();
+        if let Some(entry) = table.entries.remove(&self.id) {
+            table.closing -= usize::from(entry.closing);
+            table.forget(entry.client);
+        }
+        drop(table);
+        self.connections.metrics.connections.decrement(1.0);
+    }
+}
+
+/// The connections of clients at one moment, and how often limits on clients applied since the start.
+#[derive(Clone, Debug, Default)]
+pub struct ClientReport {
+    /// Most connections at once.
+    pub limit: usize,
+    /// Most of one address while places are short.
+    pub share: usize,
+    /// Connections that are open.
+    pub open: usize,
+    /// Connections with a request under way.
+    pub busy: usize,
+    /// Connections between two requests.
+    pub idle: usize,
+    /// Connections whose first request has not come, or whose next one has begun to come.
+    pub unfinished: usize,
+    /// Connections whose client does not take what was written to it at this moment.
+    pub not_reading: usize,
+    /// Addresses with a connection; an IPv6 /64 is one.
+    pub clients: usize,
+    /// The addresses with most connections, the first with most.
+    pub most: Vec<(String, usize)>,
+    /// The address to which a connection was last refused because of its share, and how long ago.
+    pub refused: Option<(String, Duration)>,
+    /// How often each limit applied.
+    pub limited: Vec<(ClientLimit, u64)>,
+}

@@ -1,0 +1,181 @@
+//! How fast a client has to send a request body: no pause beyond a limit, and no less than a rate on average.
+//!
+//! Invariants
+//! - Only time counts in which the server waits for the client. While nothing reads the body the client cannot send.
+//! - Takes bytes and `now`, and returns decisions: it reads no clock and sets no timer.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Limits of how slowly a request body may arrive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PaceLimits {
+    /// Longest pause.
+    pub(crate) pause: Duration,
+    /// Bytes per second, averaged over [`PaceLimits::window`]. `None`: any.
+    pub(crate) least_rate: Option<NonZeroU64>,
+}
+
+impl PaceLimits {
+    /// No limits.
+    pub(crate) const NONE: Self = Self { pause: Duration::MAX, least_rate: None };
+
+    /// Time over which the rate is averaged. Longer than a pause that is allowed, so that such a pause alone is never too slow.
+    fn window(&self) -> Duration {
+        self.pause.saturating_mul(2)
+    }
+
+    /// Bytes that have to arrive in a window.
+    fn least_bytes(&self) -> u64 {
+        let rate = self.least_rate.map_or(0, NonZeroU64::get);
+        let millis = u64::try_from(self.window().as_millis()).unwrap_or(u64::MAX);
+        rate.saturating_mul(millis) / 1000
+    }
+}
+
+/// Why a client is too slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slow {
+    /// It sent nothing for this long.
+    Paused(Duration),
+    /// It sent fewer bytes per second than this.
+    BelowRate(u64),
+}
+
+/// The pace of one body.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    limits: PaceLimits,
+    /// Since when nothing has arrived, while the server waits.
+    waits: Option<Waits>,
+    /// Time of this window that the server has waited, without the wait under way.
+    waited: Duration,
+    /// Bytes of this window.
+    received: u64,
+}
+
+/// A wait for the client.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    since: Instant,
+    /// The part of it since this instant belongs to the current window.
+    counted: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new(limits: PaceLimits) -> Self {
+        Self { limits, waits: None, waited: Duration::ZERO, received: 0 }
+    }
+
+    /// Bytes have arrived. `now` is only asked for at the end of a wait.
+    pub(crate) fn arrived(&mut self, bytes: usize, now: impl FnOnce() -> Instant) {
+        self.received = self.received.saturating_add(bytes as u64);
+        if let Some(waits) = self.waits.take() {
+            self.waited += now().saturating_duration_since(waits.counted);
+        }
+    }
+
+    /// Nothing is here: when to ask again at the latest, or why the client is too slow. `None`: it may take any time.
+    pub(crate) fn wait(&mut self, now: Instant) -> Result<Option<Instant>, Slow> {
+        let waits = *self.waits.get_or_insert(Waits { since: now, counted: now });
+        if now.saturating_duration_since(waits.since) >= self.limits.pause {
+            return Err(Slow::Paused(self.limits.pause));
+        }
+        let pause_ends = waits.since.checked_add(self.limits.pause);
+        let Some(rate) = self.limits.least_rate else { return Ok(pause_ends) };
+        let window = self.limits.window();
+        let waited = self.waited + now.saturating_duration_since(waits.counted);
+        if waited < window {
+            let window_ends = now.checked_add(window - waited);
+            return Ok(pause_ends.into_iter().chain(window_ends).min());
+        }
+        if self.received < self.limits.least_bytes() {
+            return Err(Slow::BelowRate(rate.get()));
+        }
+        self.waits = Some(Waits { counted: now, ..waits });
+        self.waited = Duration::ZERO;
+        self.received = 0;
+        Ok(pause_ends.into_iter().chain(now.checked_add(window)).min())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: PaceLimits =
+        PaceLimits { pause: Duration::from_secs(30), least_rate: NonZeroU64::new(240) };
+
+    /// Sends pieces of `bytes` with pauses before each, and returns the time that passes until it is too slow.
+    fn dripped(limits: PaceLimits, bytes: usize, pause: Duration) -> Option<(Duration, Slow)> {
+        let start = Instant::now();
+        let mut now = start;
+        let mut pace = Pace::new(limits);
+        for _ in 0..1000 {
+            let next = now + pause;
+            loop {
+                match pace.wait(now) {
+                    Err(slow) => return Some((now - start, slow)),
+                    Ok(Some(look)) if look < next => now = look,
+                    Ok(_) => break,
+                }
+            }
+            now = next;
+            pace.arrived(bytes, || now);
+        }
+        None
+    }
+
+    #[test]
+    fn a_pause_at_the_limit_ends_the_body() {
+        let slow = dripped(LIMITS, 1 << 20, Duration::from_secs(31));
+        assert_eq!(slow, Some((LIMITS.pause, Slow::Paused(LIMITS.pause))));
+        assert_eq!(dripped(LIMITS, 1 << 20, Duration::from_secs(29)), None);
+    }
+
+    #[test]
+    fn a_drip_below_the_rate_ends_with_the_first_window_and_one_above_it_never() {
+        let second = Duration::from_secs(1);
+        let window = Duration::from_mins(1);
+        assert_eq!(dripped(LIMITS, 1, second), Some((window, Slow::BelowRate(240))));
+        assert_eq!(dripped(LIMITS, 239, second), Some((window, Slow::BelowRate(240))));
+        assert_eq!(dripped(LIMITS, 250, second), None);
+        let any = PaceLimits { least_rate: None, ..LIMITS };
+        assert_eq!(dripped(any, 1, second), None);
+    }
+
+    #[test]
+    fn each_window_counts_for_itself() {
+        let mut pace = Pace::new(LIMITS);
+        let mut now = Instant::now();
+        // A quick start buys no slow rest.
+        assert!(pace.wait(now).is_ok());
+        pace.arrived(100 << 20, || now);
+        let mut seconds = 0;
+        let slow = loop {
+            match pace.wait(now) {
+                Ok(_) => {}
+                Err(slow) => break slow,
+            }
+            now += Duration::from_secs(1);
+            seconds += 1;
+            pace.arrived(1, || now);
+        };
+        assert_eq!((seconds, slow), (120, Slow::BelowRate(240)));
+    }
+
+    #[test]
+    fn time_in_which_nothing_reads_the_body_does_not_count() {
+        let mut pace = Pace::new(LIMITS);
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            // PHP does something else for an hour, then a byte is there within a second.
+            now += Duration::from_hours(1);
+            assert!(pace.wait(now).is_ok());
+            now += Duration::from_millis(500);
+            pace.arrived(1, || now);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The bound on workers that one client address holds by reading nothing.
+//!
+//! An answer is stalled while its worker still runs, bytes wait for the client, and the client has taken none for [`GRACE`].
+//!
+//! Invariants
+//! - When an address has more stalled answers than it may, the one that has been stalled for longest is cut.
+//! - An answer that its client reads, however slowly it comes from the worker, is never cut here.
+//! - An address is an IPv4 address or the first 64 bits of an IPv6 address.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use metrics::{Counter, Gauge};
+use tokio::time::{Instant, Sleep};
+
+/// A client may take nothing for this long before its answer counts as stalled.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The address whose stalled answers are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Site(IpAddr);
+
+impl Site {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        const PREFIX: u128 = !0 << 64;
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & PREFIX).into(),
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
+}
+
+/// The stalled answers of all clients.
+#[derive(Debug)]
+pub(crate) struct StalledAnswers {
+    per_client: usize,
+    /// The longest stalled first.
+    answers: Mutex<HashMap<Site, Vec<Arc<Entry>>>>,
+    now: Gauge,
+    cut: Counter,
+}
+
+/// One stalled answer.
+#[derive(Debug, Default)]
+struct Entry {
+    cut: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// How long one answer has been waiting for its client.
+#[derive(Debug, Default)]
+pub(crate) struct Stall {
+    since: Option<Instant>,
+    /// Kept from one wait to the next: it is moved only when it fires too early.
+    timer: Option<Pin<Box<Sleep>>>,
+    place: Option<Place>,
+}
+
+/// A place among the stalled answers, left when dropped.
+#[derive(Debug)]
+struct Place {
+    all: Arc<StalledAnswers>,
+    site: Site,
+    entry: Arc<Entry>,
+}
+
+impl StalledAnswers {
+    /// `per_client`: how many one client may have.
+    pub(crate) fn new(per_client: usize, now: Gauge, cut: Counter) -> Self {
+        Self { per_client, answers: Mutex::default(), now, cut }
+    }
+
+    fn enter(self: &Arc<Self>, site: Site) -> Place {
+        let entry = Arc::new(Entry::default());
+        let mut answers = self.answers.lock().expect("no holder panics");
+        let of_site = answers.entry(site).or_default();
+        of_site.push(Arc::clone(&entry));
+        let longest = (of_site.len() > self.per_client).then(|| of_site.remove(0));
+        drop(answers);
+        self.now.increment(1.0);
+        if let Some(longest) = longest {
+            longest.cut.store(true, Ordering::Release);
+            self.cut.increment(1);
+            let waker = longest.waker.lock().expect("no holder panics").take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+        Place { all: Arc::clone(self), site, entry }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.now.decrement(1.0);
+        let mut answers = self.all.answers.lock().expect("no holder panics");
+        let Some(of_site) = answers.get_mut(&self.site) else { return };
+        of_site.retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        if of_site.is_empty() {
+            answers.remove(&self.site);
+        }
+    }
+}
+
+impl Stall {
+    /// The client has taken something, or the worker is free.
+    pub(crate) fn end(&mut self) {
+        self.since = None;
+        self.place = None;
+    }
+
+    /// Bytes wait for the client. Ready when the answer has to be cut.
+    pub(crate) fn poll(
+        &mut self,
+        all: &Arc<StalledAnswers>,
+        site: Site,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if all.per_client == usize::MAX {
+            return Poll::Pending;
+        }
+        if self.place.is_none() {
+            let deadline = *self.since.get_or_insert_with(Instant::now) + GRACE;
+            let timer =
+                self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            while timer.as_mut().poll(cx).is_ready() {
+                if timer.deadline() >= deadline {
+                    self.place = Some(all.enter(site));
+                    break;
+                }
+                timer.as_mut().reset(deadline);
+            }
+        }
+        let Some(Place { entry, .. }) = &self.place else { return Poll::Pending };
+        *entry.waker.lock().expect("no holder panics") = Some(cx.waker().clone());
+        if entry.cut.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    fn bound(per_client: usize) -> Arc<StalledAnswers> {
+        Arc::new(StalledAnswers::new(per_client, Gauge::noop(), Counter::noop()))
+    }
+
+    fn site(address: &str) -> Site {
+        Site::of(address.parse().unwrap())
+    }
+
+    /// Whether the answer is to be cut now.
+    async fn is_cut(stall: &mut Stall, all: &Arc<StalledAnswers>, site: Site) -> bool {
+        poll_fn(|cx| Poll::Ready(stall.poll(all, site, cx).is_ready())).await
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_first_64_bits() {
+        assert_eq!(site("2001:db8::1"), site("2001:db8::ffff:1:2:3"));
+        assert_ne!(site("2001:db8::1"), site("2001:db8:0:1::1"));
+        assert_eq!(site("::ffff:192.0.2.1"), site("192.0.2.1"));
+        assert_ne!(site("192.0.2.2"), site("192.0.2.1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_stalled_answer_of_an_address_is_cut() {
+        let all = bound(2);
+        let (here, there) = (site("192.0.2.1"), site("192.0.2.2"));
+        let mut stalls: Vec<Stall> = (0..3).map(|_| Stall::default()).collect();
+        let mut other = Stall::default();
+        for stall in &mut stalls {
+            assert!(!is_cut(stall, &all, here).await);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!is_cut(&mut other, &all, there).await);
+        tokio::time::sleep(GRACE).await;
+        for stall in &mut stalls {
+            assert!(!is_cut(stall, &all, here).await, "the one before is cut, not this one");
+        }
+        assert!(!is_cut(&mut other, &all, there).await, "another address is not concerned");
+        let mut cut = Vec::new();
+        for stall in &mut stalls {
+            cut.push(is_cut(stall, &all, here).await);
+        }
+        assert_eq!(cut, [true, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_its_client_takes_from_is_not_stalled() {
+        let all = bound(1);
+        let here = site("192.0.2.1");
+        let (mut read, mut unread) = (Stall::default(), Stall::default());
+        for _ in 0..10 {
+            assert!(!is_cut(&mut read, &all, here).await);
+            assert!(!is_cut(&mut unread, &all, here).await);
+            tokio::time::sleep(GRACE / 2).await;
+            read.end();
+        }
+        drop((read, unread));
+        assert!(all.answers.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_task_of_an_answer_that_is_to_be_cut_is_woken() {
+        let all = bound(1);
+        let here = site("192.0.2.1");
+        let (mut first, mut second) = (Stall::default(), Stall::default());
+        assert!(!is_cut(&mut second, &all, here).await);
+        let cut = async { poll_fn(|cx| first.poll(&all, here, cx)).await };
+        let enter = async {
+            tokio::time::sleep(2 * GRACE).await;
+            assert!(!is_cut(&mut second, &all, here).await);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = cut => {}
+            () = enter => {}
+        }
+    }
+}
