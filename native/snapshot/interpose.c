@@ -280,7 +280,8 @@ int madvise(void *address, size_t len, int advice) {
     if (drops && engine != NULL) {
         if (advice == MADV_FREE && r == -EINVAL) {
             r = 0; /* refused for mappings of files; keeping the contents is allowed */
-        } else if (r == 0 && advice != MADV_FREE) {
+        } else if (r == 0 && advice != MADV_FREE &&
+                   (!engine->taken || touches_region(start, end))) {
             freeze_zero(start, end);
         }
     }
