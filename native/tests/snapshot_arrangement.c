@@ -272,6 +272,9 @@ void test_arrangement(void) {
         "close_range: operation not permitted");
     compare_output("seals are refused", "--refused-seals", "A=1", retired,
         "a memfd cannot be sealed: operation not permitted");
+    compare_output("24,000 mappings are taken", "--refused-many-mappings", "A=1", 0, "taken");
+    compare_output("40,000 mappings are too many", "--refused-mappings", "A=1", retired,
+        "too many writable mappings");
     compare_output("the address space is used up", "--refused-address-space", "A=1", retired, "*");
     if (geteuid() == 0) {
         user = 65534;

@@ -130,6 +130,18 @@ static void refuse(uint32_t number, uint32_t argument) {
     }
 }
 
+/* Two for each: a page that was written, and one without access that keeps it apart from the next. */
+static void hold_mappings(size_t count) {
+    unsigned char *at =
+        mmap(NULL, 2 * count * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t i = 0; at != MAP_FAILED && i < count; i++) {
+        if (mprotect(at + 2 * i * PAGE, PAGE, PROT_READ | PROT_WRITE) != 0) {
+            give_up("mprotect");
+        }
+        at[2 * i * PAGE] = 1;
+    }
+}
+
 static void say(const char *what) {
     if (write(STDOUT_FILENO, what, strlen(what)) < 0) {
         _exit(1);
@@ -149,6 +161,10 @@ int take_refused(const char *what) {
         refuse(SYS_fcntl, 1033 /* F_ADD_SEALS */);
     } else if (strcmp(what, "close-range") == 0) {
         refuse(SYS_close_range, 0);
+    } else if (strcmp(what, "mappings") == 0) {
+        hold_mappings(20000);
+    } else if (strcmp(what, "many-mappings") == 0) {
+        hold_mappings(12000);
     } else if (strcmp(what, "pagemap") == 0) {
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* /proc/self belongs to root then: proc(5) */
     } else if (strcmp(what, "address-space") == 0) {
