@@ -1,4 +1,5 @@
 /* The PHP functions of the `hearth` extension: they check arguments and ask the host (host.h). hearth.stub.php is their manual. */
+#include "ext/compat.h"
 #include "ext/curl/egress.h"
 #include "ext/streams/streams.h"
 #include "function_statics.h"

@@ -1,6 +1,8 @@
-/* Differences between PHP 8.2, 8.3, 8.4 and 8.5. They sit here and nowhere else. */
+/* Differences between PHP 8.2, 8.3, 8.4 and 8.5. They sit here, those between patch releases in ext/compat.h, and nowhere else. */
 #ifndef HEARTH_SAPI_COMPAT_H
 #define HEARTH_SAPI_COMPAT_H
+
+#include "ext/compat.h"
 
 #include <php.h>
 #include <php_main.h>
@@ -20,9 +22,11 @@
 #endif
 
 /* In newer releases an exhausted memory limit is a state of the executor in which no function of PHP's is called; php_request_shutdown() ends it before
- * the shutdown functions (main/main.c). */
+ * the shutdown functions (main/main.c). An older library of the same PHP version has no such field: what lies there belongs to something else. */
 #ifdef ZEND_HAS_OOM
-#define compat_end_oom() ((void)(EG(delayed_oom).state = ZEND_OOM_STATE_NONE))
+#pragma weak zend_handle_delayed_oom
+#define compat_end_oom()                                                                           \
+    ((void)(zend_handle_delayed_oom != NULL && (EG(delayed_oom).state = ZEND_OOM_STATE_NONE, true)))
 #else
 #define compat_end_oom() ((void)0)
 #endif

@@ -1,6 +1,8 @@
 /* See rehearsal.h. */
 #include "rehearsal.h"
 
+#include "ext/compat.h"
+
 #include <fcntl.h>
 #include <php.h>
 #include <poll.h>

@@ -63,29 +63,6 @@ static void read_identity(struct attributes *now) {
     now->session = raw(SYS_getsid, 0);
 }
 
-static void read_kill_score(char score[KILL_SCORE]) {
-    memset(score, 0, KILL_SCORE);
-    if (raw(SYS_pread64, engine->fds.kill_score, score, KILL_SCORE, 0) <= 0) {
-        retire("/proc/self/oom_score_adj cannot be read");
-    }
-}
-
-static void put_back_kill_score(void) {
-    const struct attributes *then = &engine->attributes;
-    char now[KILL_SCORE];
-    read_kill_score(now);
-    if (memcmp(now, then->kill_score, sizeof now) == 0) {
-        return;
-    }
-    long len = 0;
-    while (len < KILL_SCORE && then->kill_score[len] != 0) {
-        len++;
-    }
-    if (raw(SYS_pwrite64, engine->fds.kill_score, then->kill_score, len, 0) != len) {
-        retire("/proc/self/oom_score_adj cannot be put back");
-    }
-}
-
 void attributes_take(void) {
     struct attributes *then = &engine->attributes;
     memset(then, 0, sizeof *then);
@@ -106,7 +83,7 @@ void attributes_take(void) {
     raw(SYS_prctl, PR_GET_NAME, then->name, 0, 0, 0);
     raw(SYS_rt_sigpending, &then->pending, SIGNAL_SET);
     then->io_priority = raw(SYS_ioprio_get, IOPRIO_PROCESS, 0);
-    read_kill_score(then->kill_score);
+    process_files_take();
     read_identity(then);
 }
 
@@ -259,7 +236,7 @@ static void compare_identity(void) {
 }
 
 /* All signals are blocked. */
-void attributes_put_back(bool thorough, bool complete) {
+void attributes_put_back(bool thorough, bool complete, bool had_children) {
     struct engine *e = engine;
     const struct attributes *then = &e->attributes;
     uint64_t signals = thorough ? ~0ULL : e->touched_signals;
@@ -288,14 +265,16 @@ void attributes_put_back(bool thorough, bool complete) {
         }
         raw(SYS_umask, then->umask);
     }
-    if (thorough || (e->touched & TOUCHED_NAME)) {
+    /* A child may write to its parent's files below /proc. */
+    bool wrote = thorough || (e->touched & (TOUCHED_PROC | TOUCHED_CHILDREN)) || had_children;
+    if (wrote || (e->touched & TOUCHED_NAME)) {
         raw(SYS_prctl, PR_SET_NAME, then->name, 0, 0, 0);
     }
-    if (thorough) {
-        if (raw(SYS_ioprio_get, IOPRIO_PROCESS, 0) != then->io_priority) {
-            raw(SYS_ioprio_set, IOPRIO_PROCESS, 0, then->io_priority);
-        }
-        put_back_kill_score();
+    if (wrote) {
+        process_files_put_back();
+    }
+    if (thorough && raw(SYS_ioprio_get, IOPRIO_PROCESS, 0) != then->io_priority) {
+        raw(SYS_ioprio_set, IOPRIO_PROCESS, 0, then->io_priority);
     }
     if (e->touched & TOUCHED_LOCKED) {
         if (e->boot_locked) {

@@ -179,8 +179,7 @@ void descriptors_take(void) {
         raw(SYS_open, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), "task");
     fds->directory = descriptors_own(
         raw(SYS_open, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), "the current directory");
-    fds->kill_score = descriptors_own(
-        raw(SYS_open, "/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC, 0), "oom_score_adj");
+    process_files_open();
     pagemap_open();
     e->identity = choose_identity();
     for (uint32_t i = 0; i < e->descriptor_count; i++) {

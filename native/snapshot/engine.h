@@ -132,18 +132,20 @@ enum {
     TOUCHED_LOCKED = 1 << 7, /* mlock() */
     TOUCHED_LOCKS = 1 << 8,  /* of files */
     TOUCHED_PLACE = 1 << 9,  /* current directory or umask */
+    TOUCHED_PROC = 1 << 10,  /* a file of /proc was opened for writing */
 };
 
 struct kernel_action {
     uint64_t handler, flags, restorer, mask;
 };
 
-enum { KILL_SCORE = 16 };
+enum { PROCESS_FILE = 48 }; /* bytes of a file of /proc/self, at most */
 
 struct attributes {
     uint64_t mask;    /* of blocked signals */
     uint64_t pending; /* signals */
-    char kill_score[KILL_SCORE];
+    char kill_score[PROCESS_FILE], core_filter[PROCESS_FILE], autogroup[PROCESS_FILE];
+    long timer_slack;
     long io_priority;
     struct kernel_action actions[65];
     stack_t stack;
@@ -172,7 +174,9 @@ enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
 
 struct engine_descriptors {
     int first, last; /* all of the engine's, twins included: contiguous */
-    int pagemap, maps, statm, status, tasks, directory, kill_score;
+    int pagemap, maps, statm, status, tasks, directory;
+    int kill_score, core_filter,
+        autogroup; /* of /proc/self; the last two are -1 where the kernel has none */
 };
 
 struct usage {
@@ -217,6 +221,7 @@ struct engine {
     int descriptor_max;
     struct engine_descriptors fds;
     enum identity identity;
+    uint64_t proc_device; /* st_dev of /proc */
 
     /* Changing. */
     uint32_t touched;
@@ -373,7 +378,10 @@ void pages_drop_free_slots(void);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
-void attributes_put_back(bool thorough, bool complete);
+void attributes_put_back(bool thorough, bool complete, bool had_children);
+void process_files_open(void);
+void process_files_take(void);
+void process_files_put_back(void);
 /* Threads and children. Return whether all pages must be looked at. */
 bool tasks_put_back(void);
 uint64_t faults_of(int who);

@@ -88,8 +88,27 @@
     X(sched_setaffinity)                                                                           \
     X(sched_setscheduler)                                                                          \
     X(sched_setparam)                                                                              \
+    X(open)                                                                                        \
+    X(open64)                                                                                      \
+    X(openat)                                                                                      \
+    X(openat64)                                                                                    \
+    X(creat)                                                                                       \
+    X(creat64)                                                                                     \
+    X(fopen)                                                                                       \
+    X(fopen64)                                                                                     \
+    X(freopen64)                                                                                   \
+    X(__open_2)                                                                                    \
+    X(__open64_2)                                                                                  \
+    X(__openat_2)                                                                                  \
+    X(__openat64_2)                                                                                \
     X(personality)                                                                                 \
     X(capset)
+
+/* glibc's checked forms, which its headers declare only for themselves. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int directory, const char *path, int flags);
+int __openat64_2(int directory, const char *path, int flags);
 
 enum interposed {
 #define INTERPOSED_INDEX(name) NEXT_##name,

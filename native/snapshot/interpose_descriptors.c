@@ -68,7 +68,14 @@ int fcloseall(void) {
 
 FILE *freopen(const char *path, const char *mode, FILE *stream) {
     touch_number(fileno(stream));
+    touch(TOUCHED_PROC); /* seldom called: not worth a look */
     return NEXT(freopen)(path, mode, stream);
+}
+
+FILE *freopen64(const char *path, const char *mode, FILE *stream) {
+    touch_number(fileno(stream));
+    touch(TOUCHED_PROC);
+    return NEXT(freopen64)(path, mode, stream);
 }
 
 int closedir(DIR *directory) {

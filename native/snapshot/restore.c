@@ -158,8 +158,9 @@ void restore(bool complete) {
     bool thorough = complete || e->strict;
     const uint64_t all = ~0ULL;
     raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, SIGNAL_SET);
-    bool full = tasks_put_back() || e->force_full || complete || e->dropped_count != 0;
-    attributes_put_back(thorough, complete);
+    bool had_children = tasks_put_back();
+    bool full = had_children || e->force_full || complete || e->dropped_count != 0;
+    attributes_put_back(thorough, complete, had_children);
     descriptors_put_back(thorough);
     at[0] = cycles();
 

@@ -251,14 +251,50 @@ static void change_name(unsigned n) {
     snprintf(name, sizeof name, "request-%u", n);
     prctl(PR_SET_NAME, name);
 }
-static void change_name_by_file(unsigned n) {
-    int fd = open("/proc/self/comm", O_WRONLY | O_CLOEXEC);
-    char name[16];
-    snprintf(name, sizeof name, "request-%u", n);
-    if (write(fd, name, strlen(name)) < 0) {
-        give_up("/proc/self/comm");
+static void change_by_file(const char *path, const char *prefix, unsigned n) {
+    char text[16];
+    snprintf(text, sizeof text, "%s%u", prefix, n);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (write(fd, text, strlen(text)) < 0) {
+        give_up(path);
     }
     close(fd);
+}
+static void change_name_by_file(unsigned n) {
+    change_by_file("/proc/self/comm", "request-", n);
+}
+static void change_kill_score(unsigned n) {
+    change_by_file("/proc/self/oom_score_adj", "", n % 1000 + 1);
+}
+/* By a path that does not begin with /proc. */
+static void change_core_filter(unsigned n) {
+    if (chdir("/proc/self") != 0) {
+        give_up("/proc/self");
+    }
+    FILE *file = fopen("coredump_filter", "w");
+    if (file == NULL || fprintf(file, "%u", n % 15 + 1) < 0 || fclose(file) != 0) {
+        give_up("coredump_filter");
+    }
+}
+static void change_timer_slack_by_file(unsigned n) {
+    change_by_file("/proc/self/timerslack_ns", "", 100000 + n);
+}
+static void change_autogroup(unsigned n) {
+    /* Not everybody may, and not often. */
+    int fd = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+    char text[16];
+    snprintf(text, sizeof text, "%u", n % 19 + 1);
+    if (write(fd, text, strlen(text)) < 0) {
+        board->scratch[0] = 1;
+    }
+    close(fd);
+}
+static void change_by_child(unsigned n) {
+    char command[80];
+    snprintf(command, sizeof command, "echo %u > /proc/%d/oom_score_adj", n % 1000 + 1, getpid());
+    if (system(command) != 0) {
+        give_up("a child");
+    }
 }
 static void change_dumpable(unsigned n) {
     prctl(PR_SET_DUMPABLE, (int)(n % 1));
@@ -371,8 +407,12 @@ static const struct test_case cases[] = {
     {.name = "the name of the process", .request = change_name, .outcome = EITHER},
     {.name = "the name of the process, by its file",
         .request = change_name_by_file,
-        .outcome = EITHER,
-        .flags = CHECKED},
+        .outcome = EITHER},
+    {.name = "the OOM score, by its file", .request = change_kill_score},
+    {.name = "what a core dump holds, by its file", .request = change_core_filter},
+    {.name = "timer slack, by its file", .request = change_timer_slack_by_file},
+    {.name = "the autogroup's priority", .request = change_autogroup, .outcome = EITHER},
+    {.name = "the OOM score, by a child", .request = change_by_child, .flags = HEAVY},
     {.name = "dumpable", .request = change_dumpable, .outcome = EITHER},
     {.name = "the signal at the parent's death", .request = change_death_signal, .outcome = EITHER},
     {.name = "subreaper", .request = change_subreaper, .outcome = EITHER},

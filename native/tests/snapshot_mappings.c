@@ -264,7 +264,7 @@ static void discard_balanced(unsigned n) {
 static void discard_and_read(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);
     volatile unsigned char *at = bss_page(n);
-    /* The snapshot's, and not zero: docs/decisions/0011-snapshot-in-a-file.md */
+    /* The snapshot's, and not zero: docs/decisions/0012-snapshot-in-a-file.md */
     check(*at != 0, "a page that a raw system call threw away shows the snapshot");
 }
 static void discard_and_write_again(unsigned n) {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::deny::{Network, denied, public};
+use crate::deny::{Network, arrives_at, denied, public};
 use crate::dns::{Dns, Unknown};
 use crate::errors::code;
 use crate::stream::{Socket, Stream};
@@ -27,6 +27,7 @@ pub(crate) struct Ways {
     pub(crate) dns: Dns,
     pub(crate) tls: Tls,
     pub(crate) deny: Vec<Network>,
+    pub(crate) deny_sockets: Vec<SocketAddr>,
     /// What TLS has come to is kept.
     pub(crate) peers: bool,
 }
@@ -105,7 +106,8 @@ impl Ways {
         };
         let of_proxy = key.proxy.is_some();
         resolving.store(true, Relaxed);
-        let addresses = self.addresses(host, key.family, of_proxy, key.public && !of_proxy).await;
+        let place = (host, port);
+        let addresses = self.addresses(place, key.family, of_proxy, key.public && !of_proxy).await;
         // The proxy connects to the origin: that is judged as far as it can be seen from here.
         let beyond = match addresses {
             Ok(_) => self.beyond(key).await,
@@ -192,7 +194,7 @@ impl Ways {
     /// The addresses of a name that may be called.
     async fn addresses(
         &self,
-        host: &Arc<str>,
+        (host, port): (&Arc<str>, u16),
         family: IpFamily,
         of_proxy: bool,
         public_only: bool,
@@ -212,32 +214,34 @@ impl Ways {
             return Err(CallError::unresolved(host, of_proxy));
         }
         let allowed: Vec<IpAddr> =
-            found.into_iter().filter(|address| self.allowed(*address, public_only)).collect();
+            found.into_iter().filter(|ip| self.allowed(*ip, port, public_only)).collect();
         if allowed.is_empty() { Err(CallError::denied(host)) } else { Ok(allowed) }
     }
 
     /// The origin's address, where a proxy wants one; denied where it is known and nobody may go there.
     async fn beyond(&self, key: &Key) -> Result<Option<IpAddr>, CallError> {
         let Some(proxy) = &key.proxy else { return Ok(None) };
-        let (host, _) = beyond_proxy(key);
+        let (host, port) = beyond_proxy(key);
         match proxy.kind {
             ProxyKind::Socks5 | ProxyKind::Socks4 => {
                 let family = match proxy.kind {
                     ProxyKind::Socks4 => IpFamily::V4,
                     _ => key.family,
                 };
-                let addresses = self.addresses(host, family, false, key.public).await?;
+                let addresses = self.addresses((host, port), family, false, key.public).await?;
                 Ok(addresses.first().copied())
             }
             ProxyKind::Http
             | ProxyKind::Https
             | ProxyKind::Socks4Hostname
             | ProxyKind::Socks5Hostname => match host.parse() {
-                Ok(address) if !self.allowed(address, key.public) => Err(CallError::denied(host)),
+                Ok(address) if !self.allowed(address, port, key.public) => {
+                    Err(CallError::denied(host))
+                }
                 Ok(address) => Ok(Some(address)),
                 // The proxy looks it up once more; this keeps out what is plainly inside.
                 Err(_) if key.public => {
-                    self.addresses(host, key.family, false, true).await?;
+                    self.addresses((host, port), key.family, false, true).await?;
                     Ok(None)
                 }
                 Err(_) => Ok(None),
@@ -245,8 +249,10 @@ impl Ways {
         }
     }
 
-    fn allowed(&self, address: IpAddr, public_only: bool) -> bool {
-        !denied(&self.deny, address) && (!public_only || public(address))
+    fn allowed(&self, address: IpAddr, port: u16, public_only: bool) -> bool {
+        !denied(&self.deny, address)
+            && !arrives_at(&self.deny_sockets, address, port)
+            && (!public_only || public(address))
     }
 
     async fn pass_proxy(

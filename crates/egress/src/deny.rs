@@ -1,6 +1,6 @@
-//! Where nobody may call: networks, judged after resolving.
+//! Where nobody may call: networks, and sockets of this machine, judged after resolving.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
 /// Addresses with a common beginning, as in `169.254.0.0/16`.
@@ -44,6 +44,30 @@ impl Network {
 /// Whether the address is in one of the networks.
 pub(crate) fn denied(networks: &[Network], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(address))
+}
+
+/// Whether a connection to this address and port arrives at one of the sockets.
+pub(crate) fn arrives_at(sockets: &[SocketAddr], address: IpAddr, port: u16) -> bool {
+    let address = connected(address);
+    let mut of_port = sockets.iter().filter(|socket| socket.port() == port);
+    of_port.any(|socket| match reached(socket.ip()) {
+        ip if ip.is_unspecified() => is_of_this_machine(address),
+        ip => ip == address,
+    })
+}
+
+/// The address that connect(2) connects to: for an unspecified one that is loopback (ip(7)).
+fn connected(address: IpAddr) -> IpAddr {
+    match reached(address) {
+        IpAddr::V4(v4) if v4.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(v6) if v6.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    }
+}
+
+/// Only an address of the machine's own can be bound. Nothing is sent.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// Whether the address is one of the public Internet (the IANA special-purpose registries, RFC 6890).
@@ -184,6 +208,36 @@ mod tests {
         ] {
             assert_eq!(public(address.parse().expect("an address")), is_public, "{address}");
         }
+    }
+
+    #[test]
+    fn a_socket_of_this_machine_is_found_by_every_address_that_leads_to_it() {
+        let arrives = |socket: &str, address: &str, port| {
+            let sockets = ["127.0.0.9:1".parse().unwrap(), socket.parse().unwrap()];
+            arrives_at(&sockets, address.parse().unwrap(), port)
+        };
+        for (socket, address, port, expected) in [
+            ("127.0.0.1:9180", "127.0.0.1", 9180, true),
+            ("127.0.0.1:9180", "::ffff:127.0.0.1", 9180, true),
+            ("127.0.0.1:9180", "0.0.0.0", 9180, true),
+            ("127.0.0.1:9180", "127.0.0.1", 9181, false),
+            ("127.0.0.1:9180", "127.0.0.2", 9180, false),
+            ("127.0.0.1:9180", "192.0.2.1", 9180, false),
+            ("[::1]:9180", "::1", 9180, true),
+            ("[::1]:9180", "::", 9180, true),
+            ("[::1]:9180", "127.0.0.1", 9180, false),
+            ("[::ffff:127.0.0.1]:9180", "127.0.0.1", 9180, true),
+            ("0.0.0.0:9180", "127.0.0.1", 9180, true),
+            ("0.0.0.0:9180", "127.1.2.3", 9180, true),
+            ("[::]:9180", "::1", 9180, true),
+            ("[::]:9180", "127.0.0.1", 9180, true),
+            ("[::]:9180", "0.0.0.0", 9180, true),
+            ("[::]:9180", "127.0.0.1", 80, false),
+            ("127.0.0.2:9180", "127.0.0.9", 1, true),
+        ] {
+            assert_eq!(arrives(socket, address, port), expected, "{address}:{port} to {socket}");
+        }
+        assert!(!arrives_at(&[], IpAddr::from([127, 0, 0, 1]), 9180));
     }
 
     #[test]

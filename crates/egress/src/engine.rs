@@ -186,6 +186,7 @@ impl Engine {
             dns: Dns::new(&options, tasks.clone(), closing.clone()),
             tls: Tls::new(options.ca.clone()),
             deny: options.deny.clone(),
+            deny_sockets: options.deny_sockets.clone(),
             peers: options.peers,
         };
         let permits = Arc::new(Semaphore::new(options.connections.max(1)));

@@ -1,5 +1,6 @@
 //! What the engine is told at start. The defaults are those of docs/internals/egress.md.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Options {
     pub ca: Option<PathBuf>,
     /// Networks that are never called.
     pub deny: Vec<Network>,
+    /// Sockets of this machine that are never called, by whatever address leads to them. An unspecified address stands for all of the machine's.
+    pub deny_sockets: Vec<SocketAddr>,
     /// What TLS has come to is kept with each connection, the peer's certificates included: some 4 KB.
     pub peers: bool,
 }
@@ -57,6 +60,7 @@ impl Default for Options {
             lookup_patience: None,
             ca: None,
             deny: Network::link_local(),
+            deny_sockets: Vec::new(),
             peers: false,
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use channels::hub::Visitor;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
+use http::request::Parts;
 use hyper::server::conn::http1;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,14 +21,15 @@ use traces::Tracer;
 use crate::access_log::{AccessLogFile, Log};
 use crate::application::Application;
 use crate::buffered_body::AnswerBuffers;
+use crate::claims::Unclaimed;
 use crate::connections::Connections;
-use crate::forwarded::Cidr;
+use crate::forwarded::{Cidr, Told};
 use crate::listener::{self, Bound, Given, Listener};
 use crate::metrics::FrontMetrics;
 use crate::options::{Buffers, Options};
 use crate::pace::PaceLimits;
 use crate::realtime::{Realtime, Visitors};
-use crate::release::{Release, Switch};
+use crate::release::{Current, Release, Switch};
 use crate::request_buffering::RequestBuffering;
 use crate::request_id::RequestIds;
 use crate::spool::{self, Spools};
@@ -144,6 +146,18 @@ impl<A> Shared<A> {
     /// Whether a peer at this address is a trusted proxy.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(peer))
+    }
+
+    /// Returns the number of the application that a request is for; what a trusted proxy told of the host counts only if that
+    /// is asked for.
+    pub(crate) fn choose(
+        &self,
+        current: &Current<A>,
+        told: &Told,
+        parts: &Parts,
+    ) -> Result<usize, Unclaimed> {
+        let told = self.route_by_forwarded_host.then_some(told);
+        current.release.choose(told, parts)
     }
 }
 

@@ -37,8 +37,8 @@ pub(crate) fn builder(options: &Options) -> Builder {
     let mut builder = Builder::new();
     builder
         .keep_alive(true)
-        // A client that closes its sending side is gone for us: PHP learns of it (`connection_aborted()`).
-        .half_close(false)
+        // The wire tells a client that has only closed its sending side from one that has gone.
+        .half_close(true)
         // The wire keeps the time.
         .header_read_timeout(None)
         .max_header_size(head)

@@ -87,8 +87,9 @@ impl Pace {
         let Some(rate) = self.limits.least_rate else { return Ok(pause_ends) };
         let window = self.limits.window();
         let waited = self.waited + now.saturating_duration_since(waits.counted);
-        if waited < window {
-            let window_ends = now.checked_add(window - waited);
+        let left = window.saturating_sub(waited);
+        if !left.is_zero() {
+            let window_ends = now.checked_add(left);
             return Ok(pause_ends.into_iter().chain(window_ends).min());
         }
         if self.received < self.limits.least_bytes() {

@@ -24,7 +24,7 @@ impl RequestBuffering {
     }
 }
 
-/// Whether PHP takes a body of this type for a form: sapi_read_post_data(), main/SAPI.c.
+/// Whether PHP takes a body of this type for a form: `sapi_read_post_data()`, main/SAPI.c.
 fn is_form(content_type: &HeaderValue) -> bool {
     let bytes = content_type.as_bytes();
     let essence = bytes.split(|byte| matches!(byte, b';' | b',' | b' ')).next().unwrap_or(bytes);

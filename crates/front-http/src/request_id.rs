@@ -13,7 +13,7 @@ use pool::RequestId;
 /// The longest id that is taken from a proxy, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Makes ids that differ from those of every other process and start: a counter under two keyed hashes (SipHash) whose keys
+/// Makes ids that differ from those of every other process and start: a counter under two keyed hashes whose keys
 /// the standard library draws from the system's randomness.
 #[derive(Debug)]
 pub(crate) struct RequestIds {

@@ -170,8 +170,7 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let of_proxy = front.route_by_forwarded_host.then_some(&told);
-            let chosen = current.release.choose(of_proxy, &parts);
+            let chosen = front.choose(&current, &told, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }

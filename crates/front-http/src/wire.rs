@@ -4,6 +4,7 @@
 //! - Hint bytes go out only at a message boundary: every earlier byte is flushed, none of the next message is written.
 //! - No timer is touched while a request is being answered; an idle connection owns at most one.
 //! - A client that takes nothing for the write time-out is cut; one that sends half a head for the header time-out too.
+//! - A client that closes its sending side with its request gets its answer; one that closes it later is gone (docs/decisions/0011-half-close.md).
 
 use std::future::Future;
 use std::io;
@@ -19,6 +20,12 @@ use tokio::time::{Instant, Sleep};
 use crate::early_hints::HintQueue;
 use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::phase::{Phase, PhaseCell};
+
+/// A client that closes its sending side this soon after the last byte of its request waits for the answer.
+const HALF_CLOSE: Duration = Duration::from_millis(500);
+
+/// Bytes that are read at once to find the end of the client's input.
+const PROBE: usize = 1024;
 
 /// Time-outs of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +50,10 @@ pub(crate) struct Wire<S> {
     metrics: Arc<FrontMetrics>,
     /// It keeps the time of requests: another part does over HTTP/2.
     timed: bool,
+    /// When the last bytes came.
+    last_bytes: Option<Instant>,
+    /// The client has closed its sending side.
+    ended: bool,
 }
 
 /// A wait with its end.
@@ -65,6 +76,7 @@ impl<S> Wire<S> {
         metrics: Arc<FrontMetrics>,
     ) -> Self {
         metrics.bytes_in.increment(peeked.len() as u64);
+        let last_bytes = (!peeked.is_empty()).then(Instant::now);
         Self {
             stream,
             peeked,
@@ -76,6 +88,8 @@ impl<S> Wire<S> {
             stall: None,
             metrics,
             timed: true,
+            last_bytes,
+            ended: false,
         }
     }
 
@@ -196,6 +210,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             this.bytes_came();
             return Poll::Ready(Ok(()));
         }
+        if this.ended {
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
             Poll::Ready(Ok(())) => {
@@ -203,6 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
                 if read > 0 {
                     this.metrics.bytes_in.increment(read as u64);
                     this.bytes_came();
+                    this.last_bytes = Some(Instant::now());
                 }
                 Poll::Ready(Ok(()))
             }
@@ -225,7 +243,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncRead + Unpin> Wire<S> {
+    /// While a request of HTTP/1.1 is answered, hyper does not read: this looks whether the client has gone. Bytes of its next request are kept.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.hints.is_none()
+            || self.ended
+            || self.peeked.has_remaining()
+            || self.phase.get() != Phase::Busy
+        {
+            return Poll::Pending;
+        }
+        let mut bytes = [0; PROBE];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
+            Ok(()) if !buffer.filled().is_empty() => {
+                self.bytes_in.increment(buffer.filled().len() as u64);
+                self.last_bytes = Some(Instant::now());
+                self.peeked = Bytes::copy_from_slice(buffer.filled());
+                // hyper may be waiting for them.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(()) => {
+                self.ended = true;
+                if self.last_bytes.is_some_and(|last| last.elapsed() < HALF_CLOSE) {
+                    return Poll::Pending;
+                }
+                Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the client has left"))
+            }
+            Err(error) => Poll::Ready(error),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -238,6 +289,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             Poll::Pending => Poll::Pending,
         };
         this.wrote(&outcome);
+        if outcome.is_pending()
+            && let Poll::Ready(gone) = this.poll_gone(cx)
+        {
+            return Poll::Ready(Err(gone));
+        }
         this.progress(cx, outcome)
     }
 
@@ -253,6 +309,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             Poll::Pending => Poll::Pending,
         };
         this.wrote(&outcome);
+        if outcome.is_pending()
+            && let Poll::Ready(gone) = this.poll_gone(cx)
+        {
+            return Poll::Ready(Err(gone));
+        }
         this.progress(cx, outcome)
     }
 
@@ -264,6 +325,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         let this = &mut *self;
         if let Some(hints) = &this.hints {
             hints.boundary();
+        }
+        if let Poll::Ready(gone) = this.poll_gone(cx) {
+            return Poll::Ready(Err(gone));
+        }
+        if this.peeked.has_remaining() && this.phase.get() == Phase::Idle {
+            // The next request came while the last one was answered.
+            cx.waker().wake_by_ref();
         }
         let outcome = match this.poll_hints(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut this.stream).poll_flush(cx),

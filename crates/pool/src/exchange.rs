@@ -315,6 +315,7 @@ async fn play_out(mut lease: Lease, mut upload: Upload, mut rest: Rest) {
 /// Says what became of a worker, and has one that broke the protocol killed.
 fn report(shared: &Arc<Shared>, info: &Arc<WorkerInfo>, gone: &Gone) -> Failure {
     let pid = info.pid();
+    info.set_gone(shared.now());
     match gone {
         Gone::Malformed(malformed) => {
             let id = info.current_request();

@@ -39,6 +39,7 @@ use self::head::Dialect;
 use self::process::Spawner;
 use self::request::Request;
 use self::slots::{Leased, Limits, Slots};
+use crate::clock::{Clock, Elapsed};
 use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
@@ -68,7 +69,7 @@ struct Common {
     /// Every exchange, reader of output and watcher.
     tasks: TaskTracker,
     runtime: tokio::runtime::Handle,
-    started: Instant,
+    clock: Arc<Clock>,
     php_version: String,
     /// The pool drains: what does not start is not tried again.
     draining: CancellationToken,
@@ -188,7 +189,7 @@ impl Foreign {
             spawner: Spawner::new(&options)?,
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
-            started: Instant::now(),
+            clock: Arc::new(Clock::new()),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
             requests: AtomicU64::new(0),
@@ -227,7 +228,8 @@ impl Foreign {
         };
         let all =
             all.into_iter().zip(0..).map(|(worker, number)| Slot { number, worker }).collect();
-        let slots = Arc::new(Slots::new(all, Limits::of(&common.options)));
+        let slots =
+            Arc::new(Slots::new(all, Limits::of(&common.options), Arc::clone(&common.clock)));
         let pool = Self { common, slots, dialect, fpm };
         let guards = pool.ends().map(CancellationToken::drop_guard).collect::<Vec<_>>();
         let started = pool.start_workers().await;
@@ -413,13 +415,14 @@ impl Common {
     ) {
         let version = || self.php_version.clone();
         let span = trace::runs(&request.context, self.options.model, None, version);
-        let limit = self.options.request_timeout.map(|limit| Instant::now() + limit);
-        let deadline = limit.into_iter().chain(request.context.deadline).min();
+        let limit = self.options.request_timeout.map(|limit| self.clock.after(limit));
+        let deadline = request.context.deadline.map(|at| self.clock.moment(Some(at)));
+        let deadline = limit.into_iter().chain(deadline).min();
         let outcome = tokio::select! {
             biased;
             served = self.serve(&mut slot, &mut request, &mut answer) => Outcome::Served(served),
             () = left.cancelled() => Outcome::Left,
-            () = reached(deadline) => Outcome::TimedOut,
+            () = self.clock.reached(deadline) => Outcome::TimedOut,
             () = self.cut.cancelled() => Outcome::Cut,
         };
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -511,11 +514,11 @@ impl Common {
     }
 
     /// Waits until the process can take the next request. True when it is lost.
-    async fn settle(&self, slot: &mut Slot, deadline: Option<Instant>, whole: bool) -> bool {
+    async fn settle(&self, slot: &mut Slot, deadline: Option<u64>, whole: bool) -> bool {
         let settled = tokio::select! {
             biased;
             settled = slot.worker.settle(whole) => Some(settled),
-            () = reached(deadline) => None,
+            () = self.clock.reached(deadline) => None,
             () = self.cut.cancelled() => Some(Err("the server ends".into())),
         };
         match settled {
@@ -552,7 +555,7 @@ impl Common {
     async fn explained(&self, failure: Failure, worker: &Worker) -> Failure {
         match (failure, worker.info()) {
             (Failure::Died { how, .. }, Some(info)) if how.is_empty() => {
-                Failure::Died { pid: info.pid(), how: how_it_ended(info).await }
+                Failure::Died { pid: info.pid(), how: how_it_ended(info, &self.clock).await }
             }
             (Failure::Died { pid: 0, how }, Some(info)) => Failure::Died { pid: info.pid(), how },
             (failure, _) => failure,
@@ -580,8 +583,11 @@ impl Common {
     /// Makes a slot's worker ready, within the boot time.
     async fn prepare(&self, slot: &mut Slot) -> Result<(), BoxError> {
         let limit = self.options.boot_timeout;
-        let prepared = tokio::time::timeout(limit, slot.worker.prepare()).await;
-        prepared.map_err(|_elapsed| format!("not ready within {limit:?}"))??;
+        let prepared = self.clock.timeout(limit, slot.worker.prepare()).await;
+        if let (Err(Elapsed), Worker::Fpm(worker)) = (&prepared, &slot.worker) {
+            worker.unanswered();
+        }
+        prepared.map_err(|Elapsed| format!("not ready within {limit:?}"))??;
         if let Some(info) = slot.worker.info() {
             info.booted_at.store(self.now(), Ordering::Relaxed);
             info.set_state(WorkerState::Idle);
@@ -622,7 +628,7 @@ impl Common {
 
     /// Looks at memory and replaces processes that ended while they were idle, until the pool ends.
     async fn watch(self: Arc<Self>, slots: std::sync::Weak<Slots<Slot>>) {
-        let mut idle = tokio::time::interval(Duration::from_millis(250));
+        let mut idle = tokio::time::interval(Clock::PULSE);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
         memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -638,6 +644,7 @@ impl Common {
                     }
                 }
                 _ = idle.tick() => {
+                    self.now();
                     self.look_for_slow_requests();
                     let Some(slots) = slots.upgrade() else { return };
                     while slots.prefer(|slot| !slot.worker.is_ready()) {
@@ -689,9 +696,9 @@ impl Common {
         }
     }
 
-    /// Milliseconds since the pool started, plus one: never zero.
+    /// [`Clock::now`].
     fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+        self.clock.now()
     }
 
     /// What is known of a new process of a slot.
@@ -771,14 +778,6 @@ impl Pace {
 /// What a program sent is no answer.
 fn malformed(why: &dyn std::fmt::Display) -> Failure {
     Failure::Died { pid: 0, how: format!("sent a malformed answer: {why}") }
-}
-
-/// Waits for a moment, or for ever.
-async fn reached(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// A file that nobody reads but our user and PHP's; removed when dropped.

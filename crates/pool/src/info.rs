@@ -14,6 +14,7 @@ use http::{Method, Uri};
 use tokio::sync::Notify;
 use tracing::{Span, debug};
 
+use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
@@ -62,6 +63,10 @@ pub(crate) struct WorkerInfo {
     pub(crate) booted_at: AtomicU64,
     /// When it was told to end, on the same clock; 0: not yet.
     pub(crate) ending_since: AtomicU64,
+    /// When its conversation with the server ended, on the same clock; 0: not yet. Its process may live on: `pcntl_exec()` closes the socket.
+    pub(crate) gone_since: AtomicU64,
+    /// When it was killed, or was to be and had no process id yet; on the same clock; 0: not yet.
+    pub(crate) killed_at: AtomicU64,
     /// `busy_since` of the last request that was told to be slow.
     pub(crate) told_slow: AtomicU64,
     /// Killed because its request took too long.
@@ -111,6 +116,8 @@ impl WorkerInfo {
             deadline: AtomicU64::new(0),
             booted_at: AtomicU64::new(0),
             ending_since: AtomicU64::new(0),
+            gone_since: AtomicU64::new(0),
+            killed_at: AtomicU64::new(0),
             told_slow: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),
             replacing: AtomicBool::new(false),
@@ -218,6 +225,27 @@ impl WorkerInfo {
         }
     }
 
+    /// The server gives up a worker that has not come to its first request: its socket ends both ways, so that a worker which starts late exits.
+    pub(crate) fn cut(&self) {
+        let end = self.hang_up.lock().expect("no holder panics").take();
+        if let Some(end) = end
+            && let Err(error) = rustix::net::shutdown(end, rustix::net::Shutdown::Both)
+        {
+            debug!(worker.pid = self.pid(), %error, "worker socket was closed already");
+        }
+    }
+
+    /// Keeps when its conversation ended: the first time counts.
+    pub(crate) fn set_gone(&self, now: u64) {
+        let _first =
+            self.gone_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    }
+
+    /// It was killed, or is to be as soon as its process id is known.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.killed_at.load(Ordering::Relaxed) != 0
+    }
+
     /// Called once, when the zygote (or its death) has told the worker's end.
     pub(crate) fn set_exit(&self, status: u32) {
         if self.exit.set(status).is_ok() {
@@ -281,9 +309,9 @@ impl WorkerInfo {
 }
 
 /// How a worker ended, in words. Waits for the zygote's word, but not for long.
-pub(crate) async fn how_it_ended(info: &WorkerInfo) -> String {
+pub(crate) async fn how_it_ended(info: &WorkerInfo, clock: &Clock) -> String {
     const PATIENCE: Duration = Duration::from_millis(200);
-    match tokio::time::timeout(PATIENCE, info.ended()).await {
+    match clock.timeout(PATIENCE, info.ended()).await {
         Ok(status) => describe_exit(status),
         Err(_elapsed) => "closed its connection".to_owned(),
     }

@@ -8,6 +8,7 @@
 
 mod backlog;
 mod body;
+mod clock;
 mod context;
 mod databases;
 mod error;

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::backlog::Client;
+use crate::clock::Clock;
 use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{Arrived, BoxBody, BoxError, Exchange, Failure};
@@ -57,15 +58,15 @@ impl Pool {
             let foreign = Arc::new(Foreign::start(options).await?);
             return Ok(Self { backend: Backend::Foreign(foreign) });
         }
-        let zygote = Zygote::start(&options).await?;
+        let clock = Arc::new(Clock::new());
+        let zygote = Zygote::start(&options, Arc::clone(&clock)).await?;
         let most = options.scaling.map_or(options.workers, |scaling| scaling.most).get();
         let (commands, from_pool) = mpsc::channel(most * 2 * Supervisor::COMMANDS);
-        let started = Instant::now();
-        let scaler = Scaler::new(options.workers.get(), options.scaling.as_ref(), started);
+        let scaler = Scaler::new(options.workers.get(), options.scaling.as_ref(), clock.instant());
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(options.backlog_target)),
             options,
-            started,
+            clock,
             target: AtomicUsize::new(scaler.wanted()),
             grown: AtomicU64::new(0),
             shrunk: AtomicU64::new(0),
@@ -158,7 +159,7 @@ impl Pool {
             let mut lease = lease.inspect_err(|why| trace::waited_in_vain(&mut waits, why))?;
             drop(waits);
             lease.info.set_request(Asked::new(&parts, &context));
-            lease.info.deadline.store(shared.moment(context.deadline), Ordering::Relaxed);
+            lease.info.deadline.store(shared.clock.moment(context.deadline), Ordering::Relaxed);
             lease.outgoing.clear();
             variables::write_request(&mut lease.outgoing, &parts, &context, length)
                 .map_err(|_too_large| DispatchError::HeadTooLarge)?;
@@ -174,7 +175,8 @@ impl Pool {
                 Ok(head) => return Ok(respond(head, exchange)),
                 Err(Failure::NotSent) => {
                     body = exchange.take_body();
-                    let waited = refused_since.get_or_insert_with(Instant::now).elapsed();
+                    let now = shared.now();
+                    let waited = shared.clock.since(*refused_since.get_or_insert(now));
                     if waited >= shared.options.backlog_timeout {
                         return Err(DispatchError::Overloaded { waited });
                     }
@@ -187,7 +189,8 @@ impl Pool {
                     return Err(DispatchError::TimedOut { limit });
                 }
                 Err(Failure::Died { pid, how }) => {
-                    let how = if how.is_empty() { how_it_ended(&info).await } else { how };
+                    let how =
+                        if how.is_empty() { how_it_ended(&info, &shared.clock).await } else { how };
                     return Err(DispatchError::WorkerDied { pid, how });
                 }
             }
@@ -287,15 +290,14 @@ impl Pool {
                 shared.command(Command::Replace { slot: info.slot, why: "renewed" });
             }
         }
-        let deadline = Instant::now() + shared.options.boot_timeout;
+        let deadline = shared.clock.after(shared.options.boot_timeout);
         loop {
             let mut left = old.iter().filter(|info| info.exit().is_none()).peekable();
             if left.peek().is_none() {
                 return Ok(true);
             }
             // The supervisor takes the mark away when a successor has ended before it was ready.
-            if Instant::now() >= deadline
-                || left.any(|info| !info.replacing.load(Ordering::Relaxed))
+            if shared.now() >= deadline || left.any(|info| !info.replacing.load(Ordering::Relaxed))
             {
                 let output = "a new worker did not boot: the log says why".to_owned();
                 return Err(StartError::Boot { output });
@@ -318,7 +320,8 @@ impl Pool {
         }
         let (done, finished) = oneshot::channel();
         let rest = deadline.saturating_duration_since(Instant::now());
-        let close = Command::Close { patience: rest.max(Duration::from_millis(200)), done };
+        let rest = rest.max(Duration::from_millis(200));
+        let close = Command::Close { patience: rest, done };
         if shared.commands.send(close).await.is_ok() && finished.await.is_err() {
             tracing::debug!("the supervisor had ended already");
         }

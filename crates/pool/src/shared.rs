@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use crate::backlog::{Backlog, Client};
+use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
 use crate::overload::Overload;
@@ -33,7 +33,7 @@ use crate::{DispatchError, Options};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    pub(crate) started: Instant,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) queue: Mutex<Queue>,
     /// To the supervisor. Bounded by how often a worker can have something to say: see `Supervisor::COMMANDS`.
     pub(crate) commands: mpsc::Sender<Command>,
@@ -198,6 +198,7 @@ impl Lease {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         // Before anybody hears of its end: it serves nothing any more.
         worker.info.set_state(WorkerState::Stopping);
+        worker.info.busy_since.store(0, Ordering::Relaxed);
         self.shared.leave();
         Arc::clone(&worker.info)
     }
@@ -247,14 +248,15 @@ impl Shared {
                 self.wanted.notify_one();
             }
             let (give, taken) = oneshot::channel();
-            let since = Instant::now();
+            let since = self.clock.instant();
             queue.waiting.push(since, client, give);
             (taken, since)
         };
         // Its place is dropped when the time is up, or somebody else has a better right to it.
         taken.await.map_err(|_dropped| {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            DispatchError::Overloaded { waited: since.elapsed() }
+            let waited = self.clock.instant().saturating_duration_since(since);
+            DispatchError::Overloaded { waited }
         })
     }
 
@@ -266,16 +268,9 @@ impl Shared {
         Lease { shared: Arc::clone(self), worker: Some(worker) }
     }
 
-    /// Milliseconds since the pool started, plus one: never zero.
+    /// [`Clock::now`].
     pub(crate) fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
-    }
-
-    /// A moment on the clock of [`Shared::now`]; zero for none.
-    pub(crate) fn moment(&self, at: Option<Instant>) -> u64 {
-        let Some(at) = at else { return 0 };
-        let since = at.saturating_duration_since(self.started).as_millis();
-        u64::try_from(since).unwrap_or(u64::MAX).saturating_add(1)
+        self.clock.now()
     }
 
     pub(crate) fn one_shot(&self) -> bool {
@@ -367,7 +362,7 @@ impl Shared {
     fn hand_out(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
         while queue.leased < self.at_once() && !queue.idle.is_empty() {
             let Some(place) = queue.waiting.pop() else { break };
-            let now = Instant::now();
+            let now = self.clock.instant();
             let waited = now.saturating_duration_since(place.since);
             if place.waiter.is_closed() || waited >= self.patience(&queue) {
                 continue;
@@ -438,7 +433,7 @@ impl Shared {
     /// Refuses requests that have waited too long. Called by the supervisor's tick.
     pub(crate) fn expire_waiters(&self) {
         let mut queue = self.queue.lock().expect("no holder panics");
-        let (now, patience) = (Instant::now(), self.patience(&queue));
+        let (now, patience) = (self.clock.instant(), self.patience(&queue));
         while queue.waiting.pop_expired(now, patience).is_some() {}
         self.look_for_quiet(&mut queue);
     }

@@ -7,25 +7,31 @@
 //! - A healthy worker is replaced only when its successor is ready.
 //! - A request over its time limit loses its worker within a tenth of the limit, and at most within [`Supervisor::LONGEST_TICK`].
 
+mod limits;
+mod zygotes;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{Instrument as _, debug, error, info, warn};
 
+use self::zygotes::{Silent, next_of_silent};
+use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
 use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
-use crate::slow::{SlowRequest, Traced};
+use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
 use crate::{Model, Options, StartError, output};
+
+pub(crate) use self::limits::resident_bytes;
 
 /// The task that owns the zygote.
 #[derive(Debug)]
@@ -38,6 +44,14 @@ pub(crate) struct Supervisor {
     overloaded: bool,
     commands: mpsc::Receiver<Command>,
     zygote: Option<Zygote>,
+    /// One that does not answer, whose workers have not ended.
+    silent: Option<Silent>,
+    /// The zygote had not answered for too long at the last tick.
+    was_silent: bool,
+    /// Zygotes that were killed and whose end is waited for.
+    ending: JoinSet<()>,
+    /// No worker is forked any more.
+    closing: bool,
     /// Every worker that has not ended, by slot.
     workers: HashMap<u32, Arc<WorkerInfo>>,
     /// Successor to the worker that it replaces.
@@ -65,7 +79,7 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Commands under way at once, per worker: each of them says Booted once, and Replace or Kill seldom.
     pub(crate) const COMMANDS: usize = 8;
-    const LONGEST_TICK: Duration = Duration::from_millis(250);
+    const LONGEST_TICK: Duration = Clock::PULSE;
     /// Wait status of a worker that ended because it could not be put back (`SNAPSHOT_EXIT_RETIRED`, native/snapshot/snapshot.h).
     const RETIRED: u32 = 75 << 8;
     const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -73,8 +87,8 @@ impl Supervisor {
     const INFANCY: u64 = 1_000;
     /// How long the last words of a worker that has ended may take.
     const HEARING: Duration = Duration::from_millis(200);
-    /// Milliseconds that a worker has for its script's own end.
-    const LAST_WORDS: u64 = 5_000;
+    /// How long a worker has for its script's own end; and how long the end of one that was killed may stay untold.
+    const LAST_WORDS: Duration = Duration::from_secs(5);
 
     /// `zygote` has said HELLO. `first` hears of the first worker.
     pub(crate) fn new(
@@ -85,13 +99,17 @@ impl Supervisor {
         first: oneshot::Sender<Result<(), StartError>>,
     ) -> Self {
         Self {
-            pause_until: shared.started,
+            pause_until: Instant::now(),
             shared,
             scaler,
             look_at: None,
             overloaded: false,
             commands,
             zygote: Some(zygote),
+            silent: None,
+            was_silent: false,
+            ending: JoinSet::new(),
+            closing: false,
             workers: HashMap::new(),
             successors: HashMap::new(),
             postponed: Vec::new(),
@@ -121,7 +139,7 @@ impl Supervisor {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut memory = tokio::time::interval(Duration::from_secs(1));
         memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.fill().await;
+        self.fill();
         let shared = Arc::clone(&self.shared);
         loop {
             tokio::select! {
@@ -133,53 +151,55 @@ impl Supervisor {
                         }
                         return;
                     }
-                    other => self.command(other).await,
+                    other => self.command(other),
                 },
                 event = next_event(&mut self.zygote) => match event {
                     Ok(event) => self.event(event).await,
                     Err(gone) => self.lost_zygote(&gone).await,
                 },
+                event = next_of_silent(&mut self.silent) => {
+                    self.event_of_silent(event);
+                    self.fill();
+                }
                 Some(started) = self.starting.join_next() => {
                     let failed = StartError::Boot { output: "its start was cancelled".to_owned() };
-                    self.started(started.unwrap_or(Err(failed))).await;
+                    self.started(started.unwrap_or(Err(failed)));
                 }
                 () = shared.wanted.notified() => {
                     self.scale();
-                    self.fill().await;
+                    self.fill();
                 }
-                () = tokio::time::sleep_until(self.look_at.unwrap_or(shared.started)),
+                () = tokio::time::sleep_until(self.look_at.unwrap_or_else(Instant::now)),
                     if self.look_at.is_some() =>
                 {
                     self.scale();
-                    self.fill().await;
+                    self.fill();
                 }
                 _ = tick.tick() => {
                     self.shared.expire_waiters();
                     self.scale();
                     self.tell_overload();
-                    self.enforce_time_limit().await;
-                    self.look_for_slow_requests().await;
-                    self.fill().await;
+                    self.enforce_time_limit();
+                    self.look_for_slow_requests();
+                    self.end_the_stubborn();
+                    self.look_at_zygotes();
+                    self.fill();
                 }
-                _ = memory.tick() => {
-                    self.look_at_memory().await;
-                    self.end_the_stubborn().await;
-                }
+                _ = memory.tick() => self.look_at_memory(),
             }
         }
     }
 
-    async fn command(&mut self, command: Command) {
+    fn command(&mut self, command: Command) {
         match command {
-            Command::Replace { slot, why } => self.replace(slot, why).await,
+            Command::Replace { slot, why } => self.replace(slot, why),
             Command::Kill { slot } => {
-                if let Some(info) = self.workers.get(&slot) {
-                    let pid = info.pid();
-                    self.kill(pid).await;
+                if let Some(info) = self.workers.get(&slot).cloned() {
+                    self.kill(&info);
                 }
             }
             Command::Booted { slot } => self.booted(slot),
-            Command::BootFailed { info, why } => self.boot_failed(&info, &why).await,
+            Command::BootFailed { info, why } => self.boot_failed(&info, &why),
             Command::Retired { info } => self.retired(&info),
             Command::Close { .. } => {}
         }
@@ -190,9 +210,9 @@ impl Supervisor {
         if self.options().scaling.is_none() {
             return;
         }
-        let (now, before) = (Instant::now(), self.scaler.wanted());
-        let again = self.scaler.look(now, self.shared.load());
-        self.look_at = again.then(|| now + scaler::STALL);
+        let before = self.scaler.wanted();
+        let again = self.scaler.look(self.shared.clock.instant(), self.shared.load());
+        self.look_at = again.then(|| Instant::now() + scaler::STALL);
         let wanted = self.scaler.wanted();
         if wanted != before {
             let grown = wanted.saturating_sub(before) as u64;
@@ -223,33 +243,40 @@ impl Supervisor {
     }
 
     /// Forks as many workers as are missing, and the successors that are due, when the time for it has come.
-    async fn fill(&mut self) {
-        if Instant::now() < self.pause_until {
+    fn fill(&mut self) {
+        if Instant::now() < self.pause_until || self.closing {
             return;
         }
         if self.zygote.is_none() {
             if self.starting.is_empty() {
                 let shared = Arc::clone(&self.shared);
-                self.starting
-                    .spawn(async move { Zygote::start(&shared.options).await }.in_current_span());
+                let start =
+                    async move { Zygote::start(&shared.options, Arc::clone(&shared.clock)).await };
+                self.starting.spawn(start.in_current_span());
             }
             return;
         }
         while self.missing() > 0 {
-            if !self.fork().await {
+            if self.has_asked_enough() || !self.fork() {
                 return;
             }
         }
         for (slot, why) in std::mem::take(&mut self.postponed) {
-            self.replace(slot, why).await;
+            self.replace(slot, why);
         }
     }
 
-    async fn started(&mut self, zygote: Result<Zygote, StartError>) {
+    /// As many workers as may are being forked: more when the zygote has answered.
+    fn has_asked_enough(&self) -> bool {
+        self.zygote.as_ref().is_some_and(|zygote| zygote.owed() >= Zygote::UNANSWERED)
+    }
+
+    fn started(&mut self, zygote: Result<Zygote, StartError>) {
         match zygote {
             Ok(zygote) => {
                 self.zygote = Some(zygote);
-                self.fill().await;
+                self.succeed_silent();
+                self.fill();
             }
             Err(cause) => {
                 error!(error = %cause, cause = ?cause, "PHP does not start");
@@ -264,7 +291,11 @@ impl Supervisor {
         if self.shared.one_shot() {
             return missing.min((wanted * 2).saturating_sub(self.workers.len()));
         }
-        missing
+        // Processes that a signal does not end (they wait for a disk that is gone) are not replaced without a bound.
+        let is_lost =
+            |info: &&Arc<WorkerInfo>| info.is_given_up() || info.timed_out.load(Ordering::Relaxed);
+        let lost = self.workers.values().filter(is_lost).count();
+        missing.min((wanted * 2).saturating_sub(wanted - missing + lost))
     }
 
     /// Workers that are there for requests to come. Of one-shot workers those that wait for their request.
@@ -274,7 +305,9 @@ impl Supervisor {
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
         let goes_on = |info: &Arc<WorkerInfo>| {
-            !info.told_to_end.load(Ordering::Relaxed) && !info.timed_out.load(Ordering::Relaxed)
+            !info.told_to_end.load(Ordering::Relaxed)
+                && !info.timed_out.load(Ordering::Relaxed)
+                && !info.is_given_up()
         };
         let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
         if self.shared.one_shot() {
@@ -291,14 +324,14 @@ impl Supervisor {
     }
 
     /// Has one worker forked; false when the zygote is lost.
-    async fn fork(&mut self) -> bool {
+    fn fork(&mut self) -> bool {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.wrapping_add(1).max(1);
         let max_requests = self.options().max_requests.map_or(u64::MAX, |max| {
             max.get().saturating_add(self.jitter.below(max.get() / 10 + 1))
         });
         let Some(zygote) = &mut self.zygote else { return false };
-        match zygote.spawn(slot).await {
+        match zygote.spawn(slot) {
             Ok(ends) => {
                 let info =
                     Arc::new(WorkerInfo::new(slot, max_requests, self.options().events.clone()));
@@ -324,10 +357,15 @@ impl Supervisor {
     async fn event(&mut self, event: Event) {
         match event {
             Event::Spawned { slot, pid } => {
-                if let Some(info) = self.workers.get(&slot) {
+                if let Some(info) = self.workers.get(&slot).cloned() {
                     info.pid.store(pid, Ordering::Relaxed);
                     debug!(worker.pid = pid, slot, "worker forked");
+                    if info.is_given_up() {
+                        // It was given up while the zygote did not answer.
+                        self.kill(&info);
+                    }
                 }
+                self.fill();
             }
             Event::Failed { slot, errno } => {
                 self.forget(slot);
@@ -346,7 +384,7 @@ impl Supervisor {
                     self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot);
                 if let Some(slot) = slot {
                     self.exited(slot, status);
-                    self.fill().await;
+                    self.fill();
                 }
             }
             other => {
@@ -382,7 +420,7 @@ impl Supervisor {
             let shared = Arc::clone(&self.shared);
             let heard = async move {
                 // How many requests it answered, and why it retired, may still be on the way.
-                if tokio::time::timeout(Self::HEARING, info.read_out()).await.is_err() {
+                if shared.clock.timeout(Self::HEARING, info.read_out()).await.is_err() {
                     debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
                 }
                 shared.command(Command::Retired { info });
@@ -475,7 +513,7 @@ impl Supervisor {
         }
     }
 
-    async fn boot_failed(&mut self, info: &WorkerInfo, why: &str) {
+    fn boot_failed(&mut self, info: &WorkerInfo, why: &str) {
         let output = match (info.tail(), why) {
             (tail, "") => tail,
             (tail, why) if tail.is_empty() => why.to_owned(),
@@ -494,13 +532,13 @@ impl Supervisor {
         } else if !retired {
             error!(worker.pid = info.pid(), why, "worker did not boot");
         }
-        let pid = info.pid();
-        self.kill(pid).await;
+        info.cut();
+        self.kill(info);
     }
 
-    async fn replace(&mut self, slot: u32, why: &'static str) {
+    fn replace(&mut self, slot: u32, why: &'static str) {
         let Some(info) = self.workers.get(&slot) else { return };
-        if Instant::now() < self.pause_until {
+        if Instant::now() < self.pause_until || self.zygote.is_none() || self.has_asked_enough() {
             self.postponed.push((slot, why));
             return;
         }
@@ -508,7 +546,7 @@ impl Supervisor {
         info.replaced_for.get_or_init(|| why);
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
-        if !self.fork().await {
+        if !self.fork() {
             self.succeeds_nobody(successor);
         }
     }
@@ -522,161 +560,36 @@ impl Supervisor {
         }
     }
 
-    async fn kill(&mut self, pid: u32) {
-        if pid == 0 {
-            return;
-        }
-        if let Some(zygote) = &mut self.zygote
-            && let Err(error) = zygote.kill(pid, Signal::KILL.as_raw()).await
-        {
-            warn!(worker.pid = pid, %error, "zygote takes no orders");
-        }
-    }
-
-    /// Kills workers that were told to end and do not.
-    async fn end_the_stubborn(&mut self) {
-        let now = self.shared.now();
-        let stubborn = |info: &&Arc<WorkerInfo>| {
-            let since = info.ending_since.load(Ordering::Relaxed);
-            since != 0 && now.saturating_sub(since) >= Self::LAST_WORDS
-        };
-        let pids: Vec<u32> =
-            self.workers.values().filter(stubborn).map(|info| info.pid()).collect();
-        for pid in pids {
-            warn!(worker.pid = pid, "worker did not end when told, killed");
-            self.kill(pid).await;
-        }
-    }
-
-    async fn enforce_time_limit(&mut self) {
-        let limit = self.options().request_timeout;
-        let limit_ms =
-            limit.map_or(u64::MAX, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-        let now = self.shared.now();
-        let over: Vec<Arc<WorkerInfo>> = self
-            .workers
-            .values()
-            .filter(|info| {
-                let since = info.busy_since.load(Ordering::Relaxed);
-                let deadline = info.deadline.load(Ordering::Relaxed);
-                since != 0
-                    && (now.saturating_sub(since) >= limit_ms || (deadline != 0 && now >= deadline))
-            })
-            .map(Arc::clone)
-            .collect();
-        for info in over {
-            if info.timed_out.swap(true, Ordering::Relaxed) {
-                continue;
-            }
-            let request = info.current_request();
-            let id = request.as_ref().map(|id| &*id.0);
-            let ran = Duration::from_millis(now - info.busy_since.load(Ordering::Relaxed).min(now));
-            warn!(
-                worker.pid = info.pid(),
-                request.id = id,
-                ?ran,
-                "request over its time limit, worker killed"
-            );
-            self.shared.timeouts.fetch_add(1, Ordering::Relaxed);
-            self.kill(info.pid()).await;
-        }
-    }
-
-    async fn look_for_slow_requests(&mut self) {
-        let Some(limit) = self.options().slow else { return };
-        let (model, now) = (self.options().model, self.shared.now());
-        let slow: Vec<_> = self
-            .workers
-            .values()
-            .filter_map(|info| Some((SlowRequest::of(info, model, now, limit)?, Arc::clone(info))))
-            .collect();
-        for (slow, info) in slow {
-            let asked = match &mut self.zygote {
-                Some(zygote) => zygote.trace(slow.pid).await.is_ok(),
-                None => false,
-            };
-            if asked {
-                self.traced.wait(&info, slow);
-            } else {
-                self.tell_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });
-            }
-        }
-    }
-
-    fn tell_slow(&self, slow: SlowRequest) {
-        slow.log();
-        // Who reads the count finds the request, too.
-        self.shared.slow.push(slow);
-        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    async fn look_at_memory(&mut self) {
-        let limit = self.options().memory_limit.map_or(u64::MAX, |limit| limit.0);
-        let mut over = Vec::new();
-        for info in self.workers.values() {
-            let Some(resident) = resident_bytes(info.pid()) else { continue };
-            info.resident.store(resident, Ordering::Relaxed);
-            if resident > limit
-                && !self.shared.one_shot()
-                && !info.replacing.swap(true, Ordering::Relaxed)
-            {
-                over.push(info.slot);
-            }
-        }
-        for slot in over {
-            self.replace(slot, "memory_limit").await;
-        }
-    }
-
-    /// The zygote ended: its workers go with it (`PR_SET_PDEATHSIG`), and a new one is started.
-    async fn lost_zygote(&mut self, gone: &Gone) {
-        error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
-        if let Some(zygote) = self.zygote.take() {
-            zygote.end(Duration::from_millis(200)).await;
-        }
-        for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
-            self.tell_slow(slow);
-        }
-        let slots: Vec<u32> = self.workers.keys().copied().collect();
-        for slot in slots {
-            self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
-        }
-        self.successors.clear();
-        self.pause();
-    }
-
     async fn close(&mut self, patience: Duration) {
+        self.closing = true;
         self.shared.close();
         self.starting.abort_all();
+        self.end_silent();
         let deadline = Instant::now() + patience;
-        while !self.workers.is_empty() {
-            match tokio::time::timeout_at(deadline, next_event(&mut self.zygote)).await {
-                Ok(Ok(Event::Exited { pid, status })) => {
-                    if let Some(slot) =
-                        self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot)
-                    {
-                        self.exited(slot, status);
+        let mut tick = tokio::time::interval(Self::LONGEST_TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        if let Some(zygote) = &mut self.zygote {
+            zygote.ping();
+        }
+        while !self.workers.is_empty() && self.zygote.is_some() {
+            tokio::select! {
+                event = next_event(&mut self.zygote) => match event {
+                    Ok(event) => self.event(event).await,
+                    Err(_gone) => break,
+                },
+                _ = tick.tick() => {
+                    self.end_the_stubborn();
+                    if self.is_zygote_silent() {
+                        break;
                     }
                 }
-                Ok(Ok(Event::Spawned { slot, pid })) => {
-                    if let Some(info) = self.workers.get(&slot) {
-                        info.pid.store(pid, Ordering::Relaxed);
-                    }
-                }
-                Ok(Ok(Event::Failed { slot, .. })) => {
-                    self.forget(slot);
-                }
-                Ok(Ok(_)) => {}
-                Ok(Err(_)) => break,
-                Err(_elapsed) => {
+                () = tokio::time::sleep_until(deadline) => {
                     warn!(workers = self.workers.len(), "workers did not end in time, killed");
                     break;
                 }
             }
         }
-        if let Some(zygote) = self.zygote.take() {
-            zygote.end(Duration::from_secs(2)).await;
-        }
+        self.end_zygotes().await;
         for (_, info) in self.workers.drain() {
             info.hang_up();
         }
@@ -725,7 +638,9 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
         }
     };
     let limit = shared.options.boot_timeout;
-    let result = tokio::time::timeout(limit, booting)
+    let result = shared
+        .clock
+        .timeout(limit, booting)
         .await
         .unwrap_or_else(|_elapsed| Err(format!("not ready within {limit:?}")));
     match result {
@@ -736,19 +651,12 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
             shared.command(Command::Booted { slot });
         }
         Err(why) => {
-            let why =
-                if why.is_empty() { crate::info::how_it_ended(&worker.info).await } else { why };
+            let how = crate::info::how_it_ended(&worker.info, &shared.clock);
+            let why = if why.is_empty() { how.await } else { why };
+            worker.info.set_gone(shared.now());
             shared.command(Command::BootFailed { info: Arc::clone(&worker.info), why });
         }
     }
-}
-
-/// Resident memory of a process (`/proc/PID/statm`, proc(5)); `None` when it has ended.
-pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// Errs where a process of another user is hidden, and with it the memory that limits are about.

@@ -3,27 +3,31 @@
 //! Invariants
 //! - It is ready when it has said HELLO: PHP has started, and where the zygote boots the application, that is booted and warm.
 //! - What it is told arrives whole and in order; what it says is read as frames and nothing else.
-//! - Who writes to it reads meanwhile: it answers each frame before it reads the next, and neither side waits for the other.
+//! - The server never waits until the zygote reads: a frame that does not fit its socket is refused, and its sender tries again later.
+//! - It answers every SPAWN and TRACE, in order: how long it has owed an answer says whether it still runs.
 //! - When its socket closes it ends its workers and itself: no PHP outlives the server.
 
-use std::io::{ErrorKind, IoSlice};
+use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
-use tokio::io::{AsyncWrite, Interest};
+use rustix::process::Signal;
+use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use wire::Sender;
 
+use crate::clock::Clock;
 use crate::info::WorkerInfo;
 use crate::options::Options;
 use crate::sandbox::Confinement;
@@ -43,6 +47,20 @@ pub(crate) struct Zygote {
     output: tokio::task::JoinSet<()>,
     /// It runs as another user.
     is_other: bool,
+    clock: Arc<Clock>,
+    /// SPAWN and TRACE frames that it has not answered, the oldest first.
+    owed: VecDeque<Owed>,
+    /// When it sent an event last, or was asked when it owed nothing; on the pool's clock.
+    heard_at: u64,
+}
+
+/// What the zygote is to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    /// SPAWN of this slot: SPAWNED or FAILED.
+    Spawn(u32),
+    /// TRACE of this process: STACK.
+    Trace(u32),
 }
 
 /// The server's ends of a new worker's descriptors.
@@ -62,8 +80,11 @@ impl Zygote {
     /// Exit status of a zygote whose script ended before it took a request.
     const ENDED_EARLY: i32 = 255;
 
+    /// SPAWN frames that may wait for an answer: their descriptors count against the limit of open files until it has read them.
+    pub(crate) const UNANSWERED: usize = 64;
+
     /// Starts the program and waits for its HELLO.
-    pub(crate) async fn start(options: &Options) -> Result<Self, StartError> {
+    pub(crate) async fn start(options: &Options, clock: Arc<Clock>) -> Result<Self, StartError> {
         let program = options.program.display().to_string();
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -110,8 +131,11 @@ impl Zygote {
             php_version: String::new(),
             output,
             is_other: options.identity.is_some(),
+            owed: VecDeque::new(),
+            heard_at: clock.now(),
+            clock: Arc::clone(&clock),
         };
-        match tokio::time::timeout(options.boot_timeout, zygote.first_word(&warm_up)).await {
+        match clock.timeout(options.boot_timeout, zygote.first_word(&warm_up)).await {
             Ok(Ok(Event::Hello { version: wire::VERSION, php_version, .. })) => {
                 zygote.php_version = php_version;
                 must_see(options, zygote.info.pid())?;
@@ -193,11 +217,43 @@ impl Zygote {
 
     /// The next thing the zygote says. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Event, Gone> {
-        std::future::poll_fn(|cx| self.reader.poll_next(&mut self.socket, &self.info, cx)).await
+        let event =
+            std::future::poll_fn(|cx| self.reader.poll_next(&mut self.socket, &self.info, cx))
+                .await?;
+        self.heard_at = self.clock.now();
+        let answered = match event {
+            Event::Spawned { slot, .. } | Event::Failed { slot, .. } => Owed::Spawn(slot),
+            Event::Stack { pid, .. } => Owed::Trace(pid),
+            _ => return Ok(event),
+        };
+        if self.owed.pop_front() == Some(answered) {
+            Ok(event)
+        } else {
+            Err(Gone::Malformed(wire::Malformed::Payload("answer out of turn")))
+        }
+    }
+
+    /// How many frames wait for their answer.
+    pub(crate) fn owed(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// For how long it has said nothing although it owes an answer, in time that the server ran.
+    pub(crate) fn silence(&self) -> Duration {
+        if self.owed.is_empty() { Duration::ZERO } else { self.clock.since(self.heard_at) }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.info.pid()
     }
 
     /// Has a worker forked; SPAWNED or FAILED will name `slot`.
-    pub(crate) async fn spawn(&mut self, slot: u32) -> std::io::Result<Ends> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock): it has not read enough of the frames before; nothing was sent. So it is with
+    /// [`Zygote::kill`] and [`Zygote::trace`].
+    pub(crate) fn spawn(&mut self, slot: u32) -> std::io::Result<Ends> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -219,7 +275,8 @@ impl Zygote {
         let hang_up = ours.try_clone()?;
         let descriptors =
             [theirs.as_fd(), their_stdout.as_fd(), their_stderr.as_fd(), board.file.as_fd()];
-        self.send(&frame, &descriptors).await?;
+        self.send(&frame, &descriptors)?;
+        self.asked(Owed::Spawn(slot));
         Ok(Ends {
             frames: UnixStream::from_std(ours.into())?,
             hang_up,
@@ -230,75 +287,76 @@ impl Zygote {
     }
 
     /// Signals a worker; nothing happens when it has ended already.
-    pub(crate) async fn kill(&mut self, pid: u32, signal: i32) -> std::io::Result<()> {
+    pub(crate) fn kill(&mut self, pid: u32, signal: Signal) -> std::io::Result<()> {
         let mut frame = Vec::new();
-        wire::send::kill(&mut frame, pid, signal.unsigned_abs());
-        self.send(&frame, &[]).await
+        wire::send::kill(&mut frame, pid, signal.as_raw().unsigned_abs());
+        self.send(&frame, &[])
     }
 
     /// Asks where a worker's PHP code is; one [`crate::worker::Event::Stack`] answers.
-    pub(crate) async fn trace(&mut self, pid: u32) -> std::io::Result<()> {
+    pub(crate) fn trace(&mut self, pid: u32) -> std::io::Result<()> {
         let mut frame = Vec::new();
         wire::send::trace(&mut frame, pid);
-        self.send(&frame, &[]).await
+        self.send(&frame, &[])?;
+        self.asked(Owed::Trace(pid));
+        Ok(())
     }
 
-    /// Writes a frame; the descriptors travel with its first byte. What the zygote says meanwhile is kept for [`Zygote::next`].
-    async fn send(
-        &mut self,
-        frame: &[u8],
-        mut descriptors: &[BorrowedFd<'_>],
-    ) -> std::io::Result<()> {
-        let mut rest = frame;
-        std::future::poll_fn(|cx| {
-            while !rest.is_empty() {
-                if self.socket.poll_write_ready(cx)?.is_pending() {
-                    match ready!(self.reader.poll_read(&mut self.socket, cx))? {
-                        0 => return Poll::Ready(Err(ErrorKind::BrokenPipe.into())),
-                        _ => continue,
-                    }
-                }
-                let write = || send_some(&self.socket, rest, descriptors);
-                match self.socket.try_io(Interest::WRITABLE, write) {
-                    Ok(sent) => {
-                        rest = rest.get(sent..).unwrap_or_default();
-                        descriptors = &[];
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Poll::Ready(Err(error)),
-                }
-            }
-            Poll::Ready(Ok(()))
-        })
-        .await
+    /// Has it owe an answer, so that [`Zygote::silence`] tells whether it runs: no worker has this process id.
+    pub(crate) fn ping(&mut self) {
+        if self.owed.is_empty()
+            && let Err(error) = self.trace(NO_WORKER)
+        {
+            tracing::debug!(%error, "zygote takes no frame");
+        }
+    }
+
+    fn asked(&mut self, owed: Owed) {
+        if self.owed.is_empty() {
+            self.heard_at = self.clock.now();
+        }
+        self.owed.push_back(owed);
+    }
+
+    /// Writes a frame; the descriptors travel with its first byte. The kernel takes a frame as short as these whole or not at all
+    /// (`unix_stream_sendmsg()`, net/unix/af_unix.c).
+    fn send(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+            debug_assert!(fits, "the space is for four descriptors");
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = rustix::io::retry_on_intr(|| {
+            sendmsg(&self.socket, &[IoSlice::new(frame)], &mut ancillary, flags)
+        })?;
+        if sent == frame.len() {
+            Ok(())
+        } else {
+            Err(std::io::Error::other("zygote took part of a frame"))
+        }
     }
 
     /// Has it end its workers and itself; kills it when it does not.
     pub(crate) async fn end(mut self, patience: Duration) {
+        // Killed, it may still be in a system call that nothing interrupts, or in a frozen control group: then its end is not waited for.
+        const AFTER_KILL: Duration = Duration::from_secs(1);
         drop(self.socket);
-        if tokio::time::timeout(patience, self.child.wait()).await.is_err()
-            && let Err(error) = self.child.kill().await
-        {
+        if tokio::time::timeout(patience, self.child.wait()).await.is_ok() {
+            return;
+        }
+        if let Err(error) = self.child.start_kill() {
             tracing::warn!(%error, "zygote could not be killed");
+        }
+        if tokio::time::timeout(AFTER_KILL, self.child.wait()).await.is_err() {
+            tracing::warn!(pid = self.info.pid(), "zygote was killed and has not ended");
         }
     }
 }
 
-/// Writes as much as there is room for.
-fn send_some(
-    socket: &UnixStream,
-    bytes: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-) -> std::io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        debug_assert!(fits, "the space is for four descriptors");
-    }
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
-}
+/// A process id that no worker has.
+const NO_WORKER: u32 = 0;
 
 fn receiver(end: OwnedFd) -> std::io::Result<tokio::net::unix::pipe::Receiver> {
     tokio::net::unix::pipe::Receiver::from_owned_fd(end)
@@ -381,39 +439,69 @@ mod tests {
         }
     }
 
-    /// More frames than the socket has room for, and for their answers, before one of these is read.
+    fn zygote_clock() -> Arc<Clock> {
+        Arc::new(Clock::new())
+    }
+
+    /// More frames than the socket has room for, and for their answers.
     #[tokio::test]
     async fn a_zygote_that_is_asked_much_at_once_answers_all_of_it() {
         const FRAMES: u32 = 3_000;
         const LIMIT: Duration = Duration::from_mins(1);
-        let mut zygote = Zygote::start(&options()).await.unwrap();
-        let asking = async {
-            for frame in 1..=FRAMES {
-                // A worker whose socket is closed ends by itself.
-                if frame % 50 == 0 {
-                    drop(zygote.spawn(frame).await.unwrap());
-                } else {
-                    zygote.trace(frame).await.unwrap();
-                }
-            }
-        };
-        tokio::time::timeout(LIMIT, asking).await.expect("both wait for the other");
-        let hearing = async {
-            for frame in 1..=FRAMES {
-                let answer = loop {
-                    match zygote.next().await.unwrap() {
-                        Event::Exited { .. } => {}
-                        other => break other,
+        let mut zygote = Zygote::start(&options(), zygote_clock()).await.unwrap();
+        let (mut asked, mut answered, mut refused) = (0, 0, 0);
+        let talking = async {
+            while answered < FRAMES {
+                while asked < FRAMES {
+                    let frame = asked + 1;
+                    // A worker whose socket is closed ends by itself.
+                    let sent = if frame % 50 == 0 {
+                        zygote.spawn(frame).map(drop)
+                    } else {
+                        zygote.trace(frame)
+                    };
+                    match sent {
+                        Ok(()) => asked = frame,
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                            refused += 1;
+                            break;
+                        }
+                        Err(error) => panic!("{error}"),
                     }
-                };
-                match answer {
+                }
+                let frame = answered + 1;
+                match zygote.next().await.unwrap() {
+                    Event::Exited { .. } => continue,
                     Event::Spawned { slot, .. } if frame % 50 == 0 => assert_eq!(slot, frame),
                     Event::Stack { pid, .. } => assert_eq!(pid, frame),
                     other => panic!("{other:?} for frame {frame}"),
                 }
+                answered = frame;
             }
         };
-        tokio::time::timeout(LIMIT, hearing).await.expect("every frame is answered");
+        tokio::time::timeout(LIMIT, talking).await.expect("every frame is answered");
+        assert!(refused > 0, "more frames than there is room for");
+        assert_eq!(zygote.owed(), 0);
         zygote.end(LIMIT).await;
+    }
+
+    #[tokio::test]
+    async fn a_stopped_zygote_owes_an_answer_and_holds_up_nothing() {
+        const LIMIT: Duration = Duration::from_mins(1);
+        let mut zygote = Zygote::start(&options(), zygote_clock()).await.unwrap();
+        assert_eq!(zygote.silence(), Duration::ZERO);
+        let pid = rustix::process::Pid::from_raw(zygote.pid().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        let full = loop {
+            if let Err(error) = zygote.trace(1) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+        assert!(zygote.owed() > Zygote::UNANSWERED, "as many SPAWN frames fit as may wait");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(zygote.silence() >= Duration::from_millis(10));
+        let ending = zygote.end(Duration::from_millis(100));
+        tokio::time::timeout(LIMIT, ending).await.expect("a stopped process can be killed");
     }
 }

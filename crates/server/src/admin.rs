@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
-//! - It reads; only the console of realtime can change something: send an event.
+//! - It reads; only the console of realtime can change something, send an event, and there is no console without a token.
 //! - Who may ask is `guard`'s to say, before anything else is looked at.
 
 mod feed;
@@ -37,7 +37,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::feed::{Events, Reader};
-pub(crate) use self::guard::may_listen;
+pub(crate) use self::guard::{is_console, may_listen};
 use crate::config::{Settings, Token};
 use crate::dashboard::{self, Problem};
 use crate::failure::Failure;
@@ -59,7 +59,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const DURATION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The bound admin address.
 #[derive(Debug)]
@@ -294,11 +294,7 @@ impl Desk {
                 }
                 response.map(BodyExt::boxed_unsync)
             }
-            Ok(()) if path == "/realtime" || path.starts_with("/realtime/") => {
-                let serving = self.state.serving();
-                let realtime = serving.as_ref().and_then(|serving| serving.realtime.as_ref());
-                realtime::answer_console(request, realtime).await
-            }
+            Ok(()) if is_console(path) => console(request, &self.state).await,
             Ok(()) if path == "/events" && request.method() == Method::GET => self.events(cut),
             Ok(()) => look(&request, Some(&self.metrics), &self.state).map(BodyExt::boxed_unsync),
         };
@@ -343,6 +339,16 @@ fn view(state: &State) -> dashboard::View {
         status: Status::of(state),
         history: traffic.map(|traffic| traffic.history()).unwrap_or_default(),
     }
+}
+
+/// Answers the paths of the debug console.
+pub(crate) async fn console<B>(request: Request<B>, state: &State) -> Answer
+where
+    B: http_body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+{
+    let serving = state.serving();
+    let realtime = serving.as_ref().and_then(|serving| serving.realtime.as_ref());
+    realtime::answer_console(request, realtime).await
 }
 
 /// What reads. Without `metrics` none are recorded.

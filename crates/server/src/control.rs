@@ -1,7 +1,7 @@
 //! The control socket: by which `hearth reload` and its kin speak to a running server.
 //!
-//! It speaks HTTP, with the paths of the admin address, `POST /reload`, `POST /upgrade` and `POST /stop` besides:
-//! `curl --unix-socket DIR/control.sock http://hearth/status`.
+//! It speaks HTTP, with the paths of the admin address, those of the debug console among them, `POST /reload`, `POST /upgrade` and `POST /stop`
+//! besides: `curl --unix-socket DIR/control.sock http://hearth/status`.
 //!
 //! Invariants
 //! - Only the server's own user and root are heard.
@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use tokio::net::{UnixListener, UnixStream};
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::commands::{reload, status, stop, upgrade};
 pub(crate) use self::running::Running;
-use crate::admin::{self, State};
+use crate::admin::{self, Answer, State};
 use crate::failure::Failure;
 use crate::run_dir::{Made, RunDir};
 use crate::state::{Ask, Reloaded};
@@ -83,7 +84,7 @@ impl Control {
                         let ends = (CancellationToken::new(), end.clone());
                         connections.spawn(admin::speak(socket, ends, move |request| {
                             let (state, who) = (Arc::clone(&state), Arc::clone(&who));
-                            async move { answer(&request, &state, &who).await }
+                            async move { answer(request, &state, &who).await }
                         }));
                     }
                     Ok(_) => tracing::warn!("another user came to the control socket, and was not heard"),
@@ -135,7 +136,17 @@ struct Stopping {
     patience_seconds: u64,
 }
 
-async fn answer<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Response<Full<Bytes>> {
+async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Who) -> Answer
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+{
+    if admin::is_console(request.uri().path()) {
+        return admin::console(request, state).await;
+    }
+    command(&request, state, who).await.map(BodyExt::boxed_unsync)
+}
+
+async fn command<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/who") => {
             let draining = state.ending().drain.is_cancelled();

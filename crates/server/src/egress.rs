@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,8 @@ use crate::{log, notify, upgrade};
 
 /// The environment variable by which PHP finds the socket.
 pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
+/// The environment variable by which PHP of another user knows as whom the broker runs: it sends its calls to nobody else's process.
+pub(crate) const OWNER_VARIABLE: &str = "HEARTH_EGRESS_OWNER";
 /// Where a broker alone listens unless it is told otherwise.
 const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.
@@ -122,12 +125,13 @@ pub(crate) struct Watch {
 
 impl Broker {
     /// Makes the socket. `socket`: where, unless the settings say it. `succeeds`: another one lives there, whose place this one takes: it is
-    /// made beside it. `users`: who is to call.
+    /// made beside it. `users`: who is to call. `admin`: where this server's admin address listens, which is not called.
     pub(crate) fn bind(
         settings: &Settings,
         socket: &Path,
         users: Users<'_>,
         succeeds: bool,
+        admin: Option<SocketAddr>,
     ) -> Result<Self, Failure> {
         let egress = &settings.egress;
         let place = egress.socket.0.as_deref().unwrap_or(socket);
@@ -144,6 +148,7 @@ impl Broker {
             lookup_patience: Some(LOOKUP_PATIENCE),
             ca: egress.ca.0.clone(),
             deny: egress.deny.clone(),
+            deny_sockets: admin.into_iter().collect(),
             ..egress::Options::default()
         };
         let mut doors = vec![Door::bind(settings, place, users.first, true, succeeds)?];
@@ -338,7 +343,8 @@ async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false)?;
+    let admin = state.admin_address();
+    let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false, admin)?;
     let collector = Collector::start(settings, environment, "egress")?;
     broker.trace(collector.tracer());
     state.trace(collector.tracer());

@@ -264,6 +264,8 @@ struct Booted {
     target: front_lambda::Target,
     /// Kept until the pool is drained: workers that are replaced read their files again.
     own_files: Option<OwnFiles>,
+    /// Where the admin address listens.
+    admin: Option<SocketAddr>,
 }
 
 /// Starts the broker and the pool.
@@ -299,7 +301,8 @@ async fn boot(
     }
     check_php(&plan)?;
     let own_files = own_files(settings, &plan, environment)?;
-    let watch = start_broker(settings, &plan, own_files.as_ref(), broker)?;
+    let admin = state.admin_address();
+    let watch = start_broker(settings, &plan, own_files.as_ref(), broker, admin)?;
     let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = start_pool(settings, &mut plan, own_files.as_ref(), socket).await?;
     let explanation = plan.explain(Some(&pool.status().php_version));
@@ -327,7 +330,7 @@ async fn boot(
         Handler::Http => front_lambda::Target::Http(script),
         Handler::Function | Handler::Console => front_lambda::Target::Function(script),
     };
-    Ok(Booted { plan, pool, target, own_files })
+    Ok(Booted { plan, pool, target, own_files, admin })
 }
 
 /// What is run at a path. The front controller of a framework's project stands for the project: functions are configured by a script,
@@ -358,10 +361,11 @@ fn start_broker(
     plan: &Plan,
     own_files: Option<&OwnFiles>,
     broker: &mut Inside,
+    admin: Option<SocketAddr>,
 ) -> Result<Option<egress::Watch>, Failure> {
     let Some(folder) = own_files.map(OwnFiles::folder) else { return Ok(None) };
     let user = plan.php.as_ref().and_then(|php| php.user.as_ref());
-    let Some(bound) = bind_broker(settings, folder, Users::one(user), false)? else {
+    let Some(bound) = bind_broker(settings, folder, Users::one(user), false, admin)? else {
         return Ok(None);
     };
     let watch = bound.watch();
@@ -419,7 +423,7 @@ async fn restored(
     let renewed = async {
         broker.replace().drain(AT_ONCE).await;
         let own_files = booted.own_files.as_ref();
-        let watch = start_broker(settings, &booted.plan, own_files, broker)?;
+        let watch = start_broker(settings, &booted.plan, own_files, broker, booted.admin)?;
         let socket = watch.as_ref().map(egress::Watch::socket);
         match booted.pool.renew().await {
             Ok(true) => Ok(()),

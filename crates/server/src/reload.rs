@@ -363,7 +363,9 @@ impl Generations<'_> {
             let first = self.first.as_ref();
             let others = &self.users[usize::from(first.is_some())..];
             let users = Users { first, others };
-            if let Some(bound) = bind_broker(settings, run_dir.path(), users, self.succeeds)? {
+            let admin = self.state.admin_address();
+            let bound = bind_broker(settings, run_dir.path(), users, self.succeeds, admin)?;
+            if let Some(bound) = bound {
                 self.watch = Some(bound.watch());
                 self.broker.start(bound);
             }

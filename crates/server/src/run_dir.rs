@@ -3,6 +3,8 @@
 //! Invariants
 //! - Only our own user can look into it (mode 0700; files 0600). Where PHP is another user, it can pass through (0711) to what is for it: folders
 //!   and files of its group.
+//! - A configured folder is the server's own user's or root's, and only its owner can write into it: the commands' socket lies there.
+//! - The name of a folder that we made cannot be guessed before it is there.
 //! - A folder that we made is gone when we are; one that was configured stays.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
@@ -10,6 +12,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixListener;
 
 use crate::user::PhpUser;
@@ -68,13 +72,13 @@ impl RunDir {
     pub(crate) fn new(configured: Option<&Path>, temporary: &Path) -> io::Result<Self> {
         if let Some(path) = configured {
             DirBuilder::new().mode(0o700).recursive(true).create(path)?;
+            only_writer(path, geteuid().as_raw())?;
             return Ok(Self { path: path.to_owned(), ours: false });
         }
-        // The process id keeps servers apart; a leftover of a killed one, or somebody's trap, is stepped around: `create` on
-        // a name that exists fails.
+        // Commands find the server by the process id. The rest is random: another user can neither make the folder first nor take every name.
         let pid = std::process::id();
-        for attempt in 0..100 {
-            let path = temporary.join(format!("{SERVERS}{pid}-{attempt}"));
+        for _ in 0..100 {
+            let path = temporary.join(format!("{SERVERS}{pid}-{:08x}", random()?));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self { path, ours: true }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -133,6 +137,31 @@ impl RunDir {
         file.write_all(text.as_bytes())?;
         Ok(path)
     }
+}
+
+/// Fails unless `user` and root are the only ones who can put something into a folder: its own sockets and files would be another user's to replace.
+pub(crate) fn only_writer(folder: &Path, user: u32) -> io::Result<()> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let target = std::fs::metadata(folder)?;
+    // A link, too: whose it is decides where it leads.
+    for owner in [std::fs::symlink_metadata(folder)?.uid(), target.uid()] {
+        if owner != user && owner != 0 {
+            let why = format!("it belongs to user {owner}, and the server is user {user}");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+    }
+    let mode = target.mode() & 0o7777;
+    if mode & OTHERS_WRITE != 0 {
+        let why = format!("its mode is {mode:o}: other users can write into it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(())
+}
+
+fn random() -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u32::from_ne_bytes(bytes))
 }
 
 /// Takes a file away that is perhaps there.
@@ -210,10 +239,66 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_stepped_around() {
+    fn two_servers_of_one_process_have_folders_of_names_that_cannot_be_guessed() {
         let temporary = tempfile::tempdir().unwrap();
-        let first = RunDir::new(None, temporary.path()).unwrap();
-        let second = RunDir::new(None, temporary.path()).unwrap();
-        assert_ne!(first.path, second.path);
+        let of_pid = format!("{SERVERS}{}-", std::process::id());
+        let folders: Vec<RunDir> =
+            (0..3).map(|_| RunDir::new(None, temporary.path()).unwrap()).collect();
+        let name = |folder: &RunDir| {
+            let name = folder.path.file_name().unwrap().to_str().unwrap();
+            name.strip_prefix(&of_pid).expect("commands find it by the process id").to_owned()
+        };
+        let names: std::collections::BTreeSet<String> = folders.iter().map(name).collect();
+        assert_eq!(names.len(), folders.len(), "{names:?}");
+        assert!(names.iter().all(|name| name.len() == 8), "{names:?}");
+    }
+
+    #[test]
+    fn a_run_folder_that_other_users_can_write_into_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        std::fs::create_dir(&path).unwrap();
+        for (mode, may_be) in [
+            (0o700, true),
+            (0o755, true),
+            (0o711, true),
+            (0o777, false),
+            (0o1777, false),
+            (0o770, false),
+            (0o702, false),
+        ] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let made = RunDir::new(Some(&path), folder.path());
+            assert_eq!(made.is_ok(), may_be, "{mode:o}: {made:?}");
+            if let Err(error) = made {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                assert!(error.to_string().contains(&format!("{mode:o}")), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_folder_of_another_user_is_refused_and_one_of_roots_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = geteuid().as_raw();
+        only_writer(folder.path(), ours).unwrap();
+        only_writer(Path::new("/"), ours).unwrap();
+        let error = only_writer(folder.path(), ours + 1);
+        if ours == 0 {
+            error.unwrap();
+            let nobody = Some(65_534);
+            std::os::unix::fs::chown(folder.path(), nobody, nobody).unwrap();
+            let error = RunDir::new(Some(folder.path()), folder.path()).unwrap_err();
+            assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+            // Where a link leads is a matter of its owner.
+            let (target, link) = (tempfile::tempdir().unwrap(), folder.path().join("link"));
+            std::os::unix::fs::symlink(target.path(), &link).unwrap();
+            only_writer(&link, ours).unwrap();
+            std::os::unix::fs::lchown(&link, nobody, nobody).unwrap();
+            only_writer(&link, ours).unwrap_err();
+        } else {
+            let error = error.unwrap_err();
+            assert!(error.to_string().contains(&format!("belongs to user {ours}")), "{error}");
+        }
     }
 }

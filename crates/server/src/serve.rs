@@ -337,9 +337,12 @@ fn run_dir(
     }
 }
 
+/// What to do about a run folder that cannot be used.
+pub(crate) const RUN_DIR_HINT: &str = "set `server.run_dir` to a folder of the server's own user that others cannot write into (`chmod go-w`), or to one below it that \
+     Hearth makes";
+
 fn no_run_dir(error: &std::io::Error) -> Failure {
-    let hint = "set `server.run_dir` to a folder that may be written";
-    Failure::caused_by("cannot write into the run folder", error, hint)
+    Failure::caused_by("cannot use the run folder", error, RUN_DIR_HINT)
 }
 
 /// What the service of an application is called, unless somebody says so.
@@ -470,11 +473,12 @@ pub(crate) fn bind_broker(
     folder: &Path,
     users: Users<'_>,
     succeeds: bool,
+    admin: Option<SocketAddr>,
 ) -> Result<Option<Broker>, Failure> {
     if !settings.egress.enabled {
         return Ok(None);
     }
-    match Broker::bind(settings, &egress::socket_in(folder), users, succeeds) {
+    match Broker::bind(settings, &egress::socket_in(folder), users, succeeds, admin) {
         Ok(broker) => Ok(Some(broker)),
         // What was asked for in so many words and cannot be had is an error.
         Err(failure) if settings.egress.socket.0.is_some() || settings.egress.ca.0.is_some() => {
@@ -505,6 +509,10 @@ pub(crate) fn pool_options(
         && !env.iter().any(|(name, _)| name == egress::VARIABLE)
     {
         env.push((egress::VARIABLE.into(), socket.display().to_string()));
+        if php.user.is_some() {
+            let owner = rustix::process::geteuid().as_raw();
+            env.push((egress::OWNER_VARIABLE.into(), owner.to_string()));
+        }
     }
     if let Some(publisher) = publisher.filter(|_| !php.model.is_foreign()) {
         env.push((realtime::VARIABLE.into(), publisher.limits()));

@@ -454,6 +454,11 @@ impl State {
         *self.admin.lock().expect("no holder panics") = Some(socket);
     }
 
+    /// Where the admin address listens.
+    pub(crate) fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address.get().copied()
+    }
+
     /// Everywhere it listens for others, as URLs.
     pub(crate) fn listens_on(&self) -> Vec<String> {
         let serving = self.serving();

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ext/broker/peer.h"
+
 enum {
     ROOM = 65536 + FRAME_HEADER,
     /* A call that is given up is waited for so long, and so much of it is read: more is dearer than another connection. */
@@ -86,7 +88,8 @@ static struct exchange *connect_to(const char *socket_path) {
     /* A full backlog would make it wait: nobody is there to answer soon. */
     struct timeval soon = {.tv_sec = 5, .tv_usec = 0};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+        !peer_of_connection_is_trusted(fd, socket_path)) {
         close(fd);
         return NULL;
     }

@@ -4,6 +4,7 @@
  *
  * Promises
  * - EXCHANGE_UNREAD is said only when the broker cannot have acted on the call: then, and only then, it may be made elsewhere.
+ * - Nothing is sent to a process of a user that is not trusted (peer.h): for the caller there is no broker then.
  * - A connection is used for the next call only when the one before has ended on it; one at a time, the others get their own.
  * - A child of fork() never uses a connection of its parent's.
  * - Memory per connection: what the largest frame needs; running out of it ends the process.

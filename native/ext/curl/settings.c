@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "ext/broker/exchange.h"
+#include "ext/broker/peer.h"
 #include "ext/curl/egress.h"
 #include "ext/curl/fast.h"
 #include "ext/curl/libcurl.h"
@@ -112,10 +113,18 @@ static void read_token(const char *path) {
                                                                                    : 0] = '\0';
 }
 
-/* A broker that starts anew writes a new one: the file is looked at before each call, which costs a microsecond. */
+const char settings_untrusted[] = "a user that is not trusted listens there: neither root, nor "
+                                  "PHP's own, nor HEARTH_EGRESS_OWNER";
+
+/* A broker that starts anew writes a new one: the file is looked at before each call, which costs a microsecond. So is the socket's, for libcurl
+ * connects to it by itself. */
 const char *settings_token(void) {
     char path[sizeof((struct sockaddr_un *)0)->sun_path + 16];
     struct stat file;
+    if (settings_broker() != NULL && !peer_of_file_is_trusted(settings_broker())) {
+        settings_notice(settings_untrusted);
+        return NULL;
+    }
     if (!token_path(path, sizeof path) || stat(path, &file) != 0) {
         settings_notice("there is no token beside the socket");
         return NULL;
@@ -166,7 +175,7 @@ const char *settings_trace(void) {
 }
 
 void settings_notice(const char *why) {
-    char line[256];
+    char line[512];
     if (noticed_by == getpid()) {
         return;
     }
@@ -206,6 +215,9 @@ static void read_environment(void) {
     if (from_environment == NULL && said != NULL && *said != '\0') {
         from_environment = strdup(said);
     }
+    if (getenv("HEARTH_EGRESS_OWNER") != NULL) {
+        peer_name(getenv("HEARTH_EGRESS_OWNER"));
+    }
 }
 
 void egress_startup(int module_number) {
@@ -217,10 +229,10 @@ void egress_startup(int module_number) {
 }
 
 void egress_activate(void) {
+    read_environment();
     if (tried) {
         return;
     }
-    read_environment();
     if (settings_socket() != NULL) {
         take_over();
     }

@@ -21,6 +21,9 @@ void settings_forget_token(void);
  * what the request's variables say. Empty where nothing is traced. Static: until the next call. */
 const char *settings_trace(void);
 
+/* Why calls are not sent to a socket that is there. Static. */
+extern const char settings_untrusted[];
+
 /* Says once per process that there is no broker. */
 void settings_notice(const char *why);
 

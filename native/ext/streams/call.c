@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "ext/broker/peer.h"
 #include "ext/curl/settings.h"
 
 /* An answer whose head is larger than this is none. The broker's limit is lower. */
@@ -453,6 +454,11 @@ static int connect_broker(void) {
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0) {
         close(fd);
         settings_notice("nobody listens there");
+        return -1;
+    }
+    if (!peer_of_connection_is_trusted(fd, path)) {
+        close(fd);
+        settings_notice(settings_untrusted);
         return -1;
     }
     return fd;

@@ -9,6 +9,8 @@
 #ifndef HEARTH_EXT_STREAMS_CALL_H
 #define HEARTH_EXT_STREAMS_CALL_H
 
+#include "ext/compat.h"
+
 #include <php.h>
 #include <stdbool.h>
 #include <zend_smart_str.h>

@@ -6,6 +6,8 @@
 #ifndef HEARTH_EXT_STREAMS_WISHES_H
 #define HEARTH_EXT_STREAMS_WISHES_H
 
+#include "ext/compat.h"
+
 #include <php.h>
 #include <stdbool.h>
 #include <zend_smart_str.h>

@@ -4,6 +4,7 @@
  * - Options, fields, redirects, warnings, notifications and $http_response_header are stock PHP's own, whatever its version.
  * - A transport that somebody else opens (stream_socket_client(), SoapClient, a database) is the stock one.
  */
+#include "ext/compat.h"
 #include "ext/streams/streams.h"
 
 #include <SAPI.h>

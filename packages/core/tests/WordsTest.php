@@ -240,6 +240,43 @@ final class WordsTest extends TestCase
         $this->assertFalse(Broker::fromEnvironment()->configured());
     }
 
+    public function testASocketOfAUserWhoIsNotTrustedIsNoBroker(): void
+    {
+        if (!function_exists('posix_geteuid') || posix_geteuid() !== 0) {
+            // Only root can make a file another user's.
+            $this->expectNotToPerformAssertions();
+            return;
+        }
+        $folder = Servers::folder() . '/owners';
+        @mkdir($folder);
+        $socket = "{$folder}/egress.sock";
+        file_put_contents("{$folder}/egress.token", "word\n");
+        $listener = stream_socket_server("unix://{$socket}");
+        $notices = [];
+        $door = static function () use ($socket, &$notices): bool {
+            $notice = static function (string $text) use (&$notices): void {
+                $notices[] = $text;
+            };
+            return (new Broker($socket, $notice))->door() !== null;
+        };
+        $this->assertTrue($door(), 'our own');
+        // Below /tmp: anybody could have made the folder.
+        chown($folder, 54321);
+        chown($socket, 54321);
+        $this->assertFalse($door());
+        $this->assertCount(1, $notices);
+        $this->assertStringContainsString('not trusted', $notices[0]);
+        foreach (['54321' => true, '54322' => false, '54321x' => false, '' => false] as $owner => $trusted) {
+            putenv("HEARTH_EGRESS_OWNER={$owner}");
+            try {
+                $this->assertSame($trusted, $door(), "'{$owner}'");
+            } finally {
+                putenv('HEARTH_EGRESS_OWNER');
+            }
+        }
+        fclose($listener);
+    }
+
     public function testWhereTheExtensionTakesCareOfCurlThereIsNoBroker(): void
     {
         $configured = static fn (string|false $egress, string|false $curl): bool => Broker::fromEnvironment(

@@ -57,7 +57,7 @@ impl<A: Application> Exchange<'_, A> {
         if Weak::as_ptr(&routed_by) == Arc::as_ptr(&self.current) {
             return self.dispatch(number, script, parts, body, hints).await;
         }
-        self.chosen = self.current.release.choose(&self.told, &parts);
+        self.chosen = self.front.choose(&self.current, &self.told, &parts);
         self.route_again(parts, body, hints).await
     }
 

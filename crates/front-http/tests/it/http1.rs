@@ -119,9 +119,63 @@ async fn a_client_that_goes_away_ends_its_request() {
     let mut client = server.connect().await;
     client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n").await;
     until(&server.app.called, 1).await;
+    // One that only closes its sending side does that with its request.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(server.app.abandoned.load(Ordering::SeqCst), 0);
     drop(client);
     until(&server.app.abandoned, 1).await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_sending_side_with_its_request_gets_its_answer() {
+    let server = Server::start().await;
+    for (request, answer) in [
+        ("GET /slow?1000 HTTP/1.1\r\nHost: x\r\n\r\n", "slow"),
+        ("GET /chunks HTTP/1.1\r\nHost: x\r\n\r\n", "one two three"),
+        ("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", "5 bytes"),
+        (
+            "POST /upload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+            "2 bytes",
+        ),
+    ] {
+        let mut client = server.connect().await;
+        client.send(request).await;
+        client.finish_sending().await;
+        assert_eq!(client.reply().await.text(), answer, "{request}");
+        assert_eq!(client.rest().await, b"", "then the connection ends");
+    }
+    // Half a body is none.
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhello").await;
+    client.finish_sending().await;
+    assert!(!client.rest().await.starts_with(b"HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_and_is_written_to_ends_its_request_at_once() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    client.head().await;
+    drop(client);
+    until(&server.app.abandoned, 1).await;
+}
+
+#[tokio::test]
+async fn a_request_that_comes_while_another_is_answered_is_answered_next() {
+    let server = Server::start().await;
+    let mut client = server.connect().await;
+    client.send("POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    client.send("hello").await;
+    assert_eq!(client.reply().await.text(), "5 bytes");
+    for number in 0..3 {
+        client.send("GET /slow?100 HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        assert_eq!(client.reply().await.text(), "slow");
+        assert_eq!(client.reply().await.text(), format!("app /{number}"));
+    }
 }
 
 #[tokio::test]

@@ -530,6 +530,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         read.is_ok() || !self.buffer.is_empty()
     }
 
+    /// Closes the sending side.
+    pub(crate) async fn finish_sending(&mut self) {
+        self.stream.shutdown().await.unwrap();
+    }
+
     async fn fill(&mut self) -> usize {
         tokio::time::timeout(LONG, self.stream.read_buf(&mut self.buffer))
             .await

@@ -234,7 +234,8 @@ impl Worker {
         if let (Failure::Died { how, .. }, Some(server), Some(info)) =
             (&failure, &mut self.server, &self.info)
             && how.is_empty()
-            && let Ok(Ok(status)) = tokio::time::timeout(PATIENCE, server.child.wait()).await
+            && let Ok(Ok(status)) =
+                self.builtin.common.clock.timeout(PATIENCE, server.child.wait()).await
         {
             self.builtin.common.ended(info, status.into_raw().cast_unsigned());
             self.server = None;

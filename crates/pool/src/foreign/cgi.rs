@@ -25,6 +25,7 @@ use super::answer::Answer;
 use super::process::read_lines;
 use super::request::Request;
 use super::{Common, Pace, PrivateFile, both_ways, malformed};
+use crate::clock::Clock;
 use crate::exchange::{BoxError, Failure};
 use crate::info::WorkerInfo;
 use crate::output::Writer;
@@ -188,7 +189,8 @@ impl Worker {
         common.tasks.spawn_on(lines, &common.runtime);
         let child = self.child.insert(child);
         let (status, _) =
-            both_ways(upload(stdin, request), download(stdout, child, answer)).await?;
+            both_ways(upload(stdin, request), download(stdout, child, answer, &common.clock))
+                .await?;
         self.child = None;
         self.info.pid.store(0, Ordering::Relaxed);
         // Another status than 0 is PHP's word for an error that it has answered itself.
@@ -264,6 +266,7 @@ async fn download(
     mut stdout: ChildStdout,
     child: &mut Child,
     answer: &mut Answer,
+    clock: &Clock,
 ) -> Result<ExitStatus, Failure> {
     // How long output may still come from a process that the script has left running.
     const LEFTOVERS: Duration = Duration::from_millis(100);
@@ -279,7 +282,7 @@ async fn download(
                 ended = status.ok();
                 continue;
             }
-            () = tokio::time::sleep(LEFTOVERS), if ended.is_some() => 0,
+            () = clock.reached(Some(clock.after(LEFTOVERS))), if ended.is_some() => 0,
             () = pace.runs_out() => {
                 answer.flush().await;
                 continue;

@@ -58,6 +58,8 @@ pub(super) struct Fpm {
     children: Mutex<HashMap<u32, Arc<WorkerInfo>>>,
     /// php-fpm takes connections.
     listens: Notify,
+    /// php-fpm is stopped and is to be replaced.
+    replace: Notify,
     /// The pool ends.
     end: CancellationToken,
     /// The last process has ended.
@@ -86,6 +88,7 @@ impl Fpm {
             question: AtomicU32::new(0),
             children: Mutex::default(),
             listens: Notify::new(),
+            replace: Notify::new(),
             end: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
@@ -111,17 +114,24 @@ impl Fpm {
         const LONGEST: Duration = Duration::from_secs(5);
         let _ended = self.ended.clone().drop_guard();
         loop {
-            tokio::select! {
+            let pid = master.process.pid;
+            let reason = tokio::select! {
                 () = self.end.cancelled() => return master.end().await,
-                () = master.process.ended() => {}
-            }
+                () = master.process.ended() => {
+                    error!(pid, "php-fpm died, and every worker with it; starting anew");
+                    "php-fpm itself died"
+                }
+                () = self.replace.notified() => {
+                    // It goes on when it may: its children are not replaced until then.
+                    if !is_stopped(pid) {
+                        continue;
+                    }
+                    error!(pid, "php-fpm is stopped and replaces no worker; another is started");
+                    "php-fpm was stopped"
+                }
+            };
             self.common.crashes.fetch_add(1, Ordering::Relaxed);
-            let (pid, reason) = (master.process.pid, "php-fpm itself died");
             self.common.ended.push(WorkerEnd::now(pid, 0, Ending::Crashed, reason));
-            error!(
-                pid = master.process.pid,
-                "php-fpm died, and every worker with it; starting anew"
-            );
             master.kill().await;
             self.all_ended();
             let mut pause = Duration::from_millis(20);
@@ -137,6 +147,11 @@ impl Fpm {
                 pause = (pause * 2).min(LONGEST);
             };
         }
+    }
+
+    /// No child took a connection within the boot time.
+    pub(super) fn look_at_master(&self) {
+        self.replace.notify_one();
     }
 
     /// php-fpm is gone, so are its children.
@@ -343,7 +358,7 @@ impl Master {
                 return Ok(master);
             }
             () = master.process.ended() => String::new(),
-            () = tokio::time::sleep(limit) => format!("not ready within {limit:?}"),
+            () = common.clock.reached(Some(common.clock.after(limit))) => format!("not ready within {limit:?}"),
         };
         master.kill().await;
         // What it had written is on its way through a pipe.
@@ -413,6 +428,11 @@ impl Worker {
 
     pub(super) fn info(&self) -> Option<&Arc<WorkerInfo>> {
         self.child.as_ref().map(|(_, info)| info)
+    }
+
+    /// See [`Fpm::look_at_master`].
+    pub(super) fn unanswered(&self) {
+        self.fpm.look_at_master();
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -535,6 +555,13 @@ impl Worker {
         // Last: a child whose connection is closed takes another one, and that may be a neighbour's.
         self.connection = None;
     }
+}
+
+/// Whether a process was stopped, by a signal or a debugger (`/proc/PID/stat`, proc(5)).
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in parentheses and may hold anything; the state follows.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
 /// Whether nothing has come, not even an end.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::clock::Clock;
 use crate::overload::Overload;
 use crate::shared::{Line, Waits};
 use crate::{DispatchError, Options};
@@ -28,6 +29,7 @@ pub(crate) struct Slots<T> {
     idle: Mutex<VecDeque<T>>,
     waiting: AtomicUsize,
     limits: Limits,
+    clock: Arc<Clock>,
     judged: Mutex<Judged>,
     refused: AtomicU64,
     draining: AtomicBool,
@@ -68,7 +70,7 @@ pub(crate) struct Leased<T> {
 
 impl<T> Slots<T> {
     /// All of them are free.
-    pub(crate) fn new(all: VecDeque<T>, limits: Limits) -> Self {
+    pub(crate) fn new(all: VecDeque<T>, limits: Limits, clock: Arc<Clock>) -> Self {
         Self {
             free: Arc::new(Semaphore::new(all.len())),
             count: u32::try_from(all.len()).unwrap_or(u32::MAX),
@@ -79,6 +81,7 @@ impl<T> Slots<T> {
                 waits: Waits::default(),
             }),
             limits,
+            clock,
             refused: AtomicU64::new(0),
             draining: AtomicBool::new(false),
         }
@@ -98,15 +101,16 @@ impl<T> Slots<T> {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(DispatchError::Overloaded { waited: Duration::ZERO });
         };
-        let since = Instant::now();
+        let since = self.clock.instant();
         let free = Arc::clone(&self.free).acquire_owned();
-        let permit = tokio::time::timeout(self.limits.patience, free).await;
+        let permit = self.clock.timeout(self.limits.patience, free).await;
         drop(place);
         match permit {
             Ok(Ok(permit)) if self.is_in_time(since) => Ok(self.loan(permit)),
             _ => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                Err(DispatchError::Overloaded { waited: since.elapsed() })
+                let waited = self.clock.instant().saturating_duration_since(since);
+                Err(DispatchError::Overloaded { waited })
             }
         }
     }
@@ -127,7 +131,7 @@ impl<T> Slots<T> {
     /// It is somebody's turn who waits since then: whether it still counts.
     fn is_in_time(&self, since: Instant) -> bool {
         let mut judged = self.judged.lock().expect("no holder panics");
-        let (now, running) = (Instant::now(), self.running());
+        let (now, running) = (self.clock.instant(), self.running());
         let waited = now.saturating_duration_since(since);
         if judged.overload.bound(running).is_some_and(|bound| waited >= bound) {
             return false;
@@ -237,7 +241,7 @@ mod tests {
 
     fn slots(count: u32, backlog: usize) -> Arc<Slots<u32>> {
         let limits = Limits { backlog, patience: Duration::from_secs(1), target: None };
-        Arc::new(Slots::new((0..count).collect(), limits))
+        Arc::new(Slots::new((0..count).collect(), limits, Arc::new(Clock::new())))
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,7 +289,7 @@ mod tests {
             patience: Duration::from_secs(30),
             target: Some(Duration::from_millis(100)),
         };
-        let slots = Arc::new(Slots::new(VecDeque::from([1_u32]), limits));
+        let slots = Arc::new(Slots::new(VecDeque::from([1_u32]), limits, Arc::new(Clock::new())));
         let mut clients = tokio::task::JoinSet::new();
         for _ in 0..60 {
             let slots = Arc::clone(&slots);

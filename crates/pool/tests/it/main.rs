@@ -7,6 +7,7 @@ mod lifecycle;
 mod losses;
 mod models;
 mod overload;
+mod pauses;
 mod scaling;
 
 use std::num::NonZeroUsize;

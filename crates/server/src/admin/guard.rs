@@ -3,6 +3,7 @@
 //! Invariants
 //! - Without a token it is for this machine: it listens on loopback only, and answers only those who name it by an address or `localhost`,
 //!   so that no name somebody else owns leads here (DNS rebinding).
+//! - Without a token it only shows figures: who can connect to loopback, PHP in a sandbox for one, gets no event of a channel and sends none.
 //! - With a token everything but `/up` wants it: as `Authorization: Bearer`, or as the password that a browser asks for.
 //! - Pages of other origins get nothing, not even the server's word that it did something.
 
@@ -18,6 +19,8 @@ use crate::failure::Failure;
 
 /// Load balancers ask for it, by whatever name, and it tells nothing but a state.
 pub(crate) const OPEN: &str = "/up";
+/// The debug console: it shows events and members of channels, and sends events.
+const CONSOLE: &str = "/realtime";
 /// What a browser asks a person for.
 pub(super) const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"Hearth\", charset=\"UTF-8\"");
@@ -31,13 +34,15 @@ pub(super) enum Refused {
     Origin,
     /// The token is missing or wrong.
     Token,
+    /// There is no token, and this shows more than figures.
+    NoToken,
 }
 
 impl Refused {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Name => StatusCode::MISDIRECTED_REQUEST,
-            Self::Origin => StatusCode::FORBIDDEN,
+            Self::Origin | Self::NoToken => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
         }
     }
@@ -47,6 +52,10 @@ impl Refused {
             Self::Name => "the admin address is reached by an address or by localhost only\n",
             Self::Origin => "the admin address is not for pages of other origins\n",
             Self::Token => "the admin address wants its token: see `admin.token`\n",
+            Self::NoToken => {
+                "channels are watched, and events sent, with a token only: set `admin.token` (HEARTH_ADMIN_TOKEN), or ask the control socket of \
+                 `hearth serve` as its user: curl --unix-socket RUN_DIR/control.sock 'http://hearth/realtime/events?watch=CHANNEL'\n"
+            }
         }
     }
 }
@@ -74,7 +83,15 @@ pub(super) fn check(path: &str, headers: &HeaderMap, token: Option<&Token>) -> R
         Some(token) if !knows(headers, token) => return Err(Refused::Token),
         _ => {}
     }
-    if is_of_another_origin(headers) { Err(Refused::Origin) } else { Ok(()) }
+    if is_of_another_origin(headers) {
+        return Err(Refused::Origin);
+    }
+    if token.is_none() && is_console(path) { Err(Refused::NoToken) } else { Ok(()) }
+}
+
+/// Whether the debug console answers this path.
+pub(crate) fn is_console(path: &str) -> bool {
+    path.strip_prefix(CONSOLE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Named by an address or as `localhost`.
@@ -173,6 +190,22 @@ mod tests {
         let image = [HOST, cross, ("sec-fetch-mode", "no-cors")];
         assert_eq!(asked("/status", &image), Err(Refused::Origin));
         assert_eq!(asked("/", &[HOST, cross, ("sec-fetch-mode", "navigate")]), Ok(()), "a link");
+    }
+
+    #[test]
+    fn without_a_token_there_are_figures_and_no_console() {
+        const HOST: (&str, &str) = ("host", "127.0.0.1:9180");
+        for path in ["/realtime", "/realtime/", "/realtime/events", "/realtime/publish"] {
+            assert_eq!(asked(path, &[HOST]), Err(Refused::NoToken), "{path}");
+            let fields = headers(&[HOST, ("authorization", &format!("Bearer {SECRET}"))]);
+            assert_eq!(check(path, &fields, None), Err(Refused::NoToken), "{path}");
+            assert_eq!(check(path, &fields, Some(&token())), Ok(()), "{path}");
+        }
+        for path in ["/", "/events", "/status", "/metrics", "/up", "/realtimes"] {
+            assert_eq!(asked(path, &[HOST]), Ok(()), "{path}");
+        }
+        assert_eq!(Refused::NoToken.status(), StatusCode::FORBIDDEN);
+        assert!(Refused::NoToken.text().contains("admin.token"));
     }
 
     #[test]

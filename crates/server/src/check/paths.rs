@@ -3,21 +3,24 @@
 use std::path::Path;
 
 use rustix::fs::Access;
+use rustix::process::geteuid;
 
 use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::config::{Settings, nearest};
+use crate::run_dir::only_writer;
+use crate::serve::RUN_DIR_HINT;
 
 /// Looks at those of the server.
 pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
     targets(report, settings);
     if let Some(folder) = settings.server.run_dir.0.as_deref()
-        && let Err(error) = eyes.can_make(folder)
+        && let Err(error) = eyes.can_make(folder).and_then(|()| is_safe(folder, eyes))
     {
         report.problem(
             Topic::System,
-            format!("cannot write into the run folder {}: {error}", folder.display()),
-            "set `server.run_dir` to a folder that may be written",
+            format!("cannot use the run folder {}: {error}", folder.display()),
+            RUN_DIR_HINT,
         );
     }
     if let (Some(_), Some(file)) = (&settings.http.access_log, &settings.http.access_log_path.0)
@@ -29,6 +32,14 @@ pub(super) fn look(report: &mut Report, settings: &Settings, eyes: &Eyes) {
             "correct `http.access_log_path`; its folder has to be there",
         );
     }
+}
+
+/// Whether other users could replace what lies in a run folder that is there.
+fn is_safe(folder: &Path, eyes: &Eyes) -> std::io::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    only_writer(folder, eyes.user().unwrap_or_else(|| geteuid().as_raw()))
 }
 
 /// Parts of the program that log the most, as `log.level` names them. Libraries do so, too.

@@ -371,7 +371,7 @@ fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
     assert!(!report.is_fine());
     let text = report.text(false);
     for part in [
-        "✗ system: cannot write into the run folder APP/public/index.php/x: ",
+        "✗ system: cannot use the run folder APP/public/index.php/x: ",
         "✗ system: cannot open the access log /nonexistent/a.log: ",
         "! application: `/p/` of `[http.sendfile]` names /nonexistent, which is no folder",
         "! php: PHP knows no `memry_limit` (`[php.ini]`): it does nothing\n    did you mean `memory_limit`?",

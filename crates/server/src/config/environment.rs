@@ -27,6 +27,10 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ),
     ("HEARTH_DATABASES", "set by Hearth for PHP: the settings of `databases`"),
     ("HEARTH_EGRESS", "set by Hearth for PHP: the socket of the egress broker"),
+    (
+        "HEARTH_EGRESS_OWNER",
+        "the number of the user that the egress broker runs as, where PHP is another one; set by Hearth for PHP",
+    ),
     ("HEARTH_FUNCTION", "set by Hearth for functions: the file"),
     ("HEARTH_INI_DIR", "the folder of php.ini files that the worker programs read"),
     ("HEARTH_LIB_DIR", "the folder of the worker programs"),

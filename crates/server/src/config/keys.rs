@@ -442,7 +442,7 @@ settings! {
         group: Auto<Group> = "auto", flag "group";
         /// Users who may call, by name or number, beside the broker's own and root. Each has connections of its own.
         allow_users: Vec<Account> = "", flag "allow-user";
-        /// Networks that are never called, judged after names are resolved. Who may go there goes directly.
+        /// Networks that are never called, judged after names are resolved; nor is this server's own admin address. Who may go there goes directly.
         deny: Vec<Network> = "169.254.0.0/16, fe80::/10";
         /// Origins that a connection is opened to at start, such as `https://api.example.com`.
         ///
@@ -616,6 +616,8 @@ settings! {
         /// How long TERM lets running requests finish before they are cut.
         shutdown_patience: Duration = "30s";
         /// A private folder for what a running server writes, its control socket among it. `auto`: a new one, removed at the end.
+        ///
+        /// Only the server's own user, or root, may own it, and no other user may write into it: else the server does not start.
         run_dir: Auto<PathBuf> = "auto", flag "run-dir";
         /// Who Hearth is, and PHP if there is no `php.user`, once `hearth serve` listens, when root starts it: ports below 1024 are root's to bind, and nothing else is root's to do.
         ///

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Whoever answers costs no more than the time and the bytes that are given.
-//! - Where it is known whose socket it has to be, nobody else is spoken to.
+//! - Only the owner of the folder is spoken to.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) socket: PathBuf,
-    /// Who has to listen there: the owner of the folder. None: the folder is a matter of settings, and so is who is in it.
+    /// The user that has to listen there: the owner of the folder. None: there is no folder.
     pub(super) owner: Option<u32>,
 }
 

@@ -126,7 +126,9 @@ pub(super) fn find(target: &Target, environment: &Environment) -> Result<Server,
         config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?;
     if let Some(run_dir) = &settings.server.run_dir.0 {
         let socket = run_dir.join(SOCKET);
-        let place = Place { socket, owner: None };
+        // As a server has it (`run_dir`): another user's folder has another user's socket, whatever it is called.
+        let owner = std::fs::metadata(run_dir).map(|folder| folder.uid()).ok();
+        let place = Place { socket, owner };
         return match introduce(&place, Instant::now() + INTRODUCTION) {
             Ok(who) => Ok(Server { place, who, is_believed: true }),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,4 +1,5 @@
-//! The debug console on the admin address: what is going on in channels, live, and a way to send an event.
+//! The debug console on the admin address, where there is a token, and on the control socket: what is going on in channels, live, and a way to
+//! send an event.
 //!
 //! Invariants
 //! - Only its own page can send: a request must be JSON, which no page of another origin can post without asking. The admin address has

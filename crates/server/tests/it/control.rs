@@ -265,7 +265,12 @@ fn another_users_server_is_not_taken_for_one_of_roots() {
     assert_eq!((code, pid_in(&json)), (Some(0), others.process.pid().into()), "{why}");
 
     let ours = serve().start();
-    let run_dir = |pid: u32| temporary.path().join(format!("hearth-{pid}-0"));
+    let run_dir = |pid: u32| {
+        let of_pid = format!("hearth-{pid}-");
+        let mut all = std::fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap());
+        let its = all.find(|entry| entry.file_name().to_str().unwrap().starts_with(&of_pid));
+        its.expect("the server has a run folder").path()
+    };
     // A folder of his, and the way to root's server in it.
     let leads = folder_like_a_servers(temporary.path(), 0);
     symlink(run_dir(ours.process.pid()).join("control.sock"), leads.join("control.sock")).unwrap();
@@ -279,4 +284,38 @@ fn another_users_server_is_not_taken_for_one_of_roots() {
     let (code, json, why) =
         ran(about("status", site.path(), &["--json", "--run-dir", named.to_str().unwrap()]));
     assert_eq!((code, pid_in(&json)), (Some(0), others.process.pid().into()), "{why}");
+}
+
+#[test]
+fn a_run_folder_that_others_can_replace_files_in_ends_the_start_with_what_to_do() {
+    let site = Site::empty().with_file("public/index.html", "hello");
+    let run_dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(run_dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let start = |folder: &Path| {
+        let mut serve = about("serve", site.path(), &["--listen", "127.0.0.1:0", "--run-dir"]);
+        serve.arg(folder);
+        Running::start(&mut serve)
+    };
+    let mut refused = start(run_dir.path());
+    let (status, text) = refused.finish(LIMIT);
+    assert!(!status.success(), "{text}");
+    for part in ["cannot use the run folder", "its mode is 777", "chmod go-w"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // As the hint has it: a folder below, which is made.
+    let mut below = start(&run_dir.path().join("hearth"));
+    below.log().wait_for("ready on ");
+    below.terminate(LIMIT);
+
+    // The command does not believe a socket of another user in a folder of ours.
+    if geteuid().is_root() {
+        let nobody = Some(65_534);
+        std::fs::set_permissions(run_dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(run_dir.path(), nobody, nobody).unwrap();
+        let _listener = UnixListener::bind(run_dir.path().join("control.sock")).unwrap();
+        let shown = run_dir.path().to_str().unwrap();
+        let (code, _, why) = ran(about("status", site.path(), &["--run-dir", shown]));
+        assert_eq!(code, Some(1), "{why}");
+        assert!(why.contains("another user listens there"), "{why}");
+    }
 }

@@ -740,3 +740,25 @@ fn every_method_and_framing_passes() {
         );
     }
 }
+
+#[test]
+fn the_servers_own_admin_address_is_called_by_nobody_here() {
+    let token = [("HEARTH_ADMIN_TOKEN", "0123456789abcdef")];
+    for (listens, tried) in [
+        ("127.0.0.1:0", &["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0"][..]),
+        // All of this machine's.
+        ("0.0.0.0:0", &["127.0.0.1", "127.1.2.3", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"]),
+    ] {
+        let broker = Broker::start_with(&token, &["--admin", listens]);
+        let admin = broker.process.log().wait_for("admin on http://");
+        let port = admin.rsplit(':').next().unwrap().trim();
+        for host in tried {
+            let answer = broker.curl(&[], &format!("http://{host}:{port}/up"));
+            let told = answer.field("hearth-declined").unwrap_or_default().to_owned();
+            assert!(told.starts_with("denied;"), "{host} for {listens}: {answer:?}");
+        }
+        // Other ports of this machine are called as ever.
+        let origin = Origin::plain(routes);
+        assert_eq!(broker.curl(&[], &origin.url("/bytes/3")).body.len(), 3);
+    }
+}

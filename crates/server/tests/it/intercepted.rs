@@ -1,9 +1,13 @@
 //! Unchanged PHP code that uses ext-curl or opens URLs as files: in the worker the `hearth` extension takes its calls to the broker, in every model.
 //! What PHP code sees of it is compared with stock PHP by native/tests/egress.
 
-use testkit::{Origin, routes};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use testkit::{Origin, Running, routes};
 
 use crate::egress::in_each_model_with_authority;
+use crate::hearth::{LIMIT, php_version, worker_folder};
 
 /// Knows nothing of Hearth. It does not know the tests' authority either: only the broker does.
 const UNCHANGED: &str = r"<?php
@@ -212,4 +216,86 @@ fn each_request_of_each_model_has_its_calls_answered_without_libcurl() {
         }
         drop(site);
     }
+}
+
+/// Listens in the place of a broker, with a token, and tells what is sent to it.
+const IMPOSTOR: &str = r"
+umask(0);
+file_put_contents($argv[1] . '/egress.token', str_repeat('a', 64));
+$door = stream_socket_server('unix://' . $argv[1] . '/egress.sock');
+fwrite(STDERR, 'listens' . PHP_EOL);
+while ($caller = stream_socket_accept($door, 60)) {
+    $sent = (string) fread($caller, 65536);
+    $sent === '' || fwrite(STDERR, 'got ' . strlen($sent) . PHP_EOL);
+    fclose($caller);
+}
+";
+
+/// Two calls by ext-curl, with its own connection and by libcurl's, and one by the http wrapper.
+const CALLS: &str = r"
+$curl = static function (array $options) use ($argv): string {
+    $handle = curl_init($argv[1]);
+    curl_setopt_array($handle, $options + [CURLOPT_RETURNTRANSFER => true, CURLOPT_TIMEOUT => 20]);
+    return (string) curl_exec($handle);
+};
+$multi = curl_multi_init();
+$handle = curl_init($argv[1]);
+curl_setopt($handle, CURLOPT_RETURNTRANSFER, true);
+curl_multi_add_handle($multi, $handle);
+do {
+    curl_multi_exec($multi, $running);
+    curl_multi_select($multi, 0.1);
+} while ($running);
+echo json_encode([$curl([]), curl_multi_getcontent($handle), file_get_contents($argv[1])]);
+";
+
+#[test]
+fn calls_are_sent_to_no_process_of_a_user_who_is_not_the_brokers() {
+    const NOBODY: &str = "65534";
+    if !rustix::process::geteuid().is_root() {
+        // Only root can become somebody else.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let door = folder.path().join("hearth-1-0");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    std::fs::create_dir(&door).unwrap();
+    std::os::unix::fs::chown(&door, NOBODY.parse().ok(), NOBODY.parse().ok()).unwrap();
+    let php = format!("php{}", php_version());
+    let mut impostor = Command::new("setpriv");
+    impostor.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", &php]);
+    impostor.args(["-n", "-r", IMPOSTOR, "--"]).arg(&door);
+    let impostor = Running::start(&mut impostor);
+    impostor.log().wait_for("listens");
+
+    let origin = Origin::plain(routes);
+    let extension = worker_folder().join(format!("hearth-{}.so", php_version()));
+    let calls = |owner: &str| {
+        let mut call = Command::new(&php);
+        call.arg("-d").arg(format!("extension={}", extension.display()));
+        call.args(["-d", "log_errors=1", "-d", "error_log=", "-r", CALLS, "--"]);
+        call.arg(origin.url("/bytes/3")).stdin(Stdio::null());
+        call.env("HEARTH_EGRESS", door.join("egress.sock")).env("HEARTH_EGRESS_OWNER", owner);
+        let output = call.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    for owner in ["", "0", "1", "no number", "-2", "65534x"] {
+        let (answers, log) = calls(owner);
+        let answers: Vec<String> = serde_json::from_str(&answers).expect(&log);
+        assert!(answers.iter().all(|answer| answer.len() == 3), "{answers:?} {log}");
+        let notices = log.lines().filter(|line| line.contains("no egress broker at"));
+        let notices: Vec<&str> = notices.collect();
+        assert_eq!(notices.len(), 1, "{log}");
+        assert!(notices[0].contains("a user that is not trusted listens there"), "{log}");
+        assert!(!impostor.log().text().contains("got "), "{}", impostor.log().text());
+    }
+    // Whom the settings name is called; it is no broker, so all go directly in the end.
+    let asked = origin.requests().len();
+    let (_, log) = calls(NOBODY);
+    assert!(
+        impostor.log().find(LIMIT, |line| line.starts_with("got ").then_some(())).is_some(),
+        "{log}"
+    );
+    assert!(origin.requests().len() >= asked);
 }

@@ -164,6 +164,7 @@ const SHARED_IN_WORKER: &[&str] = &[
     "class-loaded-by-the-autoloader",
     "constant",
     "cookies-of-a-curl-handle-left-open",
+    "core-dump-filter",
     "curl-handle-of-the-boot",
     "current-directory",
     "cycles-for-the-collector",
@@ -204,7 +205,9 @@ const SHARED_IN_WORKER: &[&str] = &[
     "mb-regex-encoding",
     "mb-substitute-character-mb-language-mb-detect-order",
     "mt-srand",
+    "name-of-the-process",
     "numbers-of-objects",
+    "oom-score",
     "open-resources",
     "php-memory-of-the-boot",
     "position-in-a-file-opened-at-boot",
@@ -240,6 +243,7 @@ const SHARED_IN_WORKER: &[&str] = &[
     "textdomain",
     "tick-function",
     "time-zone",
+    "timer-slack",
     "transaction-left-open-on-a-database-connection-of-the-boot",
     "umask",
     "variable-of-a-c-library",
@@ -250,12 +254,16 @@ const SHARED_IN_WORKER: &[&str] = &[
 /// What PHP itself does not put back when a request shuts down, under php-fpm as here.
 const SHARED_IN_REQUEST: &[&str] = &[
     "alarm",
+    "core-dump-filter",
     "errors-of-openssl",
+    "name-of-the-process",
+    "oom-score",
     "priority",
     "resource-limit",
     "signal-blocked",
     "signal-handler",
     "textdomain",
+    "timer-slack",
     "variable-of-a-c-library",
 ];
 

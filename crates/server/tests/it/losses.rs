@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use testkit::{Client, ProcessFacts, eventually, fake_worker, head};
 
 use crate::hearth::{
-    Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, in_each_model, is_resident, signal,
+    Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, in_each_model, is_resident, signal, whole_line,
 };
 
 #[test]
@@ -104,6 +104,29 @@ fn a_request_over_its_time_limit_is_answered_with_504_and_its_worker_killed() {
         }
         assert!(hearth.status()["pool"]["timeouts"].as_u64().unwrap() >= 2, "{model}");
         hearth.log_line("time limit");
+    }
+}
+
+/// `pcntl_exec()`, which the embedded PHP of this machine may not have: by FFI it is the same system call.
+#[test]
+fn a_worker_whose_php_starts_another_program_in_its_place_is_replaced_at_once() {
+    const SCRIPT: &str = "<?php file_put_contents($_GET['pid'], getmypid() . \"\\n\");\n\
+        $c = FFI::cdef('int execl(const char *, const char *, const char *, void *);');\n\
+        $c->execl('/bin/sleep', 'sleep', '1000', null);";
+    for model in MODELS {
+        let (site, path) = Site::of_scripts_in(model);
+        site.write("public/exec.php", SCRIPT);
+        let hearth =
+            Serve::new(path).args(&["--model", model]).ini("ffi.enable", "1").workers(1).start();
+        let file = site.path().join("pid");
+        let answer = hearth.get(&format!("/exec.php?pid={}", file.display()));
+        assert_eq!(answer.status, 502, "{model}: {}", answer.text());
+        let pid: u32 = whole_line(&file).trim().parse().unwrap();
+        assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
+        eventually("the program is gone", LIMIT, || ProcessFacts::of(pid).is_none());
+        hearth.wait_idle(1);
+        assert_eq!(hearth.status()["pool"]["crashes"], 1, "{model}");
+        assert!(hearth.stop().success(), "{model}");
     }
 }
 

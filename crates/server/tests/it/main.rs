@@ -38,6 +38,7 @@ mod lookup;
 mod losses;
 mod models;
 mod operations;
+mod pauses;
 mod php_user;
 mod proxies;
 mod published_leaks;

@@ -547,3 +547,80 @@ fn what_had_not_settled_when_the_process_was_killed_is_not_told_and_what_was_acc
     }
     assert_eq!(told(), expected);
 }
+
+/// One exchange with the control socket of a server.
+fn control(run_dir: &std::path::Path, request: &str) -> std::os::unix::net::UnixStream {
+    let mut socket = std::os::unix::net::UnixStream::connect(run_dir.join("control.sock")).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    socket
+}
+
+/// Reads until a text has come.
+fn read_until(socket: &mut impl std::io::Read, mark: &str) -> String {
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !text.contains(mark) {
+        let length = socket.read(&mut part).unwrap();
+        assert_ne!(length, 0, "it ended before {mark:?}: {text}");
+        text.push_str(&String::from_utf8_lossy(&part[..length]));
+    }
+    text
+}
+
+#[test]
+fn channels_are_watched_and_events_sent_with_the_token_or_by_the_control_socket_only() {
+    const WISH: &str = r#"{"app":"1","channel":"private-a","event":"said","data":"{\"n\":7}"}"#;
+    let publish = |fields: &str| {
+        let length = WISH.len();
+        format!(
+            "POST /realtime/publish HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{fields}\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{WISH}"
+        )
+    };
+    let watch = |fields: &str| {
+        format!("GET /realtime/events?watch=private-a HTTP/1.1\r\nHost: 127.0.0.1\r\n{fields}\r\n")
+    };
+    let ask = |address: SocketAddr, request: &str| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        socket
+    };
+    let site = Site::of_scripts();
+    let run_dir = tempfile::tempdir().unwrap();
+    let shown = run_dir.path().to_str().unwrap();
+    let open = Serve::new(site.path()).args(APP).args(&["--run-dir", shown]).start();
+    // Without a token: figures, and nothing of what goes on in channels.
+    for figures in ["/", "/status", "/metrics", "/up"] {
+        assert_eq!(open.admin(figures).status, 200, "{figures}");
+    }
+    for path in ["/realtime", "/realtime/events", "/realtime/events?watch=private-a"] {
+        let refused = open.admin(path);
+        assert_eq!(refused.status, 403, "{path}");
+        let text = refused.text();
+        assert!(text.contains("HEARTH_ADMIN_TOKEN") && text.contains("control.sock"), "{text}");
+    }
+    let refused = read_until(&mut ask(open.admin, &publish("")), "admin.token");
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    let channels = open.status()["realtime"].clone();
+    // Its own user comes by the control socket.
+    let mut watching = control(run_dir.path(), &watch(""));
+    read_until(&mut watching, "\"watched\":\"private-a\"");
+    let sent = read_until(&mut control(run_dir.path(), &publish("")), "{}");
+    assert!(sent.starts_with("HTTP/1.1 200 "), "{sent} {channels}");
+    let told = read_until(&mut watching, "\"said\"");
+    assert!(told.contains("event: message"), "{told}");
+    drop(watching);
+    drop(open);
+
+    let token = "Authorization: Bearer 0123456789abcdef\r\n";
+    let closed =
+        Serve::new(site.path()).args(APP).set("HEARTH_ADMIN_TOKEN", "0123456789abcdef").start();
+    let refused = read_until(&mut ask(closed.admin, &publish("")), "\r\n\r\n");
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    let mut watching = ask(closed.admin, &watch(token));
+    read_until(&mut watching, "\"watched\":\"private-a\"");
+    let sent = read_until(&mut ask(closed.admin, &publish(token)), "{}");
+    assert!(sent.starts_with("HTTP/1.1 200 "), "{sent}");
+    read_until(&mut watching, "\"said\"");
+}

@@ -59,7 +59,9 @@ impl WithoutCredit {
         let request = Request::get(format!("http://localhost{path}")).body(()).unwrap();
         let (response, _) = self.requests.send_request(request, true).unwrap();
         let response = tokio::time::timeout(LIMIT, response).await.expect("heads need no credit");
-        response.unwrap().into_body()
+        let response = response.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        response.into_body()
     }
 
     fn read(&mut self) {

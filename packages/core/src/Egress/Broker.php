@@ -1,8 +1,9 @@
 <?php
 
 /**
- * Finds the egress broker of this machine. Promises: never throws, asks nothing of the network, costs one stat() when there is a broker;
- * one that is gone is told once per process, and asked for again at the next call.
+ * Finds the egress broker of this machine. Promises: never throws, asks nothing of the network, costs two stat() when there is a broker;
+ * one that is gone is told once per process, and asked for again at the next call. Nothing is sent to a socket of a user that is not
+ * trusted.
  */
 
 declare(strict_types=1);
@@ -14,6 +15,9 @@ final class Broker
     /** Names the broker's socket; the token lies beside it. */
     public const VARIABLE = 'HEARTH_EGRESS';
 
+    /** The number of the user that the broker runs as, where it is neither root nor PHP's own. */
+    public const OWNER = 'HEARTH_EGRESS_OWNER';
+
     private const OFF = ['', 'off', 'no', 'none', 'false', '0'];
 
     /** @var array<string, true> sockets whose absence has been told */
@@ -23,6 +27,9 @@ final class Broker
 
     /** When the token's file was written and which file it was: the broker writes a new one at each start. */
     private string $version = '';
+
+    /** The socket's file that is known to be of a trusted user. */
+    private string $trusted = '';
 
     /**
      * @param ?string $socket path of the broker's socket; null or "off": there is none
@@ -72,6 +79,10 @@ final class Broker
         if ($this->socket === null) {
             return null;
         }
+        if (!$this->trusts($this->socket)) {
+            $this->gone('a user that is not trusted owns it: neither root, nor PHP\'s own, nor ' . self::OWNER);
+            return null;
+        }
         $file = dirname($this->socket) . '/egress.token';
         clearstatcache(true, $file);
         $stat = @stat($file);
@@ -86,6 +97,55 @@ final class Broker
             $this->version = $version;
         }
         return new Door($this->socket, $this->token);
+    }
+
+    /**
+     * Another user of the machine could listen where a broker is expected, and calls carry credentials. Trusted are root, PHP's own user,
+     * the one that is named, and the owner of the socket's folder where each folder above it is only its owner's to write
+     * (native/ext/broker/peer.c has the same rule).
+     */
+    private function trusts(string $socket): bool
+    {
+        clearstatcache(true, $socket);
+        $stat = @stat($socket);
+        if ($stat === false) {
+            // Where there is none, connecting fails.
+            return true;
+        }
+        $file = "{$stat['dev']} {$stat['ino']} {$stat['uid']} {$stat['ctime']}";
+        if ($file !== $this->trusted) {
+            $named = $_SERVER[self::OWNER] ?? $_ENV[self::OWNER] ?? getenv(self::OWNER);
+            $known = [0, self::ownUser(), is_string($named) && ctype_digit($named) ? (int) $named : null];
+            if (!in_array($stat['uid'], $known, true) && !self::ownsFolder($stat['uid'], $socket)) {
+                return false;
+            }
+            $this->trusted = $file;
+        }
+        return true;
+    }
+
+    private static function ownUser(): ?int
+    {
+        $user = function_exists('posix_geteuid') ? posix_geteuid() : @fileowner('/proc/self');
+        return $user === false ? null : $user;
+    }
+
+    /** In a folder like /tmp anybody may have made the folder of the socket before the broker did. */
+    private static function ownsFolder(int $user, string $socket): bool
+    {
+        $path = realpath($socket);
+        if ($path === false || @fileowner($folder = dirname($path)) !== $user) {
+            return false;
+        }
+        while ($folder !== '/') {
+            $folder = dirname($folder);
+            $stat = @stat($folder);
+            // Members of root's group are as good as root.
+            if ($stat === false || ($stat['mode'] & 0o002) !== 0 || (($stat['mode'] & 0o020) !== 0 && $stat['gid'] !== 0)) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** Says once per process that calls are made directly, and why; forgets the token. */

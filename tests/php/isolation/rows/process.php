@@ -18,6 +18,12 @@ Row::add('resource limit', function (): void {
 }, fn () => posix_getrlimit()['soft openfiles'], able: function_exists('posix_setrlimit'));
 Row::add('priority', fn () => proc_nice(1), fn () => explode(' ', (string) strstr((string) file_get_contents('/proc/self/stat'), ') '))[17]);
 
+// Which a process writes to files of its own.
+foreach (['name of the process' => ['comm', 'left'], 'OOM score' => ['oom_score_adj', '7'], 'core dump filter' => ['coredump_filter', '1'], 'timer slack' => ['timerslack_ns', '77777']] as $name => [$file, $value]) {
+    $path = "/proc/self/$file";
+    Row::add($name, fn () => file_put_contents($path, $value), fn () => trim((string) file_get_contents($path)), able: is_writable($path));
+}
+
 Row::add('signal handler', fn () => pcntl_signal(SIGWINCH, static fn () => null), fn () => signal_is('SigCgt', SIGWINCH), able: function_exists('pcntl_signal'));
 Row::add('signal ignored', fn () => pcntl_signal(SIGURG, SIG_IGN), fn () => signal_is('SigIgn', SIGURG), able: function_exists('pcntl_signal'));
 Row::add('signal blocked', fn () => pcntl_sigprocmask(SIG_BLOCK, [SIGIO]), fn () => signal_is('SigBlk', SIGIO), able: function_exists('pcntl_sigprocmask'));

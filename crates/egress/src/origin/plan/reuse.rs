@@ -202,7 +202,7 @@ mod tests {
         reuse.closed(now, 1, 8 * SECOND);
         reuse.closed(now, 40, 4 * SECOND);
         reuse.closed(now, 1, 60 * SECOND);
-        assert!(reuse.may_carry(now, 1, 3 * SECOND - MS, false));
+        assert!(reuse.may_carry(now, 1, 2999 * MS, false));
         assert!(!reuse.may_carry(now, 1, 3 * SECOND, false));
         assert!(reuse.may_carry(now + IDLE_COUNTS, 1, 50 * SECOND, false));
     }

@@ -12,6 +12,9 @@
 //! | `chatty` | the zygote fills the socket with log lines before it reads its warm-up |
 //! | (`HEARTH_TEST_BOOTS` in the environment) | the zygote boots for as long as that file is there |
 //! | `refuse-second` | the second worker cannot be forked |
+//! | `lose-spawn` | the zygote neither obeys nor answers the SPAWN of slot 2 |
+//! | `stand-still` | the zygote does nothing for three seconds when it is to fork slot 2 |
+//! | `lose-exit` | the zygote does not tell the end of slot 1 |
 //! | `refuse-to-boot` | workers end with 255 |
 //! | `slow-to-boot` | workers take two seconds, all but the first |
 //! | `retire-at-boot` | workers of the model `snapshot` end with 75 before they are ready |
@@ -109,13 +112,19 @@ fn main() {
 
     let refuse_second = flag("refuse-second");
     let keep_sockets = flag("keep-sockets");
+    let (lose_spawn, stand_still) = (flag("lose-spawn"), flag("stand-still"));
+    let lose_exit = flag("lose-exit");
     while let Some((frame, descriptors)) = receive(&control) {
         match frame {
             ToZygote::Spawn { slot: slot @ 2 } if refuse_second => {
                 let errno = rustix::io::Errno::AGAIN.raw_os_error().cast_unsigned();
                 send(&say, |out| wire::send::failed(out, slot, errno));
             }
+            ToZygote::Spawn { slot: 2 } if lose_spawn => {}
             ToZygote::Spawn { slot } => {
+                if slot == 2 && stand_still {
+                    std::thread::sleep(Duration::from_secs(3));
+                }
                 let pid = FIRST_PID + slot;
                 let [frames, stdout, stderr, board] =
                     <[OwnedFd; 4]>::try_from(descriptors).expect("SPAWN brings four descriptors");
@@ -139,7 +148,9 @@ fn main() {
                         sys::cut(&frames);
                     }
                     let status = if killed { 9 } else { status };
-                    send(&say, |out| wire::send::exited(out, pid, status));
+                    if !(lose_exit && slot == 1) {
+                        send(&say, |out| wire::send::exited(out, pid, status));
+                    }
                 });
             }
             ToZygote::Trace { pid } => {

@@ -1,0 +1,194 @@
+//! The pool's clock. It measures the time in which the server itself ran.
+//!
+//! Invariants
+//! - Time in which the whole server stood still (SIGSTOP, a frozen control group, a suspended machine) does not count: after it, no limit is
+//!   over that was not over before.
+//! - A time-out is decided only after the sockets were polled again: a frame that arrived in time wins.
+//! - The clock never goes back by more than a pause that it has just found.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A limit has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elapsed;
+
+/// Counts milliseconds since it was made, without those in which the server stood still.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+    /// When it was last read, in real milliseconds since `started`.
+    read_at: AtomicU64,
+    /// Milliseconds in which the server stood still.
+    stood_still: AtomicU64,
+    /// Held while a pause is added, so that each pause is added once.
+    adding: Mutex<()>,
+}
+
+impl Clock {
+    /// A pool reads its clock at least this often while the server runs.
+    pub(crate) const PULSE: Duration = Duration::from_millis(250);
+    /// The server stood still when nothing has read the clock for this many milliseconds.
+    const PAUSE: u64 = 1_000;
+    /// How long a future may still become ready after its limit has passed. When a process continues after SIGSTOP, `epoll_wait` fails with EINTR,
+    /// and tokio fires timers before it has polled any socket: a second timer fires after a poll.
+    const LAST_LOOK: Duration = Duration::from_millis(10);
+
+    pub(crate) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            read_at: AtomicU64::new(0),
+            stood_still: AtomicU64::new(0),
+            adding: Mutex::new(()),
+        }
+    }
+
+    /// Milliseconds that the server has run since the clock was made, plus one: never zero.
+    pub(crate) fn now(&self) -> u64 {
+        loop {
+            let stood_still = self.stood_still.load(Ordering::Acquire);
+            let real = self.real(Instant::now());
+            let read_at = self.read_at.load(Ordering::Acquire);
+            if real >= read_at.saturating_add(Self::PAUSE) {
+                self.add_pause();
+                continue;
+            }
+            if real > read_at {
+                self.read_at.fetch_max(real, Ordering::Release);
+            }
+            // Else a pause was added meanwhile, and `real` may be from before it or from after it.
+            if self.stood_still.load(Ordering::Acquire) == stood_still {
+                return real.saturating_sub(stood_still).saturating_add(1);
+            }
+        }
+    }
+
+    /// The present moment, earlier than the real one by all pauses.
+    pub(crate) fn instant(&self) -> Instant {
+        // Adds a pause that nothing has noticed yet.
+        self.now();
+        let stood_still = Duration::from_millis(self.stood_still.load(Ordering::Acquire));
+        Instant::now().checked_sub(stood_still).unwrap_or(self.started)
+    }
+
+    /// A real instant on the scale of [`Clock::now`], if no pause follows; zero for none.
+    pub(crate) fn moment(&self, at: Option<Instant>) -> u64 {
+        let Some(at) = at else { return 0 };
+        // Adds a pause that nothing has noticed yet.
+        self.now();
+        let stood_still = self.stood_still.load(Ordering::Acquire);
+        self.real(at).saturating_sub(stood_still).saturating_add(1)
+    }
+
+    /// How long ago `since` was, a moment on the scale of [`Clock::now`].
+    pub(crate) fn since(&self, since: u64) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(since))
+    }
+
+    /// Waits for `future`, but not for longer than `limit`. Cancel safe if `future` is.
+    pub(crate) async fn timeout<F: Future>(
+        &self,
+        limit: Duration,
+        future: F,
+    ) -> Result<F::Output, Elapsed> {
+        let mut future = std::pin::pin!(future);
+        let end = self.after(limit);
+        while let Some(left) = self.left(end) {
+            if let Ok(output) = tokio::time::timeout(left, &mut future).await {
+                return Ok(output);
+            }
+        }
+        tokio::time::timeout(Self::LAST_LOOK, future).await.map_err(|_elapsed| Elapsed)
+    }
+
+    /// Waits until [`Clock::now`] is `end`; for ever without one. Cancel safe.
+    pub(crate) async fn reached(&self, end: Option<u64>) {
+        let Some(end) = end else { return std::future::pending().await };
+        while let Some(left) = self.left(end) {
+            tokio::time::sleep(left).await;
+        }
+        tokio::time::sleep(Self::LAST_LOOK).await;
+    }
+
+    /// What [`Clock::now`] will be when the server has run for `limit` from now on.
+    pub(crate) fn after(&self, limit: Duration) -> u64 {
+        self.now().saturating_add(milliseconds(limit))
+    }
+
+    /// How long to sleep before looking at the clock again; `None` when it is time.
+    fn left(&self, end: u64) -> Option<Duration> {
+        let left = Duration::from_millis(end.saturating_sub(self.now()));
+        (!left.is_zero()).then(|| left.min(Self::PULSE))
+    }
+
+    fn real(&self, at: Instant) -> u64 {
+        milliseconds(at.saturating_duration_since(self.started))
+    }
+
+    /// Adds the time since the clock was last read to the time in which the server stood still.
+    fn add_pause(&self) {
+        let _one = self.adding.lock().expect("no holder panics");
+        let (real, read_at) = (self.real(Instant::now()), self.read_at.load(Ordering::Acquire));
+        if real >= read_at.saturating_add(Self::PAUSE) {
+            let stood_still = real - read_at;
+            self.stood_still.fetch_add(stood_still, Ordering::AcqRel);
+            self.read_at.store(real, Ordering::Release);
+            // Not louder: on Lambda an environment stands still between any two events.
+            tracing::debug!(
+                milliseconds = stood_still,
+                "the server stood still: time limits do not count that time"
+            );
+        }
+    }
+}
+
+/// A duration in whole milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_mins(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_nothing_ran_does_not_count() {
+        let clock = Clock::new();
+        let first = clock.now();
+        tokio::time::sleep(Clock::PULSE).await;
+        assert_eq!(clock.since(first), Clock::PULSE);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(clock.since(first), Clock::PULSE);
+        tokio::time::sleep(Clock::PULSE).await;
+        assert_eq!(clock.since(first), Clock::PULSE * 2);
+        let deadline = Instant::now() + Clock::PULSE;
+        assert_eq!(clock.moment(Some(deadline)), first + milliseconds(Clock::PULSE * 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_is_not_over_because_of_a_pause() {
+        let clock = Clock::new();
+        let limit = Duration::from_secs(2);
+        let waiting = clock.timeout(limit, std::future::pending::<()>());
+        tokio::pin!(waiting);
+        assert!(tokio::time::timeout(Clock::PULSE, &mut waiting).await.is_err());
+        tokio::time::advance(PAUSE).await;
+        let rest = Duration::from_secs(1);
+        assert!(tokio::time::timeout(rest, &mut waiting).await.is_err(), "a second is left");
+        assert_eq!(tokio::time::timeout(limit, waiting).await, Ok(Err(Elapsed)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_arrived_when_the_limit_passes_wins() {
+        let clock = Clock::new();
+        let limit = Duration::from_millis(100);
+        // Ready when it is polled after the timer has fired, as a socket is whose event was not fetched before.
+        let late = tokio::time::sleep(limit + Duration::from_millis(1));
+        assert_eq!(clock.timeout(limit, late).await, Ok(()));
+    }
+}

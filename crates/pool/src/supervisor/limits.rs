@@ -1,0 +1,186 @@
+//! The limits that workers are held to: time, memory, and how long they may take to end.
+//!
+//! Invariants
+//! - Everything here looks at the pool's clock and at /proc, and never waits for a worker or for the zygote.
+//! - Every worker that is given up is killed, also when the zygote does not take the order, and its place is freed also when nothing tells
+//!   its end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tracing::{debug, warn};
+
+use super::{NO_ZYGOTE, Supervisor};
+use crate::clock::milliseconds;
+use crate::info::WorkerInfo;
+use crate::slow::SlowRequest;
+
+impl Supervisor {
+    /// How long EXITED may take when a worker has closed its socket. A process that ends closes it within microseconds of its end.
+    const HANGING_UP: Duration = Duration::from_millis(200);
+    /// How long the end of a killed worker may take before the server looks at the process itself.
+    const DYING: Duration = Duration::from_secs(1);
+
+    /// Kills workers that have no conversation with the server any more, and those that were told to end and do not; then those that were
+    /// killed through the zygote and still run.
+    pub(super) fn end_the_stubborn(&mut self) {
+        let clock = Arc::clone(&self.shared.clock);
+        let is_over = |since: u64, limit| since != 0 && clock.since(since) >= limit;
+        for info in self.workers.values().cloned().collect::<Vec<_>>() {
+            let killed_at = info.killed_at.load(Ordering::Relaxed);
+            if killed_at != 0 {
+                if is_over(killed_at, Self::DYING) {
+                    self.see_it_ended(&info, is_over(killed_at, Self::LAST_WORDS));
+                }
+            } else if is_over(info.gone_since.load(Ordering::Relaxed), Self::HANGING_UP) {
+                // `pcntl_exec()` is one way to get here.
+                warn!(worker.pid = info.pid(), "worker closed its socket and runs on, killed");
+                self.kill(&info);
+            } else if !self.closing
+                && is_over(info.ending_since.load(Ordering::Relaxed), Self::LAST_WORDS)
+            {
+                warn!(worker.pid = info.pid(), "worker did not end when told, killed");
+                self.kill(&info);
+            }
+        }
+    }
+
+    /// Kills a worker through the zygote, now or as soon as its process id is known. It does not count as a worker any more.
+    pub(super) fn kill(&mut self, info: &WorkerInfo) {
+        let (pid, now) = (info.pid(), self.shared.now());
+        let _first =
+            info.killed_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if pid != 0
+            && let Some(zygote) = self.zygote_of(info.slot)
+            && let Err(error) = zygote.kill(pid, Signal::KILL)
+        {
+            // It is killed without the zygote a second later.
+            debug!(worker.pid = pid, %error, "zygote takes no orders");
+        }
+    }
+
+    /// A worker was killed some time ago and its end was not told: kills the process itself. When there is no such process, or none was
+    /// forked, and the zygote has nothing more to say about it (`overdue`), its place is freed.
+    fn see_it_ended(&mut self, info: &WorkerInfo, overdue: bool) {
+        let Some(zygote) = self.zygote_of(info.slot) else { return };
+        let lives = kill_child(info.pid(), zygote.pid());
+        let answers = zygote.owed() == 0;
+        zygote.ping();
+        if !lives && overdue && answers {
+            warn!(worker.pid = info.pid(), slot = info.slot, "the end of a worker was not told");
+            self.exited(info.slot, Signal::KILL.as_raw().unsigned_abs());
+        }
+    }
+
+    pub(super) fn enforce_time_limit(&mut self) {
+        let limit = self.options().request_timeout.map_or(u64::MAX, milliseconds);
+        let now = self.shared.now();
+        let over: Vec<Arc<WorkerInfo>> = self
+            .workers
+            .values()
+            .filter(|info| {
+                let since = info.busy_since.load(Ordering::Relaxed);
+                let deadline = info.deadline.load(Ordering::Relaxed);
+                since != 0
+                    && (now.saturating_sub(since) >= limit || (deadline != 0 && now >= deadline))
+            })
+            .map(Arc::clone)
+            .collect();
+        for info in over {
+            if info.timed_out.swap(true, Ordering::Relaxed) {
+                continue;
+            }
+            let request = info.current_request();
+            let id = request.as_ref().map(|id| &*id.0);
+            let ran = Duration::from_millis(now - info.busy_since.load(Ordering::Relaxed).min(now));
+            warn!(
+                worker.pid = info.pid(),
+                request.id = id,
+                ?ran,
+                "request over its time limit, worker killed"
+            );
+            self.shared.timeouts.fetch_add(1, Ordering::Relaxed);
+            self.kill(&info);
+        }
+    }
+
+    pub(super) fn look_for_slow_requests(&mut self) {
+        let Some(limit) = self.options().slow else { return };
+        let (model, now) = (self.options().model, self.shared.now());
+        let slow: Vec<_> = self
+            .workers
+            .values()
+            .filter_map(|info| Some((SlowRequest::of(info, model, now, limit)?, Arc::clone(info))))
+            .collect();
+        for (slow, info) in slow {
+            let asked = match &mut self.zygote {
+                Some(zygote) => zygote.trace(slow.pid).is_ok(),
+                None => false,
+            };
+            if asked {
+                self.traced.wait(&info, slow);
+            } else {
+                self.tell_slow(SlowRequest { why: Some(NO_ZYGOTE.to_owned()), ..slow });
+            }
+        }
+    }
+
+    pub(super) fn tell_slow(&self, slow: SlowRequest) {
+        slow.log();
+        // Who reads the count finds the request, too.
+        self.shared.slow.push(slow);
+        self.shared.slow_requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn look_at_memory(&mut self) {
+        let limit = self.options().memory_limit.map_or(u64::MAX, |limit| limit.0);
+        let mut over = Vec::new();
+        for info in self.workers.values() {
+            let Some(resident) = resident_bytes(info.pid()) else { continue };
+            info.resident.store(resident, Ordering::Relaxed);
+            if resident > limit
+                && !self.shared.one_shot()
+                && !info.replacing.swap(true, Ordering::Relaxed)
+            {
+                over.push(info.slot);
+            }
+        }
+        for slot in over {
+            self.replace(slot, "memory_limit");
+        }
+    }
+}
+
+/// Kills a process if it is a child of `parent`. Whether it is one: a process that has ended and was not waited for still is.
+fn kill_child(pid: u32, parent: u32) -> bool {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let Some(handle) = raw.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        return false;
+    };
+    // Looked at after the process is held by its descriptor: a number that is used again has another parent.
+    if parent_of(pid) != Some(parent) {
+        return false;
+    }
+    if let Err(error) = pidfd_send_signal(&handle, Signal::KILL) {
+        warn!(worker.pid = pid, %error, "worker could not be killed");
+    }
+    true
+}
+
+/// The parent of a process (`/proc/PID/stat`, proc(5)).
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything; state and parent follow.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
+/// Resident memory of a process (`/proc/PID/statm`, proc(5)); `None` when it has ended.
+pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}

@@ -1,0 +1,205 @@
+//! What becomes of a zygote that ends or does not answer, and of its workers.
+//!
+//! Invariants
+//! - A zygote that owes an answer and says nothing for [`Supervisor::ANSWER`] (or `boot_timeout`, if that is shorter) is replaced.
+//! - Workers of a zygote that does not answer go on until another zygote has started; each then ends after the request that it has.
+//! - At most one zygote that does not answer is kept for its workers. It is killed when they have ended, and they die with it.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tracing::{debug, error, info, warn};
+
+use super::{NO_ZYGOTE, Supervisor, resident_bytes};
+use crate::worker::{Event, Gone};
+use crate::zygote::Zygote;
+
+/// Why workers end whose zygote does not answer.
+const UNANSWERED: &str = "its zygote did not answer";
+
+/// A zygote that does not answer.
+#[derive(Debug)]
+pub(super) struct Silent {
+    pub(super) zygote: Zygote,
+    /// Workers that were forked from it.
+    slots: HashSet<u32>,
+    /// Another zygote has started: its workers replace these.
+    succeeded: bool,
+}
+
+impl Supervisor {
+    /// How long a zygote may owe an answer. It answers within milliseconds: this is for machines that swap.
+    const ANSWER: Duration = Duration::from_secs(10);
+
+    /// The zygote that has forked a worker, or is to.
+    pub(super) fn zygote_of(&mut self, slot: u32) -> Option<&mut Zygote> {
+        match &mut self.silent {
+            Some(silent) if silent.slots.contains(&slot) => Some(&mut silent.zygote),
+            _ => self.zygote.as_mut(),
+        }
+    }
+
+    /// Whether the zygote has not answered for too long. Asked at each tick: what it sent is read between two of them.
+    pub(super) fn is_zygote_silent(&mut self) -> bool {
+        let limit = Self::ANSWER.min(self.options().boot_timeout);
+        let silent = self.zygote.as_ref().is_some_and(|zygote| zygote.silence() >= limit);
+        let before = std::mem::replace(&mut self.was_silent, silent);
+        before && silent
+    }
+
+    /// Has another zygote started in place of one that does not answer, and ends that when its workers have ended.
+    pub(super) fn look_at_zygotes(&mut self) {
+        while self.ending.try_join_next().is_some() {}
+        if self.is_zygote_silent()
+            && let Some(zygote) = self.zygote.take()
+        {
+            self.put_aside(zygote);
+        }
+        let workers = &self.workers;
+        let clock = &self.shared.clock;
+        let has_ended = |slot: &u32| {
+            workers.get(slot).is_none_or(|info| {
+                let ending_since = info.ending_since.load(Ordering::Relaxed);
+                // A process that has ended and was not waited for has no memory.
+                let has_memory = resident_bytes(info.pid()).is_some_and(|bytes| bytes > 0);
+                info.is_given_up()
+                    || !has_memory
+                    || (info.busy_since.load(Ordering::Relaxed) == 0
+                        && ending_since != 0
+                        && clock.since(ending_since) >= Self::LAST_WORDS)
+            })
+        };
+        let is_over = |silent: &Silent| silent.succeeded && silent.slots.iter().all(has_ended);
+        if self.silent.as_ref().is_some_and(is_over) {
+            self.end_silent();
+        }
+    }
+
+    fn put_aside(&mut self, zygote: Zygote) {
+        let seconds = zygote.silence().as_secs_f64();
+        error!(pid = zygote.pid(), seconds, "zygote does not answer, another is started");
+        self.end_silent();
+        for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
+            self.tell_slow(slow);
+        }
+        let slots = self.workers.keys().copied().collect();
+        self.silent = Some(Silent { zygote, slots, succeeded: false });
+        // They may never be forked.
+        let unborn: Vec<_> =
+            self.workers.values().filter(|info| !info.has_booted()).cloned().collect();
+        for info in unborn {
+            info.cut();
+            self.ended_with_zygote(info.slot);
+        }
+    }
+
+    /// Another zygote has started: it forks the successors of all workers of the one that does not answer.
+    pub(super) fn succeed_silent(&mut self) {
+        let Some(silent) = &mut self.silent else { return };
+        silent.succeeded = true;
+        let slots: Vec<u32> = silent.slots.iter().copied().collect();
+        for slot in slots {
+            let Some(info) = self.workers.get(&slot).cloned() else { continue };
+            if info.is_given_up() || info.gone_since.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            if self.shared.one_shot() {
+                if !info.spent.load(Ordering::Relaxed) {
+                    info.retire.store(true, Ordering::Relaxed);
+                    info.told_to_end.store(true, Ordering::Relaxed);
+                    self.shared.remove_idle(slot);
+                }
+            } else if !info.replacing.swap(true, Ordering::Relaxed) {
+                self.replace(slot, UNANSWERED);
+            }
+        }
+    }
+
+    /// The zygote that does not answer has said something.
+    pub(super) fn event_of_silent(&mut self, event: Result<Event, Gone>) {
+        let Some(silent) = &mut self.silent else { return };
+        match event {
+            Ok(Event::Exited { pid, status }) => {
+                let of_it =
+                    |slot: &&u32| self.workers.get(slot).is_some_and(|info| info.pid() == pid);
+                let slot = silent.slots.iter().find(of_it).copied();
+                if let Some(slot) = slot {
+                    self.exited(slot, status);
+                }
+            }
+            // Its place was given to another.
+            Ok(Event::Spawned { pid, .. }) => {
+                if let Err(error) = silent.zygote.kill(pid, Signal::KILL) {
+                    debug!(worker.pid = pid, %error, "zygote takes no orders");
+                }
+            }
+            Ok(_) => {}
+            Err(_gone) => self.end_silent(),
+        }
+    }
+
+    /// Kills the zygote that does not answer, and with it what is left of its workers (`PR_SET_PDEATHSIG`).
+    pub(super) fn end_silent(&mut self) {
+        let Some(Silent { zygote, slots, .. }) = self.silent.take() else { return };
+        info!(pid = zygote.pid(), "zygote that did not answer is killed");
+        self.ending.spawn(zygote.end(Duration::ZERO));
+        for slot in slots {
+            self.ended_with_zygote(slot);
+        }
+    }
+
+    fn ended_with_zygote(&mut self, slot: u32) {
+        if let Some(info) = self.workers.get(&slot) {
+            // One that served and had gone before has crashed.
+            if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
+                info.replaced_for.get_or_init(|| UNANSWERED);
+                info.told_to_end.store(true, Ordering::Relaxed);
+            }
+            self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
+        }
+    }
+
+    /// The zygote ended: its workers go with it (`PR_SET_PDEATHSIG`), and a new one is started.
+    pub(super) async fn lost_zygote(&mut self, gone: &Gone) {
+        error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
+        if let Some(zygote) = self.zygote.take() {
+            zygote.end(Duration::from_millis(200)).await;
+        }
+        for slow in self.traced.give_up(NO_ZYGOTE).collect::<Vec<_>>() {
+            self.tell_slow(slow);
+        }
+        let silent = self.silent.as_ref();
+        let of_silent = |slot: &u32| silent.is_some_and(|silent| silent.slots.contains(slot));
+        let slots: Vec<u32> =
+            self.workers.keys().filter(|slot| !of_silent(slot)).copied().collect();
+        for slot in slots {
+            self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
+        }
+        self.successors.clear();
+        self.pause();
+    }
+
+    /// Ends all zygotes. Returns when they have ended.
+    pub(super) async fn end_zygotes(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let silent = self.is_zygote_silent();
+        if let Some(zygote) = self.zygote.take() {
+            if silent {
+                warn!(pid = zygote.pid(), "zygote does not answer, killed");
+            }
+            zygote.end(if silent { Duration::ZERO } else { PATIENCE }).await;
+        }
+        self.end_silent();
+        while self.ending.join_next().await.is_some() {}
+    }
+}
+
+/// The next word of the zygote that does not answer; pending for ever while there is none. Cancel safe.
+pub(super) async fn next_of_silent(silent: &mut Option<Silent>) -> Result<Event, Gone> {
+    match silent {
+        Some(silent) => silent.zygote.next().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,78 @@
+//! Zygotes that stand still or lose a frame, and workers whose end nothing tells: every slot has an end.
+
+use std::time::Duration;
+
+use pool::{DispatchError, Options, Pool, WorkerState};
+
+use crate::{eventually, get, options, text};
+
+/// Two workers of a zygote that misbehaves like `name`, and a second for whatever boots.
+fn misbehaving(name: &str) -> Options {
+    let mut options = options(2);
+    options.boot_timeout = Duration::from_secs(1);
+    options.ini = vec![(name.into(), "1".into())];
+    options
+}
+
+async fn is_whole(pool: &Pool) {
+    eventually("both workers are idle", || {
+        let workers = pool.status().workers;
+        workers.len() == 2 && workers.iter().all(|worker| worker.state == WorkerState::Idle)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_zygote_that_loses_a_fork_is_replaced() {
+    let pool = Pool::start(misbehaving("lose-spawn")).await.unwrap();
+    // The next zygote is never asked for slot 2.
+    is_whole(&pool).await;
+    assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+    ends(pool).await;
+}
+
+#[tokio::test]
+async fn a_zygote_that_stands_still_is_replaced_and_what_it_forks_late_is_no_worker() {
+    let pool = Pool::start(misbehaving("stand-still")).await.unwrap();
+    // It was forked from the zygote that stands still, and that does not cost it its request.
+    let asked = get(&pool, "/sleep?2500");
+    let answer = asked.await;
+    assert_eq!(text(answer.unwrap()).await, "slept");
+    is_whole(&pool).await;
+    assert_eq!(pool.status().crashes, 0);
+    ends(pool).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_end_is_not_told_is_replaced_at_once_and_forgotten() {
+    let pool = Pool::start(misbehaving("lose-exit")).await.unwrap();
+    is_whole(&pool).await;
+    let mut died = 0;
+    // Whichever of both has the request.
+    for _ in 0..2 {
+        let error = get(&pool, "/die").await.unwrap_err();
+        assert!(matches!(error, DispatchError::WorkerDied { .. }), "{error}");
+        died += 1;
+        assert_eq!(text(get(&pool, "/hello").await.unwrap()).await, "hello");
+        if pool.status().crashes < died {
+            break;
+        }
+    }
+    is_whole(&pool).await;
+    eventually("its end is counted", || pool.status().crashes == died).await;
+    ends(pool).await;
+}
+
+#[tokio::test]
+async fn the_pool_ends_although_the_end_of_a_worker_is_not_told() {
+    let pool = Pool::start(misbehaving("lose-exit")).await.unwrap();
+    is_whole(&pool).await;
+    ends(pool).await;
+}
+
+/// Within its patience and what a zygote may take to end.
+async fn ends(pool: Pool) {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let ending = pool.drain(Duration::from_secs(1));
+    tokio::time::timeout(LIMIT, ending).await.expect("patience is bounded");
+}
