@@ -114,7 +114,7 @@ pub struct Limits {
     pub queue_messages: usize,
     /// How long a socket may be silent before it is asked.
     pub activity_timeout: Duration,
-    /// How long it may then take to answer.
+    /// How long it may then take to answer. A client that is behind in reading has longer, as long as it acknowledges new data.
     pub pong_timeout: Duration,
     /// How long a cache channel keeps its last event.
     pub cache: Duration,
@@ -142,7 +142,7 @@ impl Default for Limits {
             queue_bytes: 1024 * 1024,
             queue_messages: 10_000,
             activity_timeout: Duration::from_secs(30),
-            pong_timeout: Duration::from_secs(10),
+            pong_timeout: Duration::from_secs(30),
             cache: Duration::from_mins(30),
         }
     }

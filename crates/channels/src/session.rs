@@ -10,6 +10,7 @@ mod sign_in;
 mod subscribe;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::app::{App, Limits};
 use crate::channels::Channels;
@@ -191,6 +192,16 @@ impl Session {
             Some(asked) => asked + self.app.limits.pong_timeout,
             None => self.heard + self.app.limits.activity_timeout,
         }
+    }
+
+    /// How long the client may take to answer the ping that it was sent; `None` when no answer is awaited.
+    pub fn awaits_pong(&self) -> Option<Duration> {
+        self.asked.map(|_| self.app.limits.pong_timeout)
+    }
+
+    /// Starts the time for an answer to the ping again: the client is behind, and alive.
+    pub fn extend_pong_timeout(&mut self, now: Moment) {
+        self.asked = self.asked.map(|_| now);
     }
 
     /// It is as late as [`Session::due`] said: asks whether the client is there, or ends the connection. Does nothing when it is not that late.

@@ -1,6 +1,7 @@
 //! Numbers by application: what is now, and what has been since the process began.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -19,6 +20,11 @@ impl Number {
     /// So many more.
     pub fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// One more; returns whether it is the first.
+    fn increase_first(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// One less.
@@ -73,6 +79,8 @@ pub struct Counters {
     pub subscriptions: Number,
     /// Deliveries that an event loop had no room for.
     pub inbox_full: Number,
+    /// Signatures of clients and of calls that were refused.
+    pub signatures_refused: Number,
     /// Users that signed in.
     pub signed_in: Number,
     /// Clients that came back and got all they had missed.
@@ -85,6 +93,18 @@ impl Counters {
     /// For inboxes, which know applications by it.
     pub fn app(&self) -> AppNumber {
         self.number
+    }
+
+    /// Counts a refused signature of application `id`, and logs the first one: a wrong secret in the settings shows only here.
+    pub(crate) fn refuse_signature(&self, id: &str, signed: &'static str, why: &dyn Display) {
+        if self.signatures_refused.increase_first() {
+            tracing::warn!(
+                app = id,
+                signed,
+                %why,
+                "signature refused; is the application's secret the same here and there? Further ones are only counted"
+            );
+        }
     }
 }
 

@@ -51,8 +51,10 @@ struct Table {
     next: u64,
     entries: HashMap<u64, Entry>,
     clients: HashMap<IpAddr, Held>,
-    /// Connections that were told to close and have not yet.
-    closing: usize,
+    /// Connections that were closed and have not been replaced yet by others of addresses above their share.
+    credit: usize,
+    /// The last scan found as many connections to close as it was to: there may be more.
+    more: bool,
     /// Most connections since somebody asked.
     peak: usize,
     /// No scan before this.
@@ -200,8 +202,11 @@ impl Connections {
                 tokens.push(entry.close.clone());
             }
         }
-        table.closing += tokens.len();
-        table.next_scan = Some(started + SCAN.max(started.elapsed() * SCAN_PART));
+        table.credit = tokens.len();
+        table.more = tokens.len() == batch;
+        // What is left to close is closed when it is needed; where nothing is left, a look costs and does not help.
+        let pause = if table.more { Duration::ZERO } else { SCAN };
+        table.next_scan = Some(started + pause.max(started.elapsed() * SCAN_PART));
         drop(table);
         for token in &tokens {
             self.metrics.limited(ClientLimit::Idle);
@@ -319,11 +324,14 @@ impl Open {
         if !client.has_share || open <= connections.share || !crowded {
             return Ok(());
         }
-        drop(table);
-        // In place of one of its own that is idle: those of addresses above their share are closed first.
-        connections.make_room();
-        let mut table = connections.table();
-        if table.closing > 0 {
+        // In place of one that is idle: those of addresses above their share are closed first.
+        if table.credit == 0 {
+            drop(table);
+            connections.make_room();
+            table = connections.table();
+        }
+        if table.credit > 0 || table.more {
+            table.credit = table.credit.saturating_sub(1);
             return Ok(());
         }
         table.refused = Some((Instant::now(), address));
@@ -338,7 +346,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut table = self.connections.table();
         if let Some(entry) = table.entries.remove(&self.id) {
-            table.closing -= usize::from(entry.closing);
             table.forget(entry.client);
         }
         drop(table);

@@ -116,6 +116,7 @@ pub(crate) async fn serve<
 }
 
 /// An answer's body as hyper sends it.
+#[expect(clippy::large_enum_variant, reason = "most answers are complete and need no allocation")]
 enum Sending<B> {
     /// It is complete, or no worker makes it.
     Alone(AnswerBody<B>),

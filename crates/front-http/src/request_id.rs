@@ -68,8 +68,9 @@ mod tests {
         let distinct: HashSet<&str> = all.iter().map(|id| &*id.0).collect();
         assert_eq!(distinct.len(), all.len());
         for half in [0..16, 16..32] {
-            let numbers =
-                all.iter().map(|id| u64::from_str_radix(&id.0[half.clone()], 16).unwrap());
+            let numbers = all
+                .iter()
+                .map(|id| u64::from_str_radix(id.0.get(half.clone()).unwrap(), 16).unwrap());
             let numbers: Vec<u64> = numbers.collect();
             // Of a counter every step is small and positive; of random numbers about half of the steps lead down.
             let up = numbers.windows(2).filter(|pair| pair[0] < pair[1]).count();

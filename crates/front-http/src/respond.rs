@@ -360,6 +360,10 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     fn page(&self, page: Page, headers: &HeaderMap) -> Answer<A::Body> {
+        // The application's own 408 is no page of the front's: this is a body that was too slow.
+        if page.status == StatusCode::REQUEST_TIMEOUT {
+            self.front.metrics.limited(ClientLimit::SlowBody);
+        }
         Answer::whole(page.render(headers, &self.id.0))
     }
 
@@ -534,9 +538,6 @@ impl<A: Application> Exchange<'_, A> {
                 .map(BodyError::status)
                 .or_else(|| verdict.and_then(|verdict| verdict.failure()))
                 .unwrap_or(StatusCode::BAD_REQUEST);
-            if status == StatusCode::REQUEST_TIMEOUT {
-                self.front.metrics.limited(ClientLimit::SlowBody);
-            }
             return Page::body_failed(status);
         }
         tracing::debug!(error = %error, request.id = &*self.id.0, "request got no answer from PHP");

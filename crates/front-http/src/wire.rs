@@ -257,7 +257,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
         let mut buffer = ReadBuf::new(&mut bytes);
         match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
             Ok(()) if !buffer.filled().is_empty() => {
-                self.bytes_in.increment(buffer.filled().len() as u64);
+                self.metrics.bytes_in.increment(buffer.filled().len() as u64);
                 self.last_bytes = Some(Instant::now());
                 self.peeked = Bytes::copy_from_slice(buffer.filled());
                 // hyper may be waiting for them.

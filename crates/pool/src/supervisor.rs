@@ -46,8 +46,8 @@ pub(crate) struct Supervisor {
     zygote: Option<Zygote>,
     /// One that does not answer, whose workers have not ended.
     silent: Option<Silent>,
-    /// The zygote had not answered for too long at the last tick.
-    was_silent: bool,
+    /// Ticks in a row at which the zygote had not answered for too long.
+    silent_ticks: u32,
     /// Zygotes that were killed and whose end is waited for.
     ending: JoinSet<()>,
     /// No worker is forked any more.
@@ -107,7 +107,7 @@ impl Supervisor {
             commands,
             zygote: Some(zygote),
             silent: None,
-            was_silent: false,
+            silent_ticks: 0,
             ending: JoinSet::new(),
             closing: false,
             workers: HashMap::new(),

@@ -319,7 +319,7 @@ impl Zygote {
     }
 
     /// Writes a frame; the descriptors travel with its first byte. The kernel takes a frame as short as these whole or not at all
-    /// (`unix_stream_sendmsg()`, net/unix/af_unix.c).
+    /// (`unix_stream_sendmsg()`, `net/unix/af_unix.c`).
     fn send(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -4,12 +4,15 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::ServerConnection;
+
+use super::sys;
 
 /// A socket that the kernel knows.
 #[derive(Debug)]
@@ -149,6 +152,16 @@ impl Transport {
 
     pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(self.source())
+    }
+
+    /// Whether the client has acknowledged data that was sent to it within the last `window`. Unknown, hence false, for Unix sockets.
+    pub(super) fn acknowledged_within(&self, window: Duration) -> bool {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => &tls.socket,
+        };
+        sys::tcp_times(socket.descriptor())
+            .is_some_and(|times| times.since_sent < window && times.since_acknowledged < window)
     }
 
     fn source(&mut self) -> &mut dyn Source {

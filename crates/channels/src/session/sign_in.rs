@@ -40,7 +40,9 @@ impl Session {
                 return;
             }
         }
-        let signed = auth::sign_in(&self.app, self.socket, user_data, auth).is_ok();
+        let signed = auth::sign_in(&self.app, self.socket, user_data, auth)
+            .inspect_err(|why| self.counters.refuse_signature(&self.app.id, "sign-in", why))
+            .is_ok();
         let user = Raw::new(user_data).ok().filter(|_| signed).and_then(|data| self.user_of(data));
         let Some((user, too_many)) = user else {
             self.counters.closed_with_error.increase();

@@ -97,6 +97,37 @@ fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_
     assert!(server.channels.registry().is_empty());
 }
 
+/// Times for a client that never answers a ping.
+fn impatient() -> Limits {
+    Limits {
+        activity_timeout: Duration::from_millis(200),
+        pong_timeout: Duration::from_secs(4),
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn a_client_that_acknowledges_data_and_answers_no_ping_stays_connected() {
+    let server = server(impatient(), |_| {});
+    // The kernel acknowledges for it; nothing is read, so no ping is answered.
+    let _behind = server.subscriber("news");
+    let mut idle = server.connect();
+    // The idle client answers no ping either: when it is closed, the other one has been waited for as long.
+    let closed = std::thread::spawn(move || idle.rest().1);
+    while !closed.is_finished() {
+        server.publish("news", "more");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(closed.join().unwrap(), End::Closed(4201));
+    let until = std::time::Instant::now() + Duration::from_secs(5);
+    while std::time::Instant::now() < until {
+        server.publish("news", "more");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let figures = server.hub.figures();
+    assert_eq!((figures.closed_by(Reason::PongTimeout), figures.sockets), (1, 1));
+}
+
 #[test]
 fn a_client_that_reads_again_gets_everything_in_order() {
     let limits = Limits { queue_messages: 1_000_000, queue_bytes: 1 << 30, ..Limits::default() };

@@ -237,8 +237,6 @@ async fn an_address_above_its_share_gets_further_connections_in_place_of_its_own
         client.send(GET).await;
         assert_eq!(client.reply().await.status, 200);
         own.push(client);
-        // Between two looks at the table.
-        tokio::time::sleep(Duration::from_millis(30)).await;
     }
     assert_eq!(server.limited(ClientLimit::Share), 0);
     assert!(server.limited(ClientLimit::Idle) >= 15);

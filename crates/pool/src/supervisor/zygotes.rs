@@ -45,8 +45,8 @@ impl Supervisor {
     pub(super) fn is_zygote_silent(&mut self) -> bool {
         let limit = Self::ANSWER.min(self.options().boot_timeout);
         let silent = self.zygote.as_ref().is_some_and(|zygote| zygote.silence() >= limit);
-        let before = std::mem::replace(&mut self.was_silent, silent);
-        before && silent
+        self.silent_ticks = if silent { self.silent_ticks.saturating_add(1) } else { 0 };
+        self.silent_ticks >= 2
     }
 
     /// Has another zygote started in place of one that does not answer, and ends that when its workers have ended.
@@ -64,11 +64,9 @@ impl Supervisor {
                 let ending_since = info.ending_since.load(Ordering::Relaxed);
                 // A process that has ended and was not waited for has no memory.
                 let has_memory = resident_bytes(info.pid()).is_some_and(|bytes| bytes > 0);
+                let is_over = ending_since != 0 && clock.since(ending_since) >= Self::LAST_WORDS;
                 info.is_given_up()
-                    || !has_memory
-                    || (info.busy_since.load(Ordering::Relaxed) == 0
-                        && ending_since != 0
-                        && clock.since(ending_since) >= Self::LAST_WORDS)
+                    || (info.busy_since.load(Ordering::Relaxed) == 0 && (!has_memory || is_over))
             })
         };
         let is_over = |silent: &Silent| silent.succeeded && silent.slots.iter().all(has_ended);

@@ -369,7 +369,7 @@ app_keys! {
         |app, raw| app.app.limits.queue_messages = read(raw)?;
     activity_timeout: Duration = "30s", "How long a socket may be silent before it is asked whether it lives.",
         |app, raw| app.app.limits.activity_timeout = read(raw)?;
-    pong_timeout: Duration = "10s", "How long it may take to answer.",
+    pong_timeout: Duration = "30s", "How long it may take to answer. A client that is behind in reading has longer: data that it acknowledges by TCP in the second half of that time counts as an answer.",
         |app, raw| app.app.limits.pong_timeout = read(raw)?;
     cache_age: Duration = "30m", "How long a cache channel keeps its last event.",
         |app, raw| app.app.limits.cache = read(raw)?;
@@ -507,12 +507,20 @@ impl Apps {
         table.pairs.push((key, raw));
     }
 
-    /// `ID:KEY:SECRET`; a secret may hold colons.
+    /// Adds every application of a list `ID:KEY:SECRET,ID:KEY:SECRET`.
+    fn add_all(&mut self, list: &str) -> Result<(), Wrong> {
+        let mut items = list.split(',').map(str::trim).filter(|item| !item.is_empty());
+        items.try_for_each(|item| self.add(item))
+    }
+
+    /// Adds an application `ID:KEY:SECRET`. More parts are refused: they would make a secret that no client knows.
     fn add(&mut self, text: &str) -> Result<(), Wrong> {
-        let mut parts = text.splitn(3, ':').map(str::trim);
-        let (Some(id), Some(name), Some(secret)) = (parts.next(), parts.next(), parts.next())
-        else {
-            return Err(Wrong("a text that is not `ID:KEY:SECRET`".into()));
+        let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+        let [id, name, secret] = parts[..] else {
+            return Err(Wrong(format!(
+                "{} parts where `ID:KEY:SECRET` has 3 (a secret with a colon or a comma goes into a table `[realtime.apps.ID]`)",
+                parts.len()
+            )));
         };
         if [id, name, secret].contains(&"") || id == ALL {
             return Err(Wrong("a text with an empty part".into()));
@@ -592,12 +600,8 @@ impl Value for Apps {
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let mut apps = Self::default();
         match raw {
-            Raw::Text(text) => {
-                for text in text.split(',').map(str::trim).filter(|text| !text.is_empty()) {
-                    apps.add(text)?;
-                }
-            }
-            Raw::List(items) => items.iter().try_for_each(|text| apps.add(text))?,
+            Raw::Text(list) => apps.add_all(list)?,
+            Raw::List(lists) => lists.iter().try_for_each(|list| apps.add_all(list))?,
             Raw::Table(pairs) => {
                 for (path, value) in pairs {
                     let (id, name) = path.rsplit_once('.').ok_or_else(|| {

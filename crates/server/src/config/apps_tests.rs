@@ -28,7 +28,7 @@ fn what_holds_for_all_holds_unless_one_says_otherwise() {
          two = { key = \"k2\", secret = \"s2\", members = 9, history_events = \"off\", webhook = [\"php:/hook\", \"https://x.example/\"] }",
     )
     .unwrap()
-    .overridden_by(Apps::parse(&Raw::List(vec!["two:k:s:t".into(), "3:k3:s3".into()]), Path::new(".")).unwrap());
+    .overridden_by(Apps::parse(&Raw::List(vec!["two:k:s-t,3:k3:s3".into(), "5:k5:s5".into()]), Path::new(".")).unwrap());
     let resolved = apps.resolved();
     let told: Vec<String> = resolved
         .iter()
@@ -51,8 +51,9 @@ fn what_holds_for_all_holds_unless_one_says_otherwise() {
         told,
         [
             "one k1 s1 7 a.example|*.b.example false Some(10) ",
-            "two k s:t 9 a.example|*.b.example true None php:/hook https://x.example/",
+            "two k s-t 9 a.example|*.b.example true None php:/hook https://x.example/",
             "3 k3 s3 7 a.example|*.b.example true Some(10) ",
+            "5 k5 s5 7 a.example|*.b.example true Some(10) ",
         ]
     );
     assert_eq!(apps.adopted("4", "k4", "s4").app.limits.members, 7);
@@ -72,6 +73,8 @@ fn every_mistake_names_what_is_wrong_and_no_secret() {
         of("key = \"k\""),
         listed("hush"),
         listed("1:k:"),
+        listed("1:k:hush:hush"),
+        listed("1:k:hush,hush"),
     ];
     assert!(!mistakes.concat().contains("hush"));
     insta::assert_snapshot!(mistakes.join("\n"), @r"
@@ -82,8 +85,10 @@ fn every_mistake_names_what_is_wrong_and_no_secret() {
     the key of `a` twice, for `b` too
     `webhook_events` of `a`: `occupied` where it takes `channel_occupied`, `channel_vacated`, `member_added`, `member_removed`, `client_event`, `cache_miss`, `subscription_count`; several as a list, or separated by commas
     `key` outside the table of an application
-    a text that is not `ID:KEY:SECRET`
+    1 parts where `ID:KEY:SECRET` has 3 (a secret with a colon or a comma goes into a table `[realtime.apps.ID]`)
     a text with an empty part
+    4 parts where `ID:KEY:SECRET` has 3 (a secret with a colon or a comma goes into a table `[realtime.apps.ID]`)
+    1 parts where `ID:KEY:SECRET` has 3 (a secret with a colon or a comma goes into a table `[realtime.apps.ID]`)
     ");
 }
 

@@ -150,6 +150,11 @@ const APP_COUNTERS: &[OfApp] = &[
         |counters| &counters.client_events,
     ),
     (
+        "hearth_channels_signatures_refused_total",
+        "Signatures of clients and of calls that were refused, by application",
+        |counters| &counters.signatures_refused,
+    ),
+    (
         "hearth_channels_rate_limited_total",
         "Events refused because there were too many, by application",
         |counters| &counters.rate_limited,

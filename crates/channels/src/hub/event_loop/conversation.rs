@@ -349,6 +349,14 @@ impl EventLoop {
                 Fate::Stays
             }
             Stage::Open(session) => {
+                // A client that is behind in reading answers the ping late, after all that was sent before it. Data that it acknowledges shows
+                // that it lives; the ping alone does not, because the kernel acknowledges that for a program that hangs.
+                if let Some(timeout) = session.awaits_pong()
+                    && connection.transport.acknowledged_within(timeout / 2)
+                {
+                    session.extend_pong_timeout(self.now);
+                    return Fate::Stays;
+                }
                 let mut out = std::mem::take(&mut self.out);
                 session.idle(self.now, &mut out);
                 self.settle(seat, connection, &mut out);

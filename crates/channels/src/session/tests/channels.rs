@@ -93,6 +93,8 @@ fn private_and_encrypted_channels_want_the_applications_signature() {
             world.says(socket, &text.to_string());
             assert_eq!(error_of(&world.events(socket)), ("AuthError".to_owned(), 401), "{auth}");
         }
+        let statistics = world.channels.statistics().of(&world.app.id);
+        assert_eq!(statistics.signatures_refused.get(), 5, "a missing one is no wrong one");
         world.publish(channel, "secret", "1").unwrap();
         assert_eq!(world.events(socket), [Value::Null; 0]);
 

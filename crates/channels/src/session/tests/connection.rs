@@ -50,7 +50,7 @@ fn a_silent_client_is_asked_and_then_closed_with_4201() {
     assert_eq!(world.got(silent), ping);
     assert_eq!(world.got(lively), ping);
     world.says(lively, r#"{"event":"pusher:pong","data":{}}"#);
-    world.pass(Duration::from_secs(10));
+    world.pass(Duration::from_secs(30));
     assert_eq!(world.closed(silent), Some(Close::PONG_TIMEOUT));
     assert_eq!(
         world.events(silent),

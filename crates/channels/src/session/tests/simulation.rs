@@ -71,7 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (socket.clone(), user.clone(), 0..16_usize).prop_map(|(socket, user, watches)| Op::SignIn { socket, user, watches }),
         1 => user.prop_map(|user| Op::Tell { user }),
         1 => socket.prop_map(|socket| Op::Ping { socket }),
-        2 => prop::sample::select(vec![1_u64, 400, 1000, 3000, 11_000]).prop_map(|millis| Op::Pass { millis }),
+        2 => prop::sample::select(vec![1_u64, 400, 1000, 3000, 11_000, 31_000]).prop_map(|millis| Op::Pass { millis }),
     ]
 }
 
@@ -408,7 +408,7 @@ impl Model {
             let Socket { heard, asked, closed, .. } = self.sockets[socket];
             match asked {
                 _ if closed => {}
-                Some(asked) if self.now >= asked + 10_000 => {
+                Some(asked) if self.now >= asked + 30_000 => {
                     self.error(socket, 4201);
                     late.push(socket);
                 }
