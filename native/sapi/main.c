@@ -216,8 +216,8 @@ static _Noreturn void serve(const struct options *options) {
 
 static int probe(void) {
     const char *why;
-    enum snapshot_tracker tracker = snapshot_probe(&why);
-    printf("{\"tracker\":\"%s\",\"why\":\"%s\"}\n", snapshot_tracker_name(tracker), why);
+    bool works = snapshot_probe(&why);
+    printf("{\"tracker\":\"%s\",\"why\":\"%s\"}\n", works ? "file" : "none", why);
     return 0;
 }
 

@@ -49,6 +49,27 @@ void snapshot_model_prepare(void) {
     snapshot_serve_arena((const void *)(uintptr_t)zend_mm_gc);
 }
 
+/* Memory for the list of dead ranges, which must not move while it is made. */
+static struct snapshot_range *dead_ranges(size_t *count) {
+    static struct snapshot_range *ranges;
+    if (ranges == NULL) {
+        ranges = snapshot_keep(RANGES * sizeof *ranges);
+    }
+    zend_memory_detach();
+    *count = zend_memory_dead(ranges, RANGES);
+    return ranges;
+}
+
+void snapshot_model_share(void) {
+    size_t count;
+    const struct snapshot_range *dead = dead_ranges(&count);
+    const char *why;
+    if (!snapshot_share(dead, count, &why)) {
+        log_line(LOG_NOTICE, LOG_SOURCE_WORKER,
+            "workers cannot share the memory of their snapshots: %s", why);
+    }
+}
+
 bool snapshot_model_take(void) {
     struct snapshot_options options = {
         .strict = ffi_may_run(),
@@ -56,11 +77,8 @@ bool snapshot_model_take(void) {
         .oracle = asked("HEARTH_SNAPSHOT_ORACLE"),
         .say = say,
     };
-    struct snapshot_range *ranges = snapshot_keep(RANGES * sizeof *ranges);
     egress_connect();
-    zend_memory_detach();
-    options.dead = ranges;
-    options.dead_count = zend_memory_dead(ranges, RANGES);
+    options.dead = dead_ranges(&options.dead_count);
     bool first = snapshot_take(&options);
     randomness_renew();
     return first;
@@ -84,10 +102,11 @@ void snapshot_model_say_statistics(void) {
     struct snapshot_statistics s;
     snapshot_statistics(&s);
     fprintf(stderr,
-        "snapshot: %lu pages, %lu restores: %lu without a fault, %lu by hot regions, "
+        "snapshot: %lu pages, %lu of them shared, %lu restores: %lu without a fault, %lu by hot "
+        "regions, "
         "%lu by what was written, %lu by all; %lu faults; %lu pages put back, %lu hashes missed, "
         "%lu pages compared; ns: attributes %u, gate %u, scan %u, copy %u, all %u\n",
-        s.snapshot_pages, s.restores, s.gated, s.hot_scans, s.wide_scans, s.full_scans, s.faults,
-        s.known_pages, s.hash_misses, s.oracle_pages, s.phase_ns[0], s.phase_ns[1], s.phase_ns[2],
-        s.phase_ns[3], s.phase_ns[4]);
+        s.snapshot_pages, s.shared_pages, s.restores, s.gated, s.hot_scans, s.wide_scans,
+        s.full_scans, s.faults, s.known_pages, s.hash_misses, s.oracle_pages, s.phase_ns[0],
+        s.phase_ns[1], s.phase_ns[2], s.phase_ns[3], s.phase_ns[4]);
 }

@@ -10,6 +10,8 @@
 
 /* In the zygote, before the engine starts. */
 void snapshot_model_prepare(void);
+/* In the zygote at the wait point, before it forks: its memory is shared by all workers' snapshots. */
+void snapshot_model_share(void);
 /* In a worker at the wait point, with the engine between requests: takes the snapshot and returns true. Returns once more with false after
  * each snapshot_model_restore(). */
 bool snapshot_model_take(void);

@@ -185,6 +185,9 @@ static void fork_workers(void) {
         prefault_prepare();
     }
     databases_guard_open();
+    if (options->model == MODEL_SNAPSHOT) {
+        snapshot_model_share();
+    }
     zygote_run(SERVER, options->confine);
     is_worker = true;
     worker_begin();

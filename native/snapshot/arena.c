@@ -121,7 +121,7 @@ bool arena_unmap(void *address, size_t len) {
             if (!e->taken) {
                 /* A boot's garbage is not worth keeping, let alone forking. */
                 raw(SYS_madvise, slot_memory(e, (uint32_t)s), SLOT, MADV_DONTNEED);
-                slot->used = false;
+                slot->used = e->shared.view != NULL; /* thrown away, it is what was shared */
             }
         }
     }

@@ -78,17 +78,28 @@ static void prepare_malloc(void) {
     mallopt(M_ARENA_MAX, 1);
 }
 
+static const uint64_t kept_sizes[] = {256ULL << 20, 32ULL << 20, 4ULL << 20};
+static const uint64_t fixed_size = PAGE_UP(sizeof(struct engine)) + ENGINE_STACK;
+static const uint64_t arena_size = (uint64_t)(SLOTS + 1) * SLOT;
+
+bool arrange_fits(void) {
+    const uint64_t size = fixed_size + kept_sizes[2] + arena_size;
+    char *region = engine == NULL ? reserve(size) : NULL;
+    if (region != NULL) {
+        raw(SYS_munmap, region - PAGE, size + 2 * PAGE);
+    }
+    return engine != NULL || region != NULL;
+}
+
 static bool prepare_memory(void) {
-    static const uint64_t kept_sizes[] = {256ULL << 20, 32ULL << 20, 4ULL << 20};
-    const uint64_t fixed = PAGE_UP(sizeof(struct engine)) + ENGINE_STACK;
     char *region = NULL;
     uint64_t kept = 0;
     /* Less where memory is counted when it is reserved (vm.overcommit_memory=2, RLIMIT_AS). */
     for (size_t i = 0; region == NULL && i < sizeof kept_sizes / sizeof *kept_sizes; i++) {
         kept = kept_sizes[i];
-        region = reserve(fixed + kept);
+        region = reserve(fixed_size + kept);
     }
-    char *arena = reserve((uint64_t)(SLOTS + 1) * SLOT);
+    char *arena = reserve(arena_size);
     if (region == NULL || arena == NULL) {
         return false;
     }
@@ -98,13 +109,13 @@ static bool prepare_memory(void) {
         mprotect(arena, (size_t)(aligned - arena), PROT_NONE);
     }
     char *end = aligned + (uint64_t)SLOTS * SLOT;
-    mprotect(end, (size_t)(arena + (uint64_t)(SLOTS + 1) * SLOT - end), PROT_NONE);
+    mprotect(end, (size_t)(arena + arena_size - end), PROT_NONE);
 
     struct engine *e = (struct engine *)region;
     e->region = region;
-    e->region_end = region + fixed + kept;
-    e->stack = region + fixed;
-    e->kept = region + fixed;
+    e->region_end = region + fixed_size + kept;
+    e->stack = region + fixed_size;
+    e->kept = region + fixed_size;
     e->kept_end = e->region_end;
     e->arena = aligned;
     engine = e;
@@ -122,7 +133,7 @@ void snapshot_arrange(char **argv) {
     prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     prepare_malloc();
     if (!prepare_memory()) {
-        fprintf(stderr, "error: cannot reserve memory for snapshots: %s\n", strerror(errno));
+        fprintf(stderr, "error: not enough address space for snapshots (RLIMIT_AS)\n");
         exit(1);
     }
 }

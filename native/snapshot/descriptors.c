@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 
 #include "snapshot/text.h"
-#include "snapshot/tracker.h"
 
 enum {
     ROOM =
@@ -174,12 +173,14 @@ void descriptors_take(void) {
     fds->maps = descriptors_own(raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), "maps");
     fds->statm =
         descriptors_own(raw(SYS_open, "/proc/self/statm", O_RDONLY | O_CLOEXEC, 0), "statm");
+    fds->status =
+        descriptors_own(raw(SYS_open, "/proc/self/status", O_RDONLY | O_CLOEXEC, 0), "status");
     fds->tasks = descriptors_own(
         raw(SYS_open, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0), "task");
     fds->directory = descriptors_own(
         raw(SYS_open, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0), "the current directory");
     process_files_open();
-    e->tracker->open();
+    pagemap_open();
     e->identity = choose_identity();
     for (uint32_t i = 0; i < e->descriptor_count; i++) {
         struct descriptor *descriptor = &e->descriptors[i];

@@ -25,7 +25,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
-#include <linux/userfaultfd.h>
 
 #include "snapshot/kernel.h"
 #include "snapshot/raw.h"
@@ -43,7 +42,6 @@ enum {
     MAPPINGS_MAX =
         65536, /* the kernel's default for vm.max_map_count: more cannot be taken, or retire */
     REGIONS_MAX = 16384,    /* more cannot be taken */
-    STRETCHES_MAX = 64,     /* more neighbours are taken together */
     SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
     BORN_MAX = 64,          /* more: all mappings are compared */
@@ -59,22 +57,23 @@ enum {
 
 /* What a page was at the snapshot, one byte each: a kind, and flags that change. */
 enum {
-    KIND_STORED = 0, /* has a copy in the store */
+    KIND_STORED = 0, /* has a copy in a file */
     KIND_ZERO = 1,   /* was not there, or was the page of zeros */
     KIND_DEAD = 2,   /* nobody will read what is in it */
     KIND_MASK = 3,
-    KIND_POPULATED =
-        0x40,          /* has memory of its own now; only a hint for the count of resident pages */
-    KIND_KNOWN = 0x80, /* not protected: may be written without a fault */
+    KIND_SHARED = 0x20,  /* stored in the file of snapshot_share(), not in this process's own */
+    KIND_PRIVATE = 0x40, /* was written before the snapshot: while it is taken */
+    KIND_KNOWN = 0x80,   /* not protected: may be written without a fault */
 };
 
 /* A private writable mapping of the snapshot. */
 struct region {
     uint64_t start, end;
     uint8_t *kinds;
-    char *store; /* as large as the region; untouched pages cost nothing */
+    const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
     bool file, stack;
-    bool hot; /* looked at first when faults were seen */
+    bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
+    bool hot;   /* looked at first when faults were seen */
     char name[48];
 };
 
@@ -95,11 +94,20 @@ struct mapping {
     uint64_t start, end, offset, device, inode;
     char permissions[4];
     uint8_t name; /* MAPPING_* */
+    bool written; /* read-only now, but not the file's own */
 };
 enum { MAPPING_OTHER, MAPPING_STACK, MAPPING_HEAP, MAPPING_KERNEL, MAPPING_AIO };
 
 struct range {
     uint64_t start, end;
+};
+
+/* A sealed memfd that holds pages of the snapshot. */
+struct memory_file {
+    const char *view; /* all of it, read-only; NULL: there is none */
+    uint64_t size, device, inode;
+    int fd; /* while it is made, else 0 */
+    struct rlimit limit;
 };
 
 /* --- arena ------------------------------------------------------------------------------------------------------------------------------ */
@@ -166,18 +174,18 @@ enum identity { IDENTITY_QUERY, IDENTITY_KCMP, IDENTITY_STAT };
 
 struct engine_descriptors {
     int first, last; /* all of the engine's, twins included: contiguous */
-    int userfaultfd, pagemap, clear_refs, maps, statm, tasks, directory;
-    int kill_score, core_filter, autogroup; /* of /proc/self; the last two are -1 where the kernel has none */
+    int pagemap, maps, statm, status, tasks, directory;
+    int kill_score, core_filter,
+        autogroup; /* of /proc/self; the last two are -1 where the kernel has none */
 };
 
 struct usage {
-    uint64_t size, resident, data; /* pages, as in /proc/self/statm */
+    uint64_t size, resident, shared, data; /* pages, as in /proc/self/statm */
 };
 
 /* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
 
 struct known_page;
-struct tracker;
 /* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. */
 typedef uint64_t put_back_function(
     struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses);
@@ -189,6 +197,9 @@ struct engine {
     char *arena;                       /* SLOTS * SLOT */
     uint64_t served_start, served_end; /* code that gets arena memory */
 
+    /* Constant after snapshot_share(). */
+    struct memory_file shared;
+
     /* Constant after take. */
     bool taken;
     bool strict, exact, oracle, resident_exact;
@@ -196,15 +207,16 @@ struct engine {
     void (*say)(const char *what);
     void *context;
     const uint8_t *own_process; /* reads 0 in a forked child */
-    const struct tracker *tracker;
     put_back_function *put_back;
-    char *work, *work_end; /* own_process, kinds, known pages, store */
+    char *work, *work_end;  /* own_process, kinds, known pages */
+    struct memory_file own; /* pages that changed between snapshot_share() and the snapshot */
     uint64_t brk;
+    uint64_t canary, canary_at; /* in the last page of the heap, 0 if there is none */
     long pid;
     uint64_t stack_pointer;
     uint64_t malloc_top; /* from here to brk: inside of malloc's free end, 0 if none */
     uint64_t free_limit; /* pages */
-    uint32_t region_count, hot_count, stretch_count;
+    uint32_t region_count, hot_count;
     uint32_t descriptor_count, gap_count;
     int descriptor_max;
     struct engine_descriptors fds;
@@ -214,7 +226,6 @@ struct engine {
     /* Changing. */
     uint32_t touched;
     bool force_full; /* look at all pages: the faults cannot tell */
-    bool was_wide;   /* the hot regions could not explain the faults last time */
     bool boot_locked;
     uint8_t timers_armed;
     uint64_t touched_signals;
@@ -223,6 +234,8 @@ struct engine {
     uint32_t bulky;                /* restores in a row that knew far more pages than changed */
     uint64_t faults, child_faults; /* at the end of the last restore */
     struct usage usage;
+    uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
+    uint64_t left_file;     /* stored pages that became private, in all */
     uint64_t known_count, known_max;
     struct known_page *known;
     uint32_t born_lock, born_count, dropped_count;
@@ -239,14 +252,13 @@ struct engine {
     _Alignas(64) char key[PAGE];
     _Alignas(64) char zeros[PAGE];
     uint32_t samples[SAMPLES][PHASES];
-    struct pagemap_span spans[SPANS_MAX];
+    struct range spans[SPANS_MAX];
     uint16_t hot[REGIONS_MAX];
     struct descriptor descriptors[DESCRIPTORS_MAX];
     uint32_t guarded_count;
     struct range guarded[REGIONS_MAX]; /* private memory that is read-only: neighbours joined */
     struct range gaps[DESCRIPTORS_MAX + 2]; /* numbers that nobody had at the snapshot, inclusive */
     struct region regions[REGIONS_MAX];
-    struct range stretches[STRETCHES_MAX]; /* of the address space, with all that is watched */
     uint32_t mapping_count;
     struct mapping mappings[MAPPINGS_MAX];
     struct mapping mappings_now[MAPPINGS_MAX];
@@ -274,6 +286,9 @@ _Noreturn void retire_text(const struct text *why);
 
 /* --- parts; engine's stack unless said otherwise ---------------------------------------------------------------------------------------- */
 
+/* arrange.c: whether there is address space for the engine. Any stack. */
+bool arrange_fits(void);
+
 /* region.c: reserves memory that merges with no neighbour. NULL when there is none. Any stack. */
 char *reserve(uint64_t len);
 
@@ -282,30 +297,84 @@ bool arena_map(void *hint, size_t len, const void *caller, void **result);
 bool arena_unmap(void *address, size_t len);
 bool arena_remap(void *address, size_t old_len, size_t len, void **result);
 
+/* memory_file.c: the functions that return bool return false, and say why, when they cannot. Any stack. */
+/* Raises RLIMIT_FSIZE as far as needed, until memory_file_close(). */
+bool memory_file_create(struct memory_file *file, uint64_t size, struct text *why);
+/* Closes the descriptor: mappings stay. */
+void memory_file_close(struct memory_file *file);
+bool memory_file_write(const struct memory_file *file, uint64_t offset, uint64_t start,
+    uint64_t end, struct text *why);
+/* Nothing can change the contents from now on. */
+bool memory_file_seal(struct memory_file *file, struct text *why);
+/* Sets file->view. */
+bool memory_file_view(struct memory_file *file, struct text *why);
+/* Replaces [start, end) by a private mapping of the pages from `offset` on. */
+bool memory_file_map(const struct memory_file *file, uint64_t offset, uint64_t start, uint64_t end,
+    int protection, struct text *why);
+/* Adds a failed call to `why`. Returns false. */
+bool text_add_failure(struct text *why, const char *what, long error);
+
+/* freeze.c, freeze_pages.c */
+/* Turns all private memory into mappings of a sealed file. */
+void freeze_take(const struct snapshot_range *dead, size_t dead_count);
+/* The file whose mapping this is, or NULL. */
+const struct memory_file *freeze_file_of(const struct mapping *mapping);
+/* Zeroes what madvise() threw away: a file's pages would show the snapshot again. Any stack. */
+void freeze_zero(uint64_t start, uint64_t end);
+/* Whether the range is private writable memory, some of which is mapped from a file of the snapshot. Any stack. */
+bool freeze_splits(uint64_t start, uint64_t end);
+
 /* maps.c */
 /* Returns how many there are; retires when there are more than `max`. With `regions` also finds those to save: bounds and names. */
 uint32_t maps_read(
     struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count);
 /* Undoes what happened to mappings; retires when it cannot. */
 void maps_put_back(void);
-/* Whether VmFlags of the mapping that starts there has `dp` (MAP_DROPPABLE). */
-bool maps_droppable(uint64_t start);
+/* Takes droppable regions out of the list and marks fixed ones, by VmFlags. Returns false when /proc/self/smaps cannot be read. */
+bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why);
+/* The mapping of the snapshot that holds the address, or NULL. */
+const struct mapping *maps_at(uint64_t address);
+/* Calls `visit` for each mapping that overlaps the range, until it returns false. Reads /proc/self/maps. Any stack. */
+void maps_visit(uint64_t start, uint64_t end,
+    bool (*visit)(const struct mapping *mapping, void *data), void *data);
+/* Pages of this process that are swapped out. */
+uint64_t usage_swapped(void);
 struct usage usage_read(void);
 
+/* pagemap.c */
+enum pagemap_kind { PAGEMAP_PRESENT, PAGEMAP_PRIVATE /* and not a file's own: written */ };
+void pagemap_open(void);
+/* Pages from *from to `end` that are there, swapped out or not. *from becomes where to go on. Returns the number of spans. */
+uint32_t pagemap_scan(
+    uint64_t *from, uint64_t end, enum pagemap_kind wanted, struct range *spans, uint32_t max);
+
 /* pages.c */
-void pages_take(const struct snapshot_range *dead, size_t dead_count);
-/* Looks at the hot regions. Returns how many pages became known, and adds to *populated how many of these have new memory. */
-uint64_t pages_scan_hot(uint64_t *populated);
-/* Looks for written pages wherever something is watched, in a few calls. Returns and adds to *populated as above; retires when
- * read-only memory was written. */
-uint64_t pages_scan_written(uint64_t *populated);
-/* Looks at everything. Returns how many pages of the snapshot were missing (they are there again). */
-uint64_t pages_scan_all(void);
+static inline uint8_t *kind_of(const struct region *region, uint64_t address) {
+    return &region->kinds[(address - region->start) / PAGE];
+}
+struct region *pages_region(uint64_t address);
+/* What a page was at the snapshot. */
+const char *pages_copy(const struct region *region, uint64_t address);
+/* The page is not protected from now on, so it is put back each time. */
+void pages_know(struct region *region, uint64_t address);
+void pages_heat(struct region *region);
+/* Puts a stored page into the page tables. */
+void pages_map_in(const struct region *region, uint64_t address);
+void pages_mark_dead(const struct snapshot_range *dead, size_t dead_count);
+void pages_extend_stack(struct region *region);
+/* Memory for kinds and known pages. */
+void pages_reserve_work(void);
+/* Whether a page in the range is not, or no longer, a file's own. */
+bool pages_written(uint64_t start, uint64_t end);
+/* Finds newly written pages in hot regions, or in all. Stops as soon as there are `enough`. Returns how many it found; *seen becomes the number of
+ * known pages it saw, UINT64_MAX when it stopped. */
+uint64_t pages_find(bool everywhere, uint64_t enough, uint64_t *seen);
+/* Finds all, and retires when read-only memory was written. */
+void pages_find_all(void);
 /* Contents thrown away by calls that were seen. */
 void pages_put_back_dropped(void);
 void pages_forget_unchanged(uint64_t for_restores);
 void pages_drop_free_slots(void);
-struct region *pages_region(uint64_t address);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
@@ -317,6 +386,8 @@ void process_files_put_back(void);
 bool tasks_put_back(void);
 uint64_t faults_of(int who);
 void descriptors_take(void);
+/* Moves `fd` (a result of a system call) into the engine's range. Retires with `what` when there is none. */
+int descriptors_own(long fd, const char *what);
 void descriptors_put_back(bool thorough);
 
 /* put_back.c. Static: *name. */
@@ -330,6 +401,9 @@ void restore(bool complete);
 
 /* interpose.c: finds libc's own functions now. Any stack. */
 void interpose_resolve(void);
+
+/* take.c: gives malloc a large free end. Returns where its inside begins: bytes that malloc does not read, up to brk. 0: cannot tell. Any stack. */
+uint64_t take_prepare_malloc_top(void);
 
 /* statistics.c */
 static inline uint64_t cycles(void) {

@@ -1,4 +1,4 @@
-/* What does not depend on the engine, and what is left where there is none: other processors, sanitizers. */
+/* What is left where there is no engine: other processors, sanitizers. */
 #include "snapshot/snapshot.h"
 
 #include <stdio.h>
@@ -6,18 +6,6 @@
 #include <string.h>
 
 #include "snapshot/engine.h"
-
-const char *snapshot_tracker_name(enum snapshot_tracker tracker) {
-    switch (tracker) {
-    case SNAPSHOT_TRACKER_USERFAULTFD:
-        return "userfaultfd";
-    case SNAPSHOT_TRACKER_SOFT_DIRTY:
-        return "soft-dirty";
-    case SNAPSHOT_TRACKER_NONE:
-        break;
-    }
-    return "none";
-}
 
 #if !SNAPSHOT_ENGINE
 
@@ -28,9 +16,9 @@ static const char absent[] =
     "snapshots: only for Linux on x86-64";
 #endif
 
-enum snapshot_tracker snapshot_probe(const char **why) {
+bool snapshot_probe(const char **why) {
     *why = absent;
-    return SNAPSHOT_TRACKER_NONE;
+    return false;
 }
 
 void snapshot_arrange(char **argv) {
@@ -39,6 +27,13 @@ void snapshot_arrange(char **argv) {
 
 void snapshot_serve_arena(const void *address) {
     (void)address;
+}
+
+bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const char **why) {
+    (void)dead;
+    (void)dead_count;
+    *why = absent;
+    return false;
 }
 
 bool snapshot_take(const struct snapshot_options *options) {

@@ -5,10 +5,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -168,6 +170,24 @@ int munmap(void *address, size_t len) {
     return 0;
 }
 
+/* One mapping for the caller that freeze.c has made several for the kernel, which then refuses to move them. */
+static long remap_split(void *address, size_t old_len, size_t len, int flags) {
+    uint64_t end = PAGE_UP((uint64_t)address + old_len);
+    if ((flags & ~MREMAP_MAYMOVE) != 0 || len <= old_len ||
+        !freeze_splits((uint64_t)address, end)) {
+        return -EFAULT;
+    }
+    if (flags == 0) {
+        return -ENOMEM; /* it cannot grow where it is */
+    }
+    long r = raw(SYS_mmap, NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!raw_failed(r)) {
+        memcpy((void *)r, address, old_len);
+        raw(SYS_munmap, address, end - (uint64_t)address);
+    }
+    return r;
+}
+
 void *mremap(void *address, size_t old_len, size_t len, int flags, ...) {
     va_list arguments;
     va_start(arguments, flags);
@@ -187,6 +207,9 @@ void *mremap(void *address, size_t old_len, size_t len, int flags, ...) {
         taken = false;
     }
     long r = raw(SYS_mremap, address, old_len, len, flags, target);
+    if (r == -EFAULT && engine != NULL) {
+        r = remap_split(address, old_len, len, flags);
+    }
     if (taken) {
         add_born((uint64_t)(raw_failed(r) ? (long)address : r), raw_failed(r) ? old_len : len);
     }
@@ -254,11 +277,24 @@ int madvise(void *address, size_t len, int advice) {
         }
     }
     long r = raw(SYS_madvise, address, len, advice);
+    if (drops && engine != NULL) {
+        if (advice == MADV_FREE && r == -EINVAL) {
+            r = 0; /* refused for mappings of files; keeping the contents is allowed */
+        } else if (r == 0 && advice != MADV_FREE &&
+                   (!engine->taken || touches_region(start, end))) {
+            freeze_zero(start, end);
+        }
+    }
     if (r < 0) {
         errno = (int)-r;
         return -1;
     }
     return 0;
+}
+
+/* It throws pages away by calls that cannot be seen. A restore gives back what a request has allocated anyway. */
+int malloc_trim(size_t keep) {
+    return interpose_taken() ? 0 : NEXT(malloc_trim)(keep);
 }
 
 static void locked(void) {

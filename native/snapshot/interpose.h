@@ -59,6 +59,7 @@
     X(mlockall)                                                                                    \
     X(munlock)                                                                                     \
     X(munlockall)                                                                                  \
+    X(malloc_trim)                                                                                 \
     X(prctl)                                                                                       \
     X(nice)                                                                                        \
     X(setpriority)                                                                                 \

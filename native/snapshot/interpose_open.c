@@ -30,7 +30,7 @@ static FILE *opened_stream(FILE *stream) {
 /* What open() takes behind its flags, if it takes anything. */
 #define MODE(flags)                                                                                \
     mode_t mode = 0;                                                                               \
-    if (((flags) & O_CREAT) != 0 || ((flags) & O_TMPFILE) == O_TMPFILE) {                          \
+    if (((flags)&O_CREAT) != 0 || ((flags)&O_TMPFILE) == O_TMPFILE) {                              \
         va_list arguments;                                                                         \
         va_start(arguments, flags);                                                                \
         mode = va_arg(arguments, mode_t);                                                          \

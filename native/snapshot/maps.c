@@ -8,6 +8,7 @@
 
 #if SNAPSHOT_ENGINE
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -15,16 +16,18 @@ struct reader {
     int fd;
     uint32_t at, len;
     bool ended;
+    char *buffer;
+    size_t size;
 };
 
 /* The next line, without its end. NULL: no more. Borrowed: the result, until the next call. */
 static char *next_line(struct reader *reader) {
-    struct engine *e = engine;
+    char *buffer = reader->buffer;
     for (;;) {
         for (uint32_t i = reader->at; i < reader->len; i++) {
-            if (e->buffer[i] == '\n') {
-                char *line = e->buffer + reader->at;
-                e->buffer[i] = 0;
+            if (buffer[i] == '\n') {
+                char *line = buffer + reader->at;
+                buffer[i] = 0;
                 reader->at = i + 1;
                 return line;
             }
@@ -34,14 +37,14 @@ static char *next_line(struct reader *reader) {
         }
         uint32_t rest = reader->len - reader->at;
         for (uint32_t i = 0; i < rest; i++) {
-            e->buffer[i] = e->buffer[reader->at + i];
+            buffer[i] = buffer[reader->at + i];
         }
         reader->at = 0;
         reader->len = rest;
-        if (rest == sizeof e->buffer) {
+        if (rest == reader->size) {
             retire("a line of /proc/self/maps is too long");
         }
-        long n = raw(SYS_read, reader->fd, e->buffer + rest, sizeof e->buffer - rest);
+        long n = raw(SYS_read, reader->fd, buffer + rest, reader->size - rest);
         if (n < 0) {
             retire("/proc/self/maps cannot be read");
         }
@@ -113,7 +116,7 @@ static bool is_region(const struct engine *e, const struct mapping *mapping) {
 uint32_t maps_read(
     struct mapping *into, uint32_t max, struct region *regions, uint32_t *region_count) {
     struct engine *e = engine;
-    struct reader reader = {.fd = e->fds.maps};
+    struct reader reader = {.fd = e->fds.maps, .buffer = e->buffer, .size = sizeof e->buffer};
     uint32_t count = 0;
     uint32_t found = 0;
     raw(SYS_lseek, reader.fd, 0, 0);
@@ -151,27 +154,101 @@ uint32_t maps_read(
     return count;
 }
 
-bool maps_droppable(uint64_t start) {
-    long fd = raw(SYS_open, "/proc/self/smaps", 02000000 /* O_RDONLY | O_CLOEXEC */, 0);
-    if (fd < 0) {
-        return false;
-    }
-    struct reader reader = {.fd = (int)fd};
-    bool here = false;
-    bool droppable = false;
-    for (char *line; !droppable && (line = next_line(&reader)) != NULL;) {
-        char *end = line;
-        uint64_t address = number(&end, 16);
-        if (*end == '-') {
-            here = address == start;
-        } else if (here && starts_with(line, "VmFlags:")) {
-            for (const char *at = line; *at != 0; at++) {
-                droppable = droppable || starts_with(at, " dp ");
+/* Flags of smaps whose mappings a file cannot replace: they would lose what was asked for (wipe or not on fork, not in core dumps, locked, huge
+ * pages), or the kernel refuses it (sealed), or they grow downwards. Documentation/filesystems/proc.rst, VmFlags */
+static bool is_fixed(const char *flags) {
+    static const char fixed[][5] = {
+        " wf ", " dc ", " dd ", " lo ", " sl ", " ht ", " gd ", " pf ", " io ", " mm "};
+    for (; *flags != 0; flags++) {
+        for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+            if (starts_with(flags, fixed[i])) {
+                return true;
             }
         }
     }
+    return false;
+}
+
+static bool is_droppable(const char *flags) {
+    for (; *flags != 0; flags++) {
+        if (starts_with(flags, " dp ")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why) {
+    struct engine *e = engine;
+    long fd = raw(SYS_open, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) {
+        return text_add_failure(why, "/proc/self/smaps", fd);
+    }
+    struct reader reader = {.fd = (int)fd, .buffer = e->buffer, .size = sizeof e->buffer};
+    uint32_t kept = 0;
+    uint32_t next = 0;
+    bool here = false;
+    bool executable = false;
+    for (char *line; (line = next_line(&reader)) != NULL;) {
+        char *at = line;
+        uint64_t start = number(&at, 16);
+        if (*at == '-') {
+            at++;
+            number(&at, 16);
+            here = next < *count && start == regions[next].start;
+            executable = at[3] == 'x';
+        } else if (here && starts_with(line, "VmFlags:")) {
+            if (!is_droppable(line)) {
+                regions[kept] = regions[next];
+                /* Executable memory from a memfd is refused by some security policies. */
+                regions[kept].fixed = executable || regions[kept].stack || is_fixed(line);
+                kept++;
+            }
+            next++;
+            here = false;
+        }
+    }
     raw(SYS_close, fd);
-    return droppable;
+    if (next != *count) {
+        text_add(why, "/proc/self/smaps and /proc/self/maps do not agree");
+        return false;
+    }
+    *count = kept;
+    return true;
+}
+
+const struct mapping *maps_at(uint64_t address) {
+    const struct engine *e = engine;
+    uint32_t low = 0;
+    uint32_t high = e->mapping_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (e->mappings[middle].end <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < e->mapping_count && e->mappings[low].start <= address ? &e->mappings[low] : NULL;
+}
+
+void maps_visit(uint64_t start, uint64_t end,
+    bool (*visit)(const struct mapping *mapping, void *data), void *data) {
+    char buffer[8192]; /* a path has at most 4,096 bytes */
+    long fd = raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) {
+        return;
+    }
+    struct reader reader = {.fd = (int)fd, .buffer = buffer, .size = sizeof buffer};
+    bool more = true;
+    for (char *line; more && (line = next_line(&reader)) != NULL;) {
+        struct mapping mapping;
+        parse(line, &mapping);
+        if (mapping.start < end && mapping.end > start) {
+            more = visit(&mapping, data);
+        }
+    }
+    raw(SYS_close, fd);
 }
 
 /* --- the difference --------------------------------------------------------------------------------------------------------------------- */
@@ -279,8 +356,27 @@ struct usage usage_read(void) {
     }
     usage.size = fields[0];
     usage.resident = fields[1];
+    usage.shared = fields[2];
     usage.data = fields[5];
     return usage;
+}
+
+uint64_t usage_swapped(void) {
+    struct engine *e = engine;
+    long n = raw(SYS_pread64, e->fds.status, e->buffer, sizeof e->buffer - 1, 0);
+    if (n <= 0) {
+        retire("/proc/self/status cannot be read");
+    }
+    e->buffer[n] = 0;
+    char *at = strstr(e->buffer, "\nVmSwap:");
+    if (at == NULL) {
+        return 0; /* a kernel without swap */
+    }
+    at += sizeof "\nVmSwap:" - 1;
+    while (*at == ' ' || *at == '\t') {
+        at++;
+    }
+    return number(&at, 10) * 1024 / PAGE;
 }
 
 #endif

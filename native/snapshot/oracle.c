@@ -6,8 +6,6 @@
 #include <signal.h>
 #include <string.h>
 
-#include "snapshot/tracker.h"
-
 enum { REPORTS = 10 };
 
 static void report(const struct region *region, uint64_t page, const char *expected) {
@@ -39,19 +37,17 @@ void oracle_check(void) {
         const struct region *region = &e->regions[i];
         uint64_t seen = region->start;
         for (uint64_t at = region->start; at < region->end && reports < REPORTS;) {
-            uint32_t count = e->tracker->scan(&at, region->end, false, e->spans, SPANS_MAX);
+            uint32_t count = pagemap_scan(&at, region->end, PAGEMAP_PRESENT, e->spans, SPANS_MAX);
             for (uint32_t s = 0; s <= count; s++) {
-                /* Pages that are not there read as zero, or as their file: only what should be something else matters. */
+                /* Empty pages that are not there read as zero. */
                 uint64_t start = s < count ? e->spans[s].start : at;
                 uint64_t end = s < count ? e->spans[s].end : at;
                 for (; seen < end && reports < REPORTS; seen += PAGE) {
                     uint8_t kind = region->kinds[(seen - region->start) / PAGE] & KIND_MASK;
-                    const char *expected =
-                        kind == KIND_ZERO ? e->zeros : region->store + (seen - region->start);
-                    bool absent = seen < start;
-                    if (kind == KIND_DEAD || (absent && (kind == KIND_ZERO || region->file))) {
+                    if (kind == KIND_DEAD || (seen < start && kind == KIND_ZERO)) {
                         continue;
                     }
+                    const char *expected = pages_copy(region, seen);
                     e->statistics.oracle_pages++;
                     if (memcmp((const char *)seen, expected, PAGE) != 0) {
                         report(region, seen, expected);

@@ -5,7 +5,6 @@
  * - All but the autogroup are put back. The kernel takes a new priority of an autogroup once in 100 ms, so a changed one retires.
  */
 #include "snapshot/engine.h"
-#include "snapshot/tracker.h"
 
 #if SNAPSHOT_ENGINE
 
@@ -67,8 +66,8 @@ void process_files_put_back(void) {
     const struct attributes *then = &engine->attributes;
     const struct engine_descriptors *fds = &engine->fds;
     put_back(fds->kill_score, "", then->kill_score, "/proc/self/oom_score_adj cannot be put back");
-    put_back(fds->core_filter, "0x", then->core_filter,
-        "/proc/self/coredump_filter cannot be put back");
+    put_back(
+        fds->core_filter, "0x", then->core_filter, "/proc/self/coredump_filter cannot be put back");
     char now[PROCESS_FILE];
     read_one(fds->autogroup, now, "/proc/self/autogroup cannot be read");
     if (memcmp(now, then->autogroup, sizeof now) != 0) {

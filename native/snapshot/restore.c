@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "snapshot/switch.h"
-#include "snapshot/tracker.h"
 
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
@@ -36,36 +35,51 @@ static void put_back_mappings(struct usage *usage, bool *full, bool complete) {
         raw(SYS_munmap, e->born[i].start, e->born[i].end - e->born[i].start);
     }
     e->born_count = 0;
+    /* The heap's free end was used up, or it was cut off and made again. */
+    bool heap_changed = e->canary_at != 0 && *(const uint64_t *)e->canary_at != e->canary;
     *usage = usage_read();
-    if (complete || (e->touched & TOUCHED_MAPPINGS) || usage->size != e->usage.size ||
-        usage->data != e->usage.data) {
+    if (heap_changed || complete || (e->touched & TOUCHED_MAPPINGS) ||
+        usage->size != e->usage.size || usage->data != e->usage.data) {
         maps_put_back();
         *full = true;
+    }
+    if (heap_changed) {
+        *(uint64_t *)e->canary_at = e->canary;
     }
     memcpy(e->slots, e->slots_then, sizeof e->slots);
 }
 
-/* Makes the written pages known ones by the number of faults. Returns false when that cannot explain them all. *wide: the hot regions
- * were not enough. */
-static bool find_by_faults(uint64_t faults, uint64_t *populated, bool *wide) {
+static uint64_t private_pages(const struct usage *usage) {
+    return usage->resident - usage->shared;
+}
+
+/* Makes the pages known that the request was first to write. Returns whether these are certainly all. *wide: not by the number of faults alone.
+ *
+ * Each first write is a fault and makes one page private. As many pages as faults are all, therefore. Fewer are all, too, when the process has
+ * exactly as many private pages more, and still has all that it had: the other faults were no writes to the snapshot's memory. */
+static bool find_first_writes(uint64_t faults, const struct usage *usage, bool *wide) {
     struct engine *e = engine;
-    /* Faults in the request's own mappings: at most so many. */
-    uint64_t own = e->strict || e->tracker->protect == NULL ? 0 : e->born_pages;
-    uint64_t found = 0;
-    if (!e->was_wide || own == 0) {
-        found = pages_scan_hot(populated);
-        if (found == faults) {
-            e->was_wide = false;
-            return true;
-        }
+    uint64_t had = e->flagged_count;
+    uint64_t grown = private_pages(usage) - private_pages(&e->usage);
+    uint64_t seen;
+    /* Without an exact count a page that another process wrote could stand for one that is still to be found. */
+    uint64_t found = pages_find(false, e->resident_exact ? faults : UINT64_MAX, &seen);
+    if (found == faults) {
+        return !e->resident_exact || found == grown;
     }
-    if (own == 0) {
+    if (e->strict) {
         return false;
     }
-    found += pages_scan_written(populated);
     *wide = true;
-    e->was_wide = found != faults;
-    return found <= faults && faults - found <= own;
+    if (e->resident_exact) {
+        return found == grown && seen == had && usage_swapped() == 0;
+    }
+    if (e->born_pages == 0) {
+        return false;
+    }
+    /* Faults in the request's own mappings: at most as many as these have pages. */
+    found += pages_find(true, UINT64_MAX, &seen);
+    return found <= faults && faults - found <= e->born_pages;
 }
 
 /* Makes every page that may have been written a known one. Returns whether anything was looked at. */
@@ -78,34 +92,37 @@ static bool find_written(bool full, const struct usage *usage) {
         full = true;
     }
     e->statistics.faults += faults;
-    uint64_t populated = 0;
-    bool hot = false;
+    uint64_t had = e->flagged_count;
+    uint64_t left = e->left_file;
     bool wide = false;
-    if (!full && faults != 0) {
-        /* Where the count of resident pages is an estimate, contents that were thrown away could hide among faults. */
-        full = !e->resident_exact || !find_by_faults(faults, &populated, &wide);
-        hot = !full;
+    full = full || (e->strict && !e->resident_exact) ||
+           (faults != 0 && !find_first_writes(faults, usage, &wide));
+    if (!full && e->resident_exact) {
+        left = e->left_file - left;
+        full = private_pages(usage) != private_pages(&e->usage) + (e->flagged_count - had) ||
+               usage->shared + left < e->usage.shared;
     }
-    bool missed = !full && e->resident_exact && usage->resident != e->usage.resident + populated;
-    if (full || missed || (e->strict && !e->resident_exact)) {
-        if (pages_scan_all() != 0 || missed) {
-            maps_put_back();
-        }
+    if (full) {
+        pages_find_all();
+        maps_put_back(); /* memory that was replaced is not watched, and nothing else may show it */
         e->statistics.full_scans++;
-        return true;
-    }
-    if (wide) {
+    } else if (wide) {
         e->statistics.wide_scans++;
-    } else if (hot) {
+    } else if (faults != 0) {
         e->statistics.hot_scans++;
     } else {
         e->statistics.gated++;
     }
-    return hot;
+    if (!full && faults != 0 && e->strict) {
+        maps_put_back(); /* an empty page that was mapped over leaves no other trace */
+    }
+    return full || faults != 0;
 }
 
-static void put_back_pages(bool complete) {
+/* Returns whether pages were protected again. */
+static bool put_back_pages(bool complete) {
     struct engine *e = engine;
+    bool protected = complete;
     uint64_t changed = e->put_back(
         e->known, e->known_count, e->key, e->statistics.restores, &e->statistics.hash_misses);
     if (complete) {
@@ -118,9 +135,12 @@ static void put_back_pages(bool complete) {
     }
     e->bulky = e->known_count > BULKY_PAGES && changed * 4 < e->known_count ? e->bulky + 1 : 0;
     if (e->bulky >= BULKY_RESTORES) {
+        maps_put_back(); /* where a file's page was mapped over, there is nothing to go back to */
         pages_forget_unchanged(BULKY_RESTORES);
         e->bulky = 0;
+        protected = true;
     }
+    return protected;
 }
 
 void restore(bool complete) {
@@ -150,7 +170,7 @@ void restore(bool complete) {
     bool looked = find_written(full, &usage);
     pages_put_back_dropped();
     at[2] = cycles();
-    put_back_pages(complete);
+    looked = put_back_pages(complete) || looked;
     if (looked && usage.resident > e->usage.resident) {
         pages_drop_free_slots();
     }

@@ -20,19 +20,9 @@
 /* EX_TEMPFAIL: the process could not be put back; another takes its place. */
 enum { SNAPSHOT_EXIT_RETIRED = 75 };
 
-/* How written pages are found. */
-enum snapshot_tracker {
-    SNAPSHOT_TRACKER_NONE,
-    SNAPSHOT_TRACKER_SOFT_DIRTY, /* pagemap bit 55: Documentation/admin-guide/mm/soft-dirty.rst */
-    SNAPSHOT_TRACKER_USERFAULTFD, /* UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, Linux 6.7: Documentation/admin-guide/mm/pagemap.rst */
-};
-
-/* What this machine lets this process use: tried, not guessed. HEARTH_SNAPSHOT_TRACKER=userfaultfd|soft-dirty|none in the environment
- * forces one (and gives NONE when that one does not work). `why` says what stands in the way of the better ones, empty when nothing does.
- * Static: *why. Callable without snapshot_arrange(). */
-enum snapshot_tracker snapshot_probe(const char **why);
-/* `userfaultfd`, `soft-dirty`, `none`. Static. */
-const char *snapshot_tracker_name(enum snapshot_tracker tracker);
+/* Whether this process can take snapshots on this machine: tried, not guessed. `why` says why not, and is empty otherwise. HEARTH_SNAPSHOT_TRACKER=none
+ * in the environment forbids them, for tests. Static: *why. Callable without snapshot_arrange(). */
+bool snapshot_probe(const char **why);
 
 /* To be called first in main() by a process that will take a snapshot, or whose forks will: executes the program again with symbols
  * bound at once and without rseq, then sets up the address space (the engine's region, the arena, brk-only malloc, no huge pages).
@@ -69,6 +59,10 @@ struct snapshot_options {
     void (*say)(const char *what);
 };
 
+/* In a process whose forks will take snapshots: writes its private memory into one sealed file and maps it back, so that all forks share these pages.
+ * `dead` as in the options. Optional. Returns false when the memory cannot be shared; each snapshot then holds all its pages itself. Static: *why. */
+bool snapshot_share(const struct snapshot_range *dead, size_t dead_count, const char **why);
+
 /* Takes the snapshot, then returns true; returns once more with false after each restore, with everything as it was.
  * Like setjmp(): the frame that called it must still be there. Called once in a process, after every fork(). When it cannot be taken `say`
  * is told why and the process ends with SNAPSHOT_EXIT_RETIRED. */
@@ -89,14 +83,16 @@ void snapshot_leave_to_parent(void);
 
 struct snapshot_statistics {
     uint64_t restores;
-    uint64_t gated;          /* no fault: nothing scanned */
-    uint64_t hot_scans;      /* every fault explained by a page of a hot region */
-    uint64_t wide_scans;     /* others: all that was written was asked for */
+    uint64_t gated;     /* no fault: nothing scanned */
+    uint64_t hot_scans; /* every fault explained by a page of a hot region */
+    uint64_t
+        wide_scans; /* the others were none in the snapshot's memory: by the number of private pages */
     uint64_t full_scans;     /* the faults could not tell: everything was looked at */
     uint64_t faults;         /* seen by the gate */
     uint64_t known_pages;    /* put back each time, now */
     uint64_t hash_misses;    /* pages that needed an exact compare */
-    uint64_t snapshot_pages; /* with a copy in the store */
+    uint64_t snapshot_pages; /* with a copy */
+    uint64_t shared_pages;   /* of those: in the file of snapshot_share() */
     uint64_t oracle_pages;   /* compared by the oracle, all restores together */
     /* Nanoseconds of the restores' phases, median of the last 4096: attributes, gate, scan, copy, all. */
     uint32_t phase_ns[5];

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "snapshot/switch.h"
-#include "snapshot/tracker.h"
 
 enum {
     CHECK_EVERY = 1024,
@@ -35,8 +34,7 @@ static void leave_rseq(void) {
     }
 }
 
-/* Gives malloc a large free end. Returns where its inside begins: bytes that malloc does not read, up to brk. 0: cannot tell. */
-static uint64_t prepare_malloc_top(void) {
+uint64_t take_prepare_malloc_top(void) {
     malloc_trim(0);
     void *volatile slack = malloc(MALLOC_SLACK);
     free(slack);
@@ -77,8 +75,8 @@ static void populate(const void *start, uint64_t len) {
 static void populate_engine(void) {
     struct engine *e = engine;
     for (uint64_t at = (uint64_t)e->region; at < (uint64_t)e->region_end;) {
-        struct pagemap_span spans[64];
-        uint32_t count = e->tracker->scan(&at, (uint64_t)e->region_end, false, spans, 64);
+        struct range spans[64];
+        uint32_t count = pagemap_scan(&at, (uint64_t)e->region_end, PAGEMAP_PRESENT, spans, 64);
         for (uint32_t i = 0; i < count; i++) {
             populate((const void *)spans[i].start, spans[i].end - spans[i].start);
         }
@@ -111,7 +109,7 @@ static void take(void) {
     }
     memcpy(e->slots_then, e->slots, sizeof e->slots);
     e->brk = (uint64_t)raw(SYS_brk, 0);
-    pages_take(options.dead, options.dead_count);
+    freeze_take(options.dead, options.dead_count);
     populate(e->known, 1024 * sizeof *e->known);
     populate(e->work + PAGE, (uint64_t)((char *)e->known - e->work) - PAGE);
     statistics_start();
@@ -137,14 +135,7 @@ bool snapshot_take(const struct snapshot_options *options) {
         _exit(SNAPSHOT_EXIT_RETIRED);
     }
     e->say = options->say;
-    switch (snapshot_probe(&why)) {
-    case SNAPSHOT_TRACKER_USERFAULTFD:
-        e->tracker = &tracker_userfaultfd;
-        break;
-    case SNAPSHOT_TRACKER_SOFT_DIRTY:
-        e->tracker = &tracker_soft_dirty;
-        break;
-    case SNAPSHOT_TRACKER_NONE:
+    if (!snapshot_probe(&why)) {
         retire(why);
     }
     /* What glibc would map at its first use (2.41: getrandom() in the vDSO) is mapped now. */
@@ -153,7 +144,7 @@ bool snapshot_take(const struct snapshot_options *options) {
         retire("getrandom() fails");
     }
     leave_rseq();
-    e->malloc_top = prepare_malloc_top();
+    e->malloc_top = take_prepare_malloc_top();
     e->strict = options->strict;
     e->exact = options->exact;
     e->oracle = options->oracle;
@@ -163,10 +154,10 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->taken = false;
     e->retire = NULL;
     e->force_full = true; /* the first restore looks at everything: a margin that costs nothing */
-    e->was_wide = false;
     e->since_check = e->bulky = e->sample_count = 0;
     e->hot_count = e->region_count = 0;
-    e->known_count = 0;
+    e->known_count = e->flagged_count = 0;
+    e->canary_at = 0;
     memset(&e->statistics, 0, sizeof e->statistics);
     wanted = *options;
     return switch_save(&e->context, e->stack, take);

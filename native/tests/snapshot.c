@@ -146,6 +146,7 @@ static const struct variant variants[] = {
     {.name = "complete", .complete = true, .raw = true},
     {.name = "exact oracle", .options = {.exact = true, .oracle = true}, .exact_only = true},
     {.name = "checked", .options = {.check_every = 3}, .exact_only = true},
+    {.name = "shared oracle", .options = {.oracle = true}, .share = true},
 };
 
 /* Two damaged turns, an undamaged one. The first three are undamaged: then the engine knows what an ordinary turn writes. */
@@ -254,6 +255,12 @@ void count_case(uint32_t failures_before) {
     failed_cases += board->failures != failures_before;
 }
 
+void share_scenery(void) {
+    const char *why;
+    bool shared = snapshot_share(NULL, 0, &why);
+    check(shared, "nothing is shared: %s", why);
+}
+
 void run_variant(const struct test_case *c, const struct variant *variant) {
     uint32_t failures = board->failures;
     uint64_t seed = board->seed;
@@ -268,6 +275,9 @@ void run_variant(const struct test_case *c, const struct variant *variant) {
     if (pid == 0) {
         signal(SIGALRM, SIG_DFL);
         build_scenery();
+        if (variant->share) {
+            share_scenery();
+        }
         if (c->boot != NULL) {
             c->boot();
         }
@@ -345,16 +355,14 @@ int main(int argc, char **argv) {
         test_arrangement();
     }
     const char *why;
-    enum snapshot_tracker tracker = snapshot_probe(&why);
-    if (tracker == SNAPSHOT_TRACKER_NONE) {
+    if (!snapshot_probe(&why)) {
         printf("snapshot: this machine cannot take snapshots, no case was run: %s\n", why);
         return end();
     }
-    printf("snapshot: tracker %s%s%s\n", snapshot_tracker_name(tracker), *why ? "; " : "", why);
     inspector_prepare();
     const struct case_list *const lists[] = {&memory_cases, &arena_cases, &mapping_cases,
-        &process_cases, &descriptor_cases, &attribute_cases, &library_cases, &outside_cases,
-        &life_cases};
+        &fixed_cases, &process_cases, &descriptor_cases, &attribute_cases, &library_cases,
+        &outside_cases, &life_cases};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         for (size_t k = 0; k < lists[i]->count; k++) {
             run_case(&lists[i]->cases[k]);

@@ -145,6 +145,7 @@ struct size_facts {
 };
 struct size_facts inspector_sizes(void);
 
+void share_scenery(void);
 /* Runs a case in each variant that promises something for it. */
 void run_case(const struct test_case *c);
 /* One more was tried; it failed if there are more failures on the board now. */
@@ -154,7 +155,7 @@ struct case_list {
     const struct test_case *cases;
     size_t count;
 };
-extern const struct case_list memory_cases, arena_cases, mapping_cases, process_cases,
+extern const struct case_list memory_cases, arena_cases, mapping_cases, fixed_cases, process_cases,
     descriptor_cases, attribute_cases, library_cases, outside_cases, life_cases;
 #define CASE_LIST(array)                                                                           \
     { array, sizeof(array) / sizeof(array)[0] }
@@ -166,6 +167,7 @@ struct variant {
     bool complete; /* every restore */
     bool raw;
     bool exact_only; /* says nothing new about a case that may retire */
+    bool share;      /* the scenery, by snapshot_share(), before the case's own boot */
 };
 void run_variant(const struct test_case *c, const struct variant *variant);
 /* The life of the case's process, from the snapshot on. Does not return. */
@@ -178,5 +180,7 @@ void test_soak(const struct case_list *const lists[], size_t count);
 /* The program as a child of test_arrangement(); called before snapshot_arrange() and after it. */
 int helper_before(char **argv);
 int helper_after(char **argv);
+/* Takes a snapshot where something is refused. */
+int take_refused(const char *what);
 
 #endif

@@ -19,8 +19,8 @@ extern const unsigned int __rseq_size __attribute__((weak));
 
 static int probe(void) {
     const char *why;
-    enum snapshot_tracker tracker = snapshot_probe(&why);
-    printf("%s|%s", snapshot_tracker_name(tracker), why);
+    bool works = snapshot_probe(&why);
+    printf("%s|%s", works ? "file" : "none", why);
     return 0;
 }
 
@@ -105,6 +105,7 @@ int helper_after(char **argv) {
            : strcmp(helper, "--take") == 0              ? take()
            : strcmp(helper, "--take-after-setuid") == 0 ? take_after_setuid()
            : strcmp(helper, "--retire-silently") == 0   ? retire_silently()
+           : strncmp(helper, "--refused-", 10) == 0     ? take_refused(helper + 10)
                                                         : -1;
 }
 
@@ -247,31 +248,11 @@ void test_arrangement(void) {
     compare_output("no snapshot without a tracker", "--take", "HEARTH_SNAPSHOT_TRACKER=none",
         SNAPSHOT_EXIT_RETIRED, "*");
 
-    uint32_t failures;
-    begin("the probe tells what works", &failures);
-    char *argv[] = {"snapshot", "--probe", NULL};
-    static const char *const names[] = {"userfaultfd", "soft-dirty"};
-    bool works[2];
-    for (size_t i = 0; i < 2; i++) {
-        char variable[64], fine[32];
-        snprintf(variable, sizeof variable, "HEARTH_SNAPSHOT_TRACKER=%s", names[i]);
-        snprintf(fine, sizeof fine, "%s|", names[i]);
-        char *forced[] = {variable, NULL};
-        const struct output *output = execute(argv, forced);
-        works[i] = strncmp(output->bytes, fine, strlen(fine)) == 0;
-        check(works[i] || (strncmp(output->bytes, "none|", 5) == 0 && output->len > 5), "%s: %s",
-            variable, output->bytes);
-        check(!works[i] || i != 0 || output->len == strlen(fine), "something stands in the way: %s",
-            output->bytes);
-    }
-    const struct output *output = execute(argv, none);
-    const char *best = works[0] ? names[0] : works[1] ? names[1] : "none";
-    check(strncmp(output->bytes, best, strlen(best)) == 0, "the best is %s, not %s", best,
-        output->bytes);
-    count_case(failures);
-    if (best != names[0] && best != names[1]) {
+    const char *why;
+    if (!snapshot_probe(&why)) {
         return;
     }
+    compare_output("the probe tells that it works", "--probe", "A=1", 0, "file|");
     compare_output("a snapshot is taken", "--take", "A=1", 0, "taken");
     if (geteuid() == 0) {
         user = 65534;
@@ -279,6 +260,27 @@ void test_arrangement(void) {
         user = 0;
         compare_output("a snapshot is taken by a process that was root", "--take-after-setuid",
             "A=1", -1, "*");
+    }
+    const int retired = SNAPSHOT_EXIT_RETIRED;
+    compare_output("files must be smaller than the snapshot", "--refused-file-size", "A=1", retired,
+        "the limit on file sizes (RLIMIT_FSIZE) is 65536 bytes, and the snapshot needs *");
+    compare_output("the limit on file sizes can be raised", "--refused-file-size-soft", "A=1", 0,
+        "taken, the limit is kept");
+    compare_output("memfd_create() is refused", "--refused-memfd", "A=1", retired,
+        "memfd_create: operation not permitted");
+    compare_output("close_range() is refused", "--refused-close-range", "A=1", retired,
+        "close_range: operation not permitted");
+    compare_output("seals are refused", "--refused-seals", "A=1", retired,
+        "a memfd cannot be sealed: operation not permitted");
+    compare_output("24,000 mappings are taken", "--refused-many-mappings", "A=1", 0, "taken");
+    compare_output("40,000 mappings are too many", "--refused-mappings", "A=1", retired,
+        "too many writable mappings");
+    compare_output("the address space is used up", "--refused-address-space", "A=1", retired, "*");
+    if (geteuid() == 0) {
+        user = 65534;
+        compare_output("/proc/self/pagemap is not for this process", "--refused-pagemap", "A=1",
+            retired, "/proc/self/pagemap: permission denied");
+        user = 0;
     }
     compare_output("a process nobody listens to retires", "--retire-silently", "A=1",
         SNAPSHOT_EXIT_RETIRED, "");
@@ -313,8 +315,11 @@ static void verify_sum(void) {
 }
 
 /* Takes its boot once; its forks take their snapshots at the same time. */
-static void zygote_process(struct board *boards) {
+static void zygote_process(struct board *boards, bool shares) {
     build_scenery();
+    if (shares) {
+        share_scenery();
+    }
     static const struct test_case c = {.name = "zygote",
         .request = random_damage,
         .verify = verify_sum,
@@ -340,6 +345,9 @@ static void zygote_process(struct board *boards) {
         check(status == 0, "worker %d ended with %x", i, status);
         check(boards[i].failures == 0 && boards[i].turn == 60, "worker %d failed in turn %u: %s", i,
             boards[i].turn, boards[i].last_said);
+        const struct snapshot_statistics *s = &boards[i].statistics;
+        check(shares ? s->shared_pages > s->snapshot_pages / 2 : s->shared_pages == 0,
+            "worker %d shares %lu of %lu pages", i, s->shared_pages, s->snapshot_pages);
     }
     /* and the zygote itself is as good as any */
     board = &boards[0];
@@ -347,9 +355,9 @@ static void zygote_process(struct board *boards) {
     live_case(&c, &variants[0]);
 }
 
-void test_zygote(void) {
+static void test_zygote_that(bool shares) {
     uint32_t failures;
-    begin("a zygote and its workers", &failures);
+    begin(shares ? "a zygote that shares, and its workers" : "a zygote and its workers", &failures);
     struct board *boards = mmap(
         NULL, WORKERS * sizeof *boards, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (boards == MAP_FAILED) {
@@ -360,11 +368,16 @@ void test_zygote(void) {
     if (pid == 0) {
         signal(SIGALRM, SIG_DFL);
         alarm(60);
-        zygote_process(boards);
+        zygote_process(boards, shares);
     }
     int status;
     waitpid(pid, &status, 0);
     check(status == 0, "the zygote ended with %x: %s", status, boards[0].last_said);
     munmap(boards, WORKERS * sizeof *boards);
     count_case(failures);
+}
+
+void test_zygote(void) {
+    test_zygote_that(false);
+    test_zygote_that(true);
 }

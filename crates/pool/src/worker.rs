@@ -7,12 +7,15 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio_util::io::poll_read_buf;
 use tracing::debug;
@@ -176,6 +179,14 @@ fn build_head(head: &wire::ResponseHead<'_>, payload: &Bytes) -> Result<Head, Ma
     Ok(Head { status, headers, reason })
 }
 
+/// A file without a name, in memory where possible.
+fn nameless_file() -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let open = |folder: &Path| rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
+    let file = open(Path::new("/dev/shm")).or_else(|_none| open(&std::env::temp_dir()))?;
+    Ok(file)
+}
+
 /// Where a worker counts the requests it has taken, and what it does with connections of databases (docs/internals/frames.md, "The board").
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -184,7 +195,11 @@ pub(crate) struct Board {
 
 impl Board {
     pub(crate) fn new() -> io::Result<Self> {
-        let file = rustix::fs::memfd_create("hearth-board", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let file = match rustix::fs::memfd_create("hearth-board", MemfdFlags::CLOEXEC) {
+            // A sandbox may refuse the call. `snapshot` cannot run without it; the other models can.
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => nameless_file()?,
+            file => file?,
+        };
         rustix::fs::ftruncate(&file, BOARD as u64)?;
         Ok(Self { file })
     }

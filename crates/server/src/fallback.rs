@@ -14,9 +14,9 @@ use crate::plan::Plan;
 /// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Probe {
-    /// `userfaultfd`, `soft-dirty` or `none`.
+    /// `file` or `none`.
     pub tracker: String,
-    /// What stands in the way of better ones; empty when nothing does.
+    /// Why there is none; empty otherwise.
     #[serde(default)]
     pub why: String,
 }
@@ -26,26 +26,14 @@ impl Probe {
     pub(crate) fn is_none(&self) -> bool {
         self.tracker == "none"
     }
-
-    /// What to do so that the best tracker can be used.
-    pub(crate) fn hint(release: &str) -> &'static str {
-        match kernel_version(release) {
-            Some(version) if version < (6, 7) => {
-                "use Linux 6.7 or newer, which has what `snapshot` needs"
-            }
-            _ => {
-                "let the container's seccomp profile allow userfaultfd (Docker: `--security-opt seccomp=PROFILE`); the setting \
-                 vm.unprivileged_userfaultfd does not matter, since only user mode is asked for"
-            }
-        }
-    }
 }
 
-/// The first two numbers of a kernel release.
-pub(crate) fn kernel_version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
+/// What to do so that `snapshot` can run.
+const HINT: &str = if cfg!(target_arch = "x86_64") {
+    "let the container or sandbox allow memfd_create, and mount /proc in it"
+} else {
+    "`snapshot` runs on x86-64 only"
+};
 
 /// The running kernel's release.
 pub(crate) fn kernel_release() -> String {
@@ -104,10 +92,7 @@ impl Plan {
             wished: Model::Snapshot,
             instead: Model::Fork,
             why: format!("written pages cannot be found on this machine: {}", probe.why),
-            hint: format!(
-                "{}, or say that this is meant with `--model fork`",
-                Probe::hint(&kernel_release())
-            ),
+            hint: format!("{HINT}, or say that this is meant with `--model fork`"),
         };
         php.fallback = Some(fallback.clone());
         Some(fallback)
@@ -159,24 +144,5 @@ impl Plan {
         let fallback = Fallback { wished, instead, why, hint: hint.to_owned() };
         php.fallback = Some(fallback.clone());
         Some(fallback)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_release_has_two_numbers_that_matter() {
-        assert_eq!(kernel_version("6.12.43+deb13-amd64"), Some((6, 12)));
-        assert_eq!(kernel_version("4.4.0"), Some((4, 4)));
-        assert_eq!(kernel_version("unknown"), None);
-    }
-
-    #[test]
-    fn an_old_kernel_and_a_container_get_different_advice() {
-        assert!(Probe::hint("6.1.0-37-amd64").contains("Linux 6.7"));
-        assert!(Probe::hint("6.12.0").contains("seccomp"));
-        assert!(Probe::hint("unknown").contains("seccomp"));
     }
 }

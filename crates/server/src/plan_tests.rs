@@ -166,7 +166,7 @@ fn a_machine_without_a_tracker_gets_fork() {
     let machine = Machine::with(&LARAVEL);
     let probe = |tracker: &str| Probe { tracker: tracker.into(), why: "refused".into() };
     let mut plan = machine.plan(&[("php.workers", "1")]).unwrap();
-    assert_eq!(plan.fit_to_machine(&probe("soft-dirty")), None);
+    assert_eq!(plan.fit_to_machine(&probe("file")), None);
     let fallback = plan.fit_to_machine(&probe("none")).unwrap();
     assert_eq!((fallback.wished, fallback.instead), (Model::Snapshot, Model::Fork));
     assert!(fallback.why.ends_with(": refused"), "{}", fallback.why);

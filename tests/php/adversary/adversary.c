@@ -172,8 +172,12 @@ static void look_at_mappings(void) {
     while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
         unsigned long start, end;
         char permissions[5];
-        if (sscanf(line, "%lx-%lx %4s", &start, &end, permissions) == 3 &&
-            strstr(line, "[stack]") == NULL) {
+        if (sscanf(line, "%lx-%lx %4s", &start, &end, permissions) != 3 ||
+            strstr(line, "[stack]") != NULL) {
+            continue;
+        }
+        /* The engine's view of its copies: as large as what this worker changed since it was forked. */
+        if (permissions[1] == 'w' || strstr(line, "memfd:hearth-snapshot") == NULL) {
             *(permissions[1] == 'w' ? &writable : &other) += end - start;
         }
     }

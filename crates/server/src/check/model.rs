@@ -5,7 +5,6 @@ use pool::Model;
 use super::{Report, Topic};
 use crate::config::Settings;
 use crate::detect::Kind;
-use crate::fallback::{Probe, kernel_release};
 use crate::php;
 use crate::plan::Plan;
 
@@ -48,19 +47,10 @@ fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
             format!("`{}` runs in place of `snapshot`: {}", fallback.instead.name(), fallback.why),
             fallback.hint,
         );
-    } else if probe.why.is_empty() {
+    } else {
         report.fine(
             Topic::Model,
-            format!("`snapshot`: written pages are found by {}", probe.tracker),
-        );
-    } else {
-        report.warning(
-            Topic::Model,
-            format!(
-                "`snapshot`: written pages are found by {}, which is slower than userfaultfd: {}",
-                probe.tracker, probe.why
-            ),
-            Probe::hint(&kernel_release()),
+            "`snapshot`: the application boots once; memory is put back after each answer",
         );
     }
     // The application is not run here, so what its boot shows is known when the server starts.

@@ -51,7 +51,7 @@ pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ),
     (
         "HEARTH_SNAPSHOT_TRACKER",
-        "forces how the model `snapshot` finds written pages: `userfaultfd`, `soft-dirty` or `none`",
+        "forces how the model `snapshot` finds written pages: `file` or `none`",
     ),
     (
         "HEARTH_TAKE_OVER",

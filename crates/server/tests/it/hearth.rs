@@ -205,6 +205,13 @@ pub(crate) fn command() -> Command {
     command
 }
 
+/// The words that start a program to which the kernel refuses system calls: `CALL=ERRNO,...` of tests/php/refused_calls.php.
+pub(crate) fn refusing(calls: &str) -> Vec<String> {
+    let launcher = root().join("tests/php/refused_calls.php").display().to_string();
+    let php = format!("/usr/bin/php{}", php_version());
+    [&php, "-d", "ffi.enable=1", &launcher, calls].map(str::to_owned).into()
+}
+
 /// What to start.
 #[derive(Debug)]
 pub(crate) struct Serve {

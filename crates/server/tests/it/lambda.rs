@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use pool::Model;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{LambdaEvent, Origin, Posted, ProcessFacts, Running, RuntimeApi, eventually, routes};
 
-use crate::hearth::{LIMIT, Site, command, php_version, root, worker_folder};
+use crate::hearth::{LIMIT, Site, command, isolating, refusing};
 
 /// All nine.
 const ALL: &[&str] =
@@ -418,42 +419,26 @@ fn a_restore_that_fails_is_told_and_ends_the_program() {
     assert_eq!(process.wait(LIMIT).code(), Some(1));
 }
 
-/// A program on a kernel that does not know how to find written pages, as Lambda's: `userfaultfd` and the scan of /proc/self/pagemap are
-/// refused to it and all that it starts, with these error numbers (seccomp(2)).
-fn on_a_kernel_without_tracking(userfaultfd: i32, scan: i32, program: &Path) -> Command {
+/// The program `hearth` where system calls are refused to it and all that it starts.
+fn refused(calls: &str) -> Command {
     let hearth = command();
-    let mut command = Command::new(format!("php{}", php_version()));
-    command.env_clear();
+    let launcher = refusing(calls);
+    let mut command = Command::new(&launcher[0]);
+    command.env_clear().args(&launcher[1..]).arg(env!("CARGO_BIN_EXE_hearth"));
     for (name, value) in hearth.get_envs() {
         command.env(name, value.unwrap());
     }
-    let launcher = root().join("tests/php/lambda/without_tracking.php");
-    command.args(["-d", "ffi.enable=1"]).arg(launcher);
-    command.args([userfaultfd.to_string(), scan.to_string()]).arg(program);
     command
 }
 
 #[test]
-fn on_a_kernel_that_cannot_find_written_pages_fork_answers_with_one_warning() {
-    const EPERM: i32 = 1;
-    const ENOTTY: i32 = 25;
-    const ENOSYS: i32 = 38;
+fn where_memfd_create_is_refused_fork_answers_with_one_warning() {
     let script = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
     let site = Site::empty().with_file("worker.php", script);
-    // No system call of that name; a sandbox that refuses it; a kernel before 6.7, which has one call and not the other.
-    for (userfaultfd, scan) in [(ENOSYS, ENOTTY), (EPERM, 0), (0, ENOTTY)] {
-        let worker = worker_folder().join(format!("hearth-worker-{}", php_version()));
-        let mut probe = on_a_kernel_without_tracking(userfaultfd, scan, &worker);
-        let probe = probe.arg("--probe-snapshot").output().unwrap();
-        let probe: Value = serde_json::from_slice(&probe.stdout).unwrap();
-        assert_ne!(probe["tracker"], "userfaultfd");
-        if probe["tracker"] == "soft-dirty" {
-            continue; // which no filter can take away
-        }
+    // A sandbox that refuses the call (EPERM), and a kernel without it (ENOSYS).
+    for calls in ["memfd_create=1", "memfd_create=38"] {
         for arguments in [&["worker.php"][..], &["worker.php", "--model", "snapshot"]] {
-            let hearth = Path::new(env!("CARGO_BIN_EXE_hearth"));
-            let command = on_a_kernel_without_tracking(userfaultfd, scan, hearth);
-            let lambda = Lambda::launch(command, site.path(), arguments, &[]);
+            let lambda = Lambda::launch(refused(calls), site.path(), arguments, &[]);
             let told = [(); 2].map(|()| body(&lambda.invoke(&get("/"))));
             let pids = told
                 .map(|text| text.strip_prefix("1 ").unwrap_or_else(|| panic!("{text}")).to_owned());
@@ -465,6 +450,21 @@ fn on_a_kernel_that_cannot_find_written_pages_fork_answers_with_one_warning() {
             assert!(lambda.stop().success());
         }
     }
+}
+
+#[test]
+fn snapshot_answers_where_the_sandbox_refuses_to_track_writes() {
+    if !isolating().contains(&Model::Snapshot) {
+        return;
+    }
+    let script = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
+    let site = Site::empty().with_file("worker.php", script);
+    let command = refused("userfaultfd=38,pagemap_scan=25");
+    let lambda = Lambda::launch(command, site.path(), &["worker.php"], &[]);
+    let told = [(); 2].map(|()| body(&lambda.invoke(&get("/"))));
+    assert!(told[0].starts_with("1 "), "{told:?}");
+    assert_eq!(told[0], told[1], "one process, put back after each answer");
+    assert!(lambda.stop().success());
 }
 
 #[test]

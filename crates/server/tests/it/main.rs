@@ -29,6 +29,7 @@ mod intercepted;
 mod isolation;
 mod isolation_effects;
 mod isolation_suite;
+mod kernels;
 mod lambda;
 mod lambda_emulator;
 mod lambda_faults;

@@ -22,7 +22,7 @@
 //! | `keep-sockets` | sockets of workers that have ended stay open, as if a child of theirs lived on |
 //! | `retire-idle` | workers of the model `snapshot` end with 75 when they have waited for 5 ms |
 //!
-//! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `userfaultfd`.
+//! `--probe-snapshot` prints the tracker that `HEARTH_SNAPSHOT_TRACKER` names, else `file`.
 #![expect(
     clippy::print_stderr,
     clippy::print_stdout,
@@ -67,9 +67,9 @@ fn main() {
     };
     if flag("--probe-snapshot") {
         let forced = std::env::var_os("HEARTH_SNAPSHOT_TRACKER");
-        let tracker = forced.unwrap_or_else(|| "userfaultfd".into());
+        let tracker = forced.unwrap_or_else(|| "file".into());
         let tracker = tracker.into_string().expect("a tracker's name is plain text");
-        let why = if tracker == "userfaultfd" { "" } else { "told so" };
+        let why = if tracker == "file" { "" } else { "told so" };
         println!("{{\"tracker\":\"{tracker}\",\"why\":\"{why}\"}}");
         return;
     }

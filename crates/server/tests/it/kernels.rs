@@ -1,0 +1,114 @@
+//! The model `snapshot` where the kernel or a container refuses something: what it needs, and what takes its place when that is missing.
+
+use std::path::Path;
+
+use pool::Model;
+use serde_json::Value;
+
+use crate::hearth::{Hearth, Serve, Site, isolating, refusing};
+
+const COUNT: &str = "<?php $count = 0; while (hearth_handle_request(function () use (&$count) { echo ++$count, ' ', getmypid(); })) { }";
+
+/// What no container's default seccomp profile allows without privileges, and kernels before 6.7 do not have.
+const NOT_NEEDED: &str = "userfaultfd=1,pagemap_scan=25";
+
+fn serve(site: &Site) -> Serve {
+    Serve::new(site.path().join("worker.php")).workers(1)
+}
+
+fn through(serve: Serve, refused: &str) -> Serve {
+    let launcher = refusing(refused);
+    serve.through(&launcher.iter().map(|word| &**word).collect::<Vec<_>>(), &[])
+}
+
+/// Both answers come from a process in which no request was before.
+fn isolated(hearth: &Hearth) -> [String; 2] {
+    [(); 2].map(|()| {
+        let text = hearth.get("/").text();
+        text.strip_prefix("1 ").unwrap_or_else(|| panic!("{text}")).to_owned()
+    })
+}
+
+fn fallback(hearth: &Hearth) -> Value {
+    hearth.log_line("model cannot run here, another takes its place")
+}
+
+#[test]
+fn snapshot_runs_where_containers_and_old_kernels_refuse_to_track_writes() {
+    if !isolating().contains(&Model::Snapshot) {
+        return;
+    }
+    let site = Site::empty().with_file("worker.php", COUNT);
+    let hearth = through(serve(&site), NOT_NEEDED).start();
+    assert_eq!(hearth.status()["model"], "snapshot");
+    let [first, second] = isolated(&hearth);
+    assert_eq!(first, second, "one process, put back after each answer");
+    assert!(!hearth.log().text().contains("another takes its place"));
+    assert!(hearth.stop().success());
+}
+
+#[test]
+fn fork_takes_the_place_of_snapshot_where_memfd_create_is_refused() {
+    let site = Site::empty().with_file("worker.php", COUNT);
+    let hearth = through(serve(&site), "memfd_create=1").start();
+    assert_eq!(hearth.status()["model"], "fork");
+    let [first, second] = isolated(&hearth);
+    assert_ne!(first, second, "a process for each request");
+    let warning = fallback(&hearth);
+    assert!(warning["why"].as_str().unwrap().contains("memfd_create"), "{warning}");
+    assert!(warning["hint"].as_str().unwrap().contains("memfd_create"), "{warning}");
+}
+
+#[test]
+fn fork_takes_the_place_of_snapshot_where_files_must_be_smaller_than_it() {
+    let site = Site::empty().with_file("worker.php", COUNT);
+    let hearth = serve(&site).through(&["prlimit", "--fsize=262144"], &[]).start();
+    assert_eq!(hearth.status()["model"], "fork");
+    assert_ne!(isolated(&hearth)[0], isolated(&hearth)[1]);
+    let warning = fallback(&hearth);
+    assert!(warning["why"].as_str().unwrap().contains("RLIMIT_FSIZE"), "{warning}");
+}
+
+#[test]
+fn a_limit_on_file_sizes_that_may_be_raised_stays_as_it_was() {
+    if !isolating().contains(&Model::Snapshot) {
+        return;
+    }
+    let script = "<?php while (hearth_handle_request(function () { echo file_get_contents('/proc/self/limits'); })) { }";
+    let site = Site::empty().with_file("worker.php", script);
+    let hearth = serve(&site).through(&["prlimit", "--fsize=262144:unlimited"], &[]).start();
+    assert_eq!(hearth.status()["model"], "snapshot");
+    let limits = hearth.get("/").text();
+    let limit = limits.lines().find(|line| line.starts_with("Max file size")).unwrap();
+    assert!(limit.contains("262144"), "{limit}");
+}
+
+#[test]
+fn workers_share_the_memory_of_their_snapshots() {
+    if !isolating().contains(&Model::Snapshot) {
+        return;
+    }
+    // 32 MB that the boot holds, in strings that are too large for the arena's first chunks.
+    let script = "<?php $held = []; for ($i = 0; $i < 32; $i++) { $held[] = random_bytes(1 << 20); } \
+                  while (hearth_handle_request(function () use ($held) { echo strlen($held[31]); })) { }";
+    let site = Site::empty().with_file("worker.php", script);
+    let hearth = Serve::new(site.path().join("worker.php")).workers(4).start();
+    assert_eq!(hearth.status()["model"], "snapshot");
+    hearth.wait_idle(4);
+    for _ in 0..20 {
+        assert_eq!(hearth.get("/").text(), "1048576");
+    }
+    hearth.wait_idle(4);
+    for pid in hearth.worker_pids() {
+        let private = private_kb(pid);
+        assert!(private < 16 << 10, "process {pid} has {private} KB for itself");
+    }
+}
+
+/// Memory that no other process has, from /proc/PID/smaps_rollup (proc_pid_smaps_rollup(5)).
+fn private_kb(pid: u32) -> u64 {
+    let path = Path::new("/proc").join(pid.to_string()).join("smaps_rollup");
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
