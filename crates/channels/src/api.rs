@@ -153,7 +153,11 @@ pub fn answer_for(
     }
     let Some(app) = app else { return Answer::error(404, "application does not exist") };
     if let Err(refused) = auth::call(app, call, unix) {
-        channels.statistics().of(&app.id).refuse_signature(&app.id, "call of the HTTP API", &refused);
+        channels.statistics().of(&app.id).refuse_signature(
+            &app.id,
+            "call of the HTTP API",
+            &refused,
+        );
         return Answer::error(401, &refused.to_string());
     }
     if !app.rights.enabled {

@@ -120,7 +120,7 @@ impl Connections {
         let limit = options.max_connections.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             limit,
-            share: options.connections_per_client.unwrap_or((limit / 2).max(1)),
+            share: options.connections_per_client.unwrap_or_else(|| (limit / 2).max(1)),
             ceiling: options.descriptor_ceiling.unwrap_or(RawFd::MAX),
             slots: Arc::new(Semaphore::new(limit)),
             table: Mutex::default(),

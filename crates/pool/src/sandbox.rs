@@ -206,7 +206,7 @@ fn rules(sandbox: &Sandbox, options: &Options) -> Result<Option<OwnedFd>, Sandbo
 }
 
 /// `EPERM` for what administers the machine, other processes and the kernel itself, and for parts of the kernel that PHP has no use for
-/// and attackers do; everything else is allowed. memfd_create(2) stays: snapshots are made with it.
+/// and attackers do; everything else is allowed. `memfd_create(2)` stays: snapshots are made with it.
 fn filter() -> Result<BpfProgram, SandboxError> {
     let refused = |error: seccompiler::BackendError| SandboxError::Refused(error.to_string());
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;

@@ -1,4 +1,7 @@
-#![expect(unsafe_code, reason = "the allocator and a socket's TCP statistics have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "the allocator and a socket's TCP statistics have no safe interface"
+)]
 //! What only the C library can do.
 
 use std::mem::MaybeUninit;

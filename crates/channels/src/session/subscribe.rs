@@ -178,10 +178,10 @@ impl Session {
             let data = data.filter(|data| Raw::new(data).is_ok_and(|it| it.kind() == Kind::Object));
             verify(data)
                 .or_else(|why| data.map_or(Err(why), |_| verify(None)))
-                .map_err(|why| self.unsigned(&why))?;
+                .map_err(|why| self.unsigned(why))?;
             return Ok(None);
         }
-        verify(data).map_err(|why| self.unsigned(&why))?;
+        verify(data).map_err(|why| self.unsigned(why))?;
         let member = match (data, &self.user) {
             (Some(data), _) => self.member(data)?,
             // Whoever has signed in is known already (Pusher Channels: "Authorizing users").
@@ -195,9 +195,9 @@ impl Session {
         Ok(Some(Arc::new(member)))
     }
 
-    fn unsigned(&self, why: &Unsigned) -> Refused {
-        self.counters.refuse_signature(&self.app.id, "subscription", why);
-        Refused::unauthorized(why)
+    fn unsigned(&self, why: Unsigned) -> Refused {
+        self.counters.refuse_signature(&self.app.id, "subscription", &why);
+        Refused::unauthorized(&why)
     }
 
     /// Who subscribes to a presence channel, as the application signed it.

@@ -119,8 +119,8 @@ fn a_client_that_acknowledges_data_and_answers_no_ping_stays_connected() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(closed.join().unwrap(), End::Closed(4201));
-    let until = std::time::Instant::now() + Duration::from_secs(5);
-    while std::time::Instant::now() < until {
+    // Longer than the time for an answer.
+    for _ in 0..100 {
         server.publish("news", "more");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -67,7 +67,7 @@ fn unescape(text: &str) -> Vec<u8> {
 /// The status of each answer in what came over a connection, by its status line.
 fn statuses(bytes: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(bytes);
-    text.split("HTTP/1.").skip(1).map(|answer| answer[2..5].parse().unwrap()).collect()
+    text.split("HTTP/1.").skip(1).map(|answer| answer.get(2..5).unwrap().parse().unwrap()).collect()
 }
 
 #[tokio::test]

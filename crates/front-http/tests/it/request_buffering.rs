@@ -127,7 +127,7 @@ async fn a_client_below_the_least_rate_is_answered_with_408() {
 #[tokio::test]
 async fn a_large_body_goes_through_a_file_unchanged() {
     let server = Server::start().await;
-    let body: Vec<u8> = (0..3_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+    let body: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let mut client = server.connect().await;
     client
         .send(format!("POST /hash HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len()))

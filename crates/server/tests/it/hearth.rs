@@ -205,7 +205,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// The words that start a program to which the kernel refuses system calls: `CALL=ERRNO,...` of tests/php/refused_calls.php.
+/// The words that start a program to which the kernel refuses system calls: `CALL=ERRNO,...` of `tests/php/refused_calls.php`.
 pub(crate) fn refusing(calls: &str) -> Vec<String> {
     let launcher = root().join("tests/php/refused_calls.php").display().to_string();
     let php = format!("/usr/bin/php{}", php_version());

@@ -105,7 +105,7 @@ fn workers_share_the_memory_of_their_snapshots() {
     }
 }
 
-/// Memory that no other process has, from /proc/PID/smaps_rollup (proc_pid_smaps_rollup(5)).
+/// Memory that no other process has, from `/proc/PID/smaps_rollup` (proc(5)).
 fn private_kb(pid: u32) -> u64 {
     let path = Path::new("/proc").join(pid.to_string()).join("smaps_rollup");
     let text = std::fs::read_to_string(path).unwrap();

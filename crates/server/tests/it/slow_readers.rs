@@ -157,7 +157,7 @@ fn many_large_answers_that_are_not_read_cost_bounded_memory_and_files_without_na
     };
     assert!(metric("hearth_spool_file_bytes") > 100e6, "500 MB less what sockets hold");
     assert!(metric("hearth_spool_memory_bytes") < 40e6);
-    assert_eq!(metric("hearth_answers_in_files_total"), 50.0);
+    assert!((metric("hearth_answers_in_files_total") - 50.0).abs() < 0.5);
     let grown = resident(hearth.process.pid()).saturating_sub(before);
     assert!(grown < 150 << 20, "{grown} bytes more in memory");
     assert_eq!(fs::read_dir(buffers.path()).unwrap().count(), 0);
