@@ -6,6 +6,8 @@
  * - Settings that the server tells of are after a reset what they were when it was learned. Behind a pooler, what a client said in its start-up
  *   message may not be: the pooler says it as SETs, which DISCARD ALL takes back.
  * - The process that proves is always the same: poolers that change it between transactions lose settings of the initialisation.
+ * - A session whose client names pg_replication_origin_session_setup() is never reset: DISCARD ALL leaves the origin, and only superusers
+ *   may ask for it or take it back (src/backend/catalog/system_functions.sql), so no proof can show it.
  */
 #include <string.h>
 
@@ -80,9 +82,34 @@ static void said(struct session *session, uint8_t type) {
     }
 }
 
+/* Whether the name stands in what the client has sent so far, in any case. It may come in pieces. */
+static bool names_origin_setup(struct session_postgres *pg, const uint8_t *bytes, size_t len) {
+    static const char name[] = "pg_replication_origin_session_setup";
+    enum {
+        NAME = sizeof name - 1,
+        REPEATED = 6
+    }; /* "pg_rep" ends as the name begins: with a "p" */
+    for (size_t i = 0; i < len; i++) {
+        uint8_t c = bytes[i] >= 'A' && bytes[i] <= 'Z' ? (uint8_t)(bytes[i] - 'A' + 'a') : bytes[i];
+        while (pg->origin_matched > 0 && c != (uint8_t)name[pg->origin_matched]) {
+            pg->origin_matched = pg->origin_matched == REPEATED;
+        }
+        pg->origin_matched += c == (uint8_t)name[pg->origin_matched];
+        if (pg->origin_matched == NAME) {
+            pg->origin_matched = 0;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void sent(struct session *session, const uint8_t *bytes, size_t len) {
     struct session_postgres *pg = &session->postgres;
     const uint8_t *end = bytes + len;
+    if (names_origin_setup(pg, bytes, len)) {
+        session_spoil(session,
+            "the request set up a replication origin (pg_replication_origin_session_setup)");
+    }
     while (session->doubt == NULL && session->protocol == SESSION_POSTGRES) {
         if (pg->asked && bytes < end) {
             /* nobody speaks before the server has answered */

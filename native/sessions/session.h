@@ -90,6 +90,8 @@ struct session_postgres {
     bool asked; /* for encryption: one byte will be the answer */
     bool ready; /* was, once */
     bool unsynced, row_is_nonce;
+    uint8_t
+        origin_matched;  /* bytes of the name of the function that sets up a replication origin */
     uint8_t transaction; /* of the last ReadyForQuery: I, T or E */
     uint32_t pending;    /* ReadyForQuery still to come */
     uint64_t told[SESSION_TOLD], told_learned[SESSION_TOLD]; /* digests of their values */

@@ -796,6 +796,37 @@ static void each_minor_version_of_postgresql_is_followed(void) {
     check(session_protocol(&session) == SESSION_FOREIGN, "another major version");
 }
 
+/* DISCARD ALL leaves it, and only superusers could ask whether it is there. */
+static void a_session_with_a_replication_origin_is_not_reset(void) {
+    static const struct {
+        const char *sql;
+        bool spoils;
+    } cases[] = {
+        {"select pg_replication_origin_session_setup('a')", true},
+        {"SELECT PG_Replication_Origin_Session_Setup('a')", true},
+        {"select pg_catalog.\"pg_replication_origin_session_setup\"('a')", true},
+        {"select pg_reppg_replication_origin_session_setup('a')", true},
+        {"select pg_replication_origin_session_reset()", false},
+        {"select pg_replication_origin_session_is_setup()", false},
+        {"select 'pg_replication_origin', 'session_setup'", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t piece = 1; piece <= 64; piece += 9) {
+            session_begin(&session, true);
+            pg_login(&session);
+            asked.len = answered.len = 0;
+            pg_query(&asked, cases[i].sql);
+            for (size_t at = 0; at < asked.len; at += piece) {
+                size_t rest = asked.len - at;
+                session_sent(&session, asked.at + at, rest < piece ? rest : piece);
+            }
+            const char *doubt = session_doubt(&session);
+            check((doubt != NULL && strstr(doubt, "replication origin") != NULL) == cases[i].spoils,
+                cases[i].sql);
+        }
+    }
+}
+
 static void passwords_are_not_kept(void) {
     learned(&servers[1]);
     check(memmem(&session, sizeof session, "sehr geheim", 11) == NULL, "PostgreSQL's");
@@ -1221,6 +1252,7 @@ int main(void) {
     RUN(what_was_said_in_confidence_is_forgotten_at_the_end);
     RUN(encryption_is_seen_wherever_it_begins);
     RUN(each_minor_version_of_postgresql_is_followed);
+    RUN(a_session_with_a_replication_origin_is_not_reset);
     RUN(passwords_are_not_kept);
     RUN(each_way_to_log_in_by_sha2_is_followed_and_forgotten);
     RUN(a_goodbye_is_said_between_commands_only);

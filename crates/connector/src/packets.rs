@@ -28,11 +28,12 @@ pub(crate) struct Packets {
 
 /// Looks in SQL for what no reset takes back, however it is written: for words, one behind the other, with anything in between. Behind
 /// `COM_RESET_CONNECTION` a session of `MariaDB` that has said `XA PREPARE` can use no table of `InnoDB` any more, and its locks stay for ever; one
-/// in which a `SET` said `profiling` shows its last statements to whoever asks.
-#[derive(Debug, Default)]
+/// in which a `SET` said `profiling` shows its last statements to whoever asks. Behind `DISCARD ALL` a session of `PostgreSQL` keeps its replication origin.
+#[derive(Debug)]
 struct Statement {
+    packing: Packing,
     /// The word that is being read, in capitals and without digits in front: those of `/*!50000XA` are the comment's.
-    word: [u8; 10],
+    word: [u8; 36],
     length: usize,
     /// `XA` was there.
     xa: bool,
@@ -41,6 +42,10 @@ struct Statement {
 }
 
 impl Statement {
+    fn new(packing: Packing) -> Self {
+        Self { packing, word: [0; 36], length: 0, xa: false, sets: false }
+    }
+
     /// Whether `bytes` make it one.
     fn stays(&mut self, bytes: &[u8]) -> bool {
         let mut stays = false;
@@ -61,7 +66,10 @@ impl Statement {
 
     fn word_ends(&mut self) -> bool {
         let word = &self.word[..self.length];
-        let stays = (self.xa && word == b"PREPARE") || (self.sets && word == b"PROFILING");
+        let stays = match self.packing {
+            Packing::Postgres => word == b"PG_REPLICATION_ORIGIN_SESSION_SETUP",
+            _ => (self.xa && word == b"PREPARE") || (self.sets && word == b"PROFILING"),
+        };
         self.xa |= word == b"XA";
         self.sets |= word == b"SET";
         self.length = 0;
@@ -116,7 +124,7 @@ impl Packets {
                     self.missing = length - 1;
                     if number == 0 {
                         let is_statement = matches!(first, COM_QUERY | COM_STMT_PREPARE);
-                        self.statement = is_statement.then(Statement::default);
+                        self.statement = is_statement.then(|| Statement::new(self.packing));
                         self.spoilt |= first == COM_CHANGE_USER;
                     } else {
                         // The rest of one that is longer than a packet, or no statement at all.
@@ -130,6 +138,8 @@ impl Packets {
                     let [letter, length @ ..] = self.header;
                     let length = u32::from_be_bytes(length);
                     self.missing = u64::from(length).saturating_sub(4);
+                    self.statement =
+                        matches!(letter, b'Q' | b'P').then(|| Statement::new(self.packing));
                     if letter == b'X' && length == 4 && whole {
                         goodbye = Some(at - 5);
                     }
@@ -224,6 +234,28 @@ mod tests {
         assert!(!packets.is_whole());
         assert_eq!(packets.follow(b"\0"), 1);
         assert!(packets.is_whole());
+    }
+
+    #[test]
+    fn a_session_of_postgresql_with_a_replication_origin_is_given_to_no_other_client() {
+        for (text, spoils) in [
+            ("select pg_replication_origin_session_setup('a')\0", true),
+            ("SELECT pg_catalog.\"pg_replication_origin_session_setup\" ('a')\0", true),
+            ("name\0select PG_REPLICATION_ORIGIN_SESSION_SETUP('a')\0", true),
+            ("select pg_replication_origin_session_reset()\0", false),
+            ("update a set profiling = 'xa prepare'\0", false),
+        ] {
+            for letter in [b'Q', b'P', b'd'] {
+                for size in [1, 7, 1000] {
+                    let mut packets = Packets::new(Packing::Postgres);
+                    for piece in query(letter, text.as_bytes()).chunks(size) {
+                        packets.follow(piece);
+                    }
+                    let is_whole = !spoils || letter == b'd';
+                    assert_eq!(packets.is_whole(), is_whole, "{text} {letter} {size}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What requests say to MariaDB that reaches beyond settings: other databases, files, transactions that outlive their session.
+//! What requests say to MariaDB and PostgreSQL that reaches beyond settings: other databases, files, transactions that outlive their session,
+//! replication origins.
 
 use serde_json::{Value, json};
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind};
@@ -16,7 +17,12 @@ fn start(database: &Database, clients: &[(&str, &str)]) -> (Site, Hearth) {
             address.display()
         )
     };
-    let all = clients.iter().map(open).collect::<Vec<_>>().join(",\n");
+    serve_clients(&clients.iter().map(open).collect::<Vec<_>>())
+}
+
+/// The same with clients that are given as PHP: `'NAME' => EXPRESSION`.
+fn serve_clients(clients: &[String]) -> (Site, Hearth) {
+    let all = clients.join(",\n");
     let script = format!(
         "<?php hearth_on_worker_start(function () {{ $GLOBALS['clients'] = [{all}];\n\
          $GLOBALS['kept'] = !in_array(false, array_map('hearth_keep_connection', $GLOBALS['clients']), true); }});\n\
@@ -134,4 +140,26 @@ fn a_server_that_says_something_to_each_client_is_one_whose_connections_are_not_
         let (_site, hearth) = start(&database, shop);
         hearth.log_line("what the server says to each client (init_connect)");
     }
+}
+
+/// DISCARD ALL leaves the origin, and later commits of the session would be taken for replicated ones.
+#[test]
+fn a_replication_origin_ends_its_session() {
+    let database = Database::start(DatabaseKind::Postgres);
+    let host = database.address().display().to_string();
+    let (_site, hearth) = serve_clients(&[format!(
+        "'shop' => new PDO('pgsql:host={host};dbname=shop', 'visitor', '{DATABASE_PASSWORD}')"
+    )]);
+    let look = "shop select pg_replication_origin_session_is_setup()";
+    let before = say(&hearth, look);
+    assert_eq!((&before["kept"], &before["said"]), (&json!(true), &json!([[[false]]])));
+    say(
+        &hearth,
+        "shop select pg_replication_origin_create('a'); select pg_replication_origin_session_setup('a')",
+    );
+    hearth
+        .log_line("the request set up a replication origin (pg_replication_origin_session_setup)");
+    let after = say(&hearth, look);
+    assert_eq!((&after["kept"], &after["said"]), (&json!(true), &json!([[[false]]])));
+    assert_ne!(after["pid"], before["pid"]);
 }
