@@ -16,8 +16,9 @@ use http_body::{Body, SizeHint};
 
 use crate::answer_body::CutError;
 use crate::metrics::FrontMetrics;
+use crate::site::Site;
 use crate::spool::{Limits, Room, Spool, Spools};
-use crate::stalled::{Site, Stall, StalledAnswers};
+use crate::stalled::{Stall, StalledAnswers};
 
 /// Pieces taken in one go: then other tasks have their turn.
 const PIECES_AT_ONCE: usize = 32;

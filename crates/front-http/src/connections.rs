@@ -8,7 +8,7 @@
 //! - Trusted proxies and unix sockets have no share.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use crate::eviction::{self, Candidate};
 use crate::metrics::{ClientLimit, FrontMetrics};
 use crate::options::Options;
 use crate::phase::{Phase, PhaseCell};
+use crate::site::Site;
 
 /// How often the table may be scanned while clients wait.
 const SCAN: Duration = Duration::from_millis(25);
@@ -90,15 +91,8 @@ impl Client {
     /// Not known yet, or on a unix socket.
     pub(crate) const UNKNOWN: Self = Self { address: None, has_share: false };
 
-    /// An IPv6 client has all addresses of its /64, so these count as one.
     pub(crate) fn at(address: IpAddr, trusted: bool) -> Self {
-        let address = match address.to_canonical() {
-            IpAddr::V6(address) => {
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-            }
-            address @ IpAddr::V4(_) => address,
-        };
-        Self { address: Some(address), has_share: !trusted }
+        Self { address: Some(Site::of(address).address()), has_share: !trusted }
     }
 }
 

@@ -46,6 +46,7 @@ mod request_id;
 mod respond;
 mod route;
 mod sendfile;
+mod site;
 mod spool;
 mod stalled;
 mod tls;

@@ -40,7 +40,7 @@ use crate::request_body::{BodyError, RequestBody, Verdict};
 use crate::request_head::{self, Stop};
 use crate::request_id;
 use crate::route::{self, Decision, Disk};
-use crate::stalled::Site;
+use crate::site::Site;
 use crate::trace;
 use crate::trusted_headers::TrustedHeader;
 
