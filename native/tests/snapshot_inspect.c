@@ -177,9 +177,8 @@ static size_t add_attributes(size_t len) {
     static const char *const status[] = {"Umask:", "Uid:", "Gid:", "Groups:", "Threads:", "SigPnd:",
         "ShdPnd:", "SigBlk:", "SigIgn:", "SigCgt:", "CapEff:", "CapInh:", "CapPrm:", "NoNewPrivs:",
         "Seccomp:", "Cpus_allowed:", "VmLck:"};
-    static const char *const files[] = {
-        "limits", "timers", "comm", "timerslack_ns", "oom_score_adj", "personality", "environ",
-        "coredump_filter", "autogroup"};
+    static const char *const files[] = {"limits", "timers", "comm", "timerslack_ns",
+        "oom_score_adj", "personality", "environ", "coredump_filter", "autogroup"};
     static const char *const links[] = {"cwd", "root", "exe"};
     read_file("status", it->file, sizeof it->file);
     for (size_t i = 0; i < sizeof status / sizeof status[0]; i++) {
