@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit, setrlimit};
 use testkit::{ProcessFacts, eventually};
 
@@ -12,7 +12,9 @@ use crate::hearth::{Hearth, LIMIT, Serve, Site, signal};
 
 /// A client at another address of this machine that sends this and nothing else.
 fn client(hearth: &Hearth, says: &str) -> TcpStream {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    // Servers that other tests start meanwhile must not inherit it.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
     connect(&socket, &hearth.address).unwrap();
     let mut stream = TcpStream::from(socket);

@@ -755,7 +755,9 @@ fn the_servers_own_admin_address_is_called_by_nobody_here() {
         for host in tried {
             let answer = broker.curl(&[], &format!("http://{host}:{port}/up"));
             let told = answer.field("hearth-declined").unwrap_or_default().to_owned();
-            assert!(told.starts_with("denied;"), "{host} for {listens}: {answer:?}");
+            // A name may have further addresses, where nothing listens: then the reason is the last one that was tried.
+            let elsewhere = *host == "localhost" && told.starts_with("connect;");
+            assert!(told.starts_with("denied;") || elsewhere, "{host} for {listens}: {answer:?}");
         }
         // Other ports of this machine are called as ever.
         let origin = Origin::plain(routes);
