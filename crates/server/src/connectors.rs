@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use connector::{BindError, Connector, Options, Protocol, Verify, Watch};
+use dbproxy::{BindError, Connector, Options, Protocol, Verify, Watch};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

@@ -113,7 +113,7 @@ pub(crate) struct Serving {
     /// The egress broker, when there is one.
     pub egress: Option<egress::Watch>,
     /// The connectors to databases.
-    pub connectors: Vec<connector::Watch>,
+    pub connectors: Vec<dbproxy::Watch>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
     /// What the HTTP front has answered lately, where there is one.

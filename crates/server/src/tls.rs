@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use authority::{Acme, External, Issued, LocalAuthority, LocalError, Pace, Shop, is_local};
+use certificates::{Acme, External, Issued, LocalAuthority, LocalError, Pace, Shop, is_local};
 use front_http::{Certificate, Certificates, Place, TlsError, TlsFiles};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -362,7 +362,7 @@ fn acme(settings: &Settings, environment: &Environment) -> Result<Option<Acme>, 
         ));
     };
     let external = acme.external_key_id.clone().zip(acme.external_key.clone());
-    Ok(Some(Acme::new(authority::Options {
+    Ok(Some(Acme::new(certificates::Options {
         domains: acme.domains.iter().map(|domain| domain.0.clone()).collect(),
         contact: acme.contact.iter().map(|mailbox| format!("mailto:{}", mailbox.0)).collect(),
         directory: acme.directory.0.clone(),

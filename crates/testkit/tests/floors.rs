@@ -14,8 +14,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pool", &["traces", "wire"]),
     ("egress", &["traces", "wire"]),
     ("channels", &[]),
-    ("connector", &[]),
-    ("authority", &[]),
+    ("dbproxy", &[]),
+    ("certificates", &[]),
     ("mail", &[]),
     ("front-http", &["channels", "pool", "traces"]),
     ("front-lambda", &["pool", "traces"]),
@@ -23,9 +23,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "authority",
+            "certificates",
             "channels",
-            "connector",
+            "dbproxy",
             "egress",
             "front-http",
             "front-lambda",

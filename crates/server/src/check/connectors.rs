@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use connector::{Connector, TryError};
+use dbproxy::{Connector, TryError};
 use pool::Model;
 
 use super::{Report, Topic};

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use authority::Challenge;
+use certificates::Challenge;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
@@ -56,7 +56,7 @@ impl Value for LocalName {
     fn parse(raw: &Raw, _base: &Path) -> Result<Self, Wrong> {
         let text = raw.text()?;
         let name = text.to_ascii_lowercase();
-        if authority::is_local(&name) { Ok(Self(name)) } else { Err(Wrong::quoted(text)) }
+        if certificates::is_local(&name) { Ok(Self(name)) } else { Err(Wrong::quoted(text)) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use connector::{Login, Password, Protocol, Secret, Verify};
+use dbproxy::{Login, Password, Protocol, Secret, Verify};
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 

@@ -11,7 +11,7 @@ mod support;
 
 use std::time::{Duration, SystemTime};
 
-use authority::Challenge;
+use certificates::Challenge;
 use testkit::{AcmeSetup, eventually};
 
 use crate::support::{LIMIT, Place, settled};
@@ -29,7 +29,7 @@ fn a_certificate_is_obtained_shown_and_kept_and_a_server_that_starts_again_asks_
     assert!(days < 60, "{days}");
     drop(keeping);
     let asked = place.authority.seen().len();
-    authority::Acme::new(place.options.clone()).show_kept(&*place.shop);
+    certificates::Acme::new(place.options.clone()).show_kept(&*place.shop);
     assert_eq!(place.shown(), 2, "at once");
     let _keeping = place.keep();
     eventually("the kept one is shown", LIMIT, || place.shown() == 3);
@@ -90,7 +90,7 @@ fn an_account_is_bound_to_one_that_the_authority_knows() {
     let external = Some(("kid-1".to_owned(), b"sixteen bytes and more".to_vec()));
     let setup = AcmeSetup { external: external.clone(), ..AcmeSetup::default() };
     let place = Place::new(setup.clone(), |options| {
-        options.external = external.map(|(id, key)| authority::External { id, key });
+        options.external = external.map(|(id, key)| certificates::External { id, key });
     });
     let _keeping = place.keep();
     eventually("a certificate is shown", LIMIT, || place.shown() == 1);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use authority::{Acme, Challenge, Issued, Options, Pace, Report, Shop};
+use certificates::{Acme, Challenge, Issued, Options, Pace, Report, Shop};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tempfile::TempDir;
