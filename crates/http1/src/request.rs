@@ -1,25 +1,97 @@
-//! Is this the head of one request, and of one only? Stricter than RFC 9112 has to be: whoever reads it after us must read the same.
+//! The head of a request (RFC 9112, 3 and 5): parsed, and checked for having one meaning only.
 //!
-//! Sans I/O. What passes here is parsed again by hyper, which forgives more.
+//! [`check`] is stricter than RFC 9112: a head that passes is read by every later reader in the same way.
 //!
-//! Invariants
-//! - Lines end in CRLF; no CR, LF or NUL is anywhere else, and no field goes over several lines.
-//! - A body is framed in one way, or there is none.
+//! Invariants of a head that passes [`check`]
+//! - Lines end in CRLF; there is no CR, LF or NUL elsewhere, and no field continues in a second line.
+//! - The body is framed in one way, or there is none.
 
-/// Why a head is refused.
-pub(crate) type Malformed = &'static str;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
-/// What is known of a head that passed.
-#[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Facts<'a> {
-    /// The request target as it was written.
-    pub(crate) target: &'a str,
-    /// How many fields there are.
-    pub(crate) fields: usize,
+pub use httparse::{EMPTY_HEADER as EMPTY_FIELD, Header as Field};
+
+/// Heads with at most this number of fields are read without an allocation.
+const FEW: usize = 32;
+
+/// A request head whose parts point into the bytes it was parsed from.
+#[derive(Debug)]
+pub struct RequestHead<'f, 'b> {
+    /// The method.
+    pub method: &'b str,
+    /// The request target.
+    pub target: &'b str,
+    /// The minor version: 1 for HTTP/1.1.
+    pub minor: u8,
+    /// The fields, in order.
+    pub fields: &'f [Field<'b>],
+    /// Length of the head in bytes.
+    pub length: usize,
 }
 
-/// Where the head ends, its empty line included. `from`: so many bytes were looked at before.
-pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed> {
+impl<'b> RequestHead<'_, 'b> {
+    /// Returns the first value of a field if it is text.
+    pub fn field(&self, name: &str) -> Option<&'b str> {
+        let field = self.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        str::from_utf8(field.value).ok()
+    }
+}
+
+/// Parses the head at the beginning of `bytes`. `None`: more has to arrive first. `fields`: room for as many fields as are accepted.
+pub fn parse<'f, 'b>(
+    bytes: &'b [u8],
+    fields: &'f mut [Field<'b>],
+) -> Result<Option<RequestHead<'f, 'b>>, httparse::Error> {
+    let mut request = httparse::Request::new(fields);
+    let httparse::Status::Complete(length) = request.parse(bytes)? else { return Ok(None) };
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(RequestHead { method, target, minor, fields: request.headers, length }))
+}
+
+/// Converts a head that [`check`] has accepted, with its number of fields. The values share the head's bytes.
+pub fn to_parts(head: &Bytes, fields: usize) -> Option<Parts> {
+    let mut few = [EMPTY_FIELD; FEW];
+    let mut many = Vec::new();
+    let found = if fields <= FEW {
+        &mut few[..]
+    } else {
+        many.resize(fields, EMPTY_FIELD);
+        &mut many[..]
+    };
+    let read = parse(head, found).ok()??;
+    if read.length != head.len() {
+        return None;
+    }
+    let mut parts = Request::new(()).into_parts().0;
+    parts.method = Method::from_bytes(read.method.as_bytes()).ok()?;
+    parts.uri = Uri::from_maybe_shared(head.slice_ref(read.target.as_bytes())).ok()?;
+    parts.headers.reserve(read.fields.len());
+    for field in read.fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value)).ok()?;
+        parts.headers.append(name, value);
+    }
+    Some(parts)
+}
+
+/// Why a head is rejected.
+type Rejected = &'static str;
+
+/// What [`check`] has found in a head.
+#[derive(Debug, Eq, PartialEq)]
+pub struct Facts<'a> {
+    /// The request target as it was written.
+    pub target: &'a str,
+    /// The number of fields.
+    pub fields: usize,
+}
+
+/// Returns where the head ends, its empty line included. Rejects a line without CR. `from`: how many bytes an earlier call has searched.
+pub fn strict_end(bytes: &[u8], from: usize) -> Result<Option<usize>, Rejected> {
     for at in from..bytes.len() {
         if bytes[at] == b'\n' {
             match bytes[..at] {
@@ -32,12 +104,12 @@ pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Malformed>
     Ok(None)
 }
 
-/// Looks at a whole head, its empty line included.
-pub(crate) fn check(head: &[u8]) -> Result<Facts<'_>, Malformed> {
+/// Checks a complete head, its empty line included.
+pub fn check(head: &[u8]) -> Result<Facts<'_>, Rejected> {
     if !head.ends_with(b"\r\n\r\n") {
         return Err("the head does not end");
     }
-    // Of what is left one CR more is a bare one.
+    // A further CR in what is left is a bare one.
     let mut lines = head[..head.len() - 2]
         .split_inclusive(|byte| *byte == b'\n')
         .map(|line| line.strip_suffix(b"\r\n").unwrap_or(line));
@@ -51,7 +123,7 @@ pub(crate) fn check(head: &[u8]) -> Result<Facts<'_>, Malformed> {
             if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
                 return Err("Content-Length is no number");
             }
-            // hyper would answer one that it cannot count by itself.
+            // Readers count in signed numbers, too.
             if str::from_utf8(value).ok().and_then(|digits| digits.parse::<i64>().ok()).is_none() {
                 return Err("Content-Length is beyond all bounds");
             }
@@ -73,8 +145,8 @@ pub(crate) fn check(head: &[u8]) -> Result<Facts<'_>, Malformed> {
     }
 }
 
-/// `METHOD SP target SP HTTP/1.1`; returns the target.
-fn request_line(line: &[u8]) -> Result<&str, Malformed> {
+/// Checks `METHOD SP target SP HTTP/1.1` and returns the target.
+fn request_line(line: &[u8]) -> Result<&str, Rejected> {
     let mut parts = line.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(version), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -93,8 +165,8 @@ fn request_line(line: &[u8]) -> Result<&str, Malformed> {
     Ok(str::from_utf8(target).expect("it is ASCII"))
 }
 
-/// Name and value, without the white space around the value.
-fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+/// Splits a field line into name and value, without white space around the value.
+fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Rejected> {
     if matches!(line, [b' ' | b'\t', ..]) {
         return Err("a field goes over several lines");
     }
@@ -109,7 +181,7 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Ok((name, value.trim_ascii()))
 }
 
-/// RFC 9110, 5.6.2.
+/// Returns whether a byte may be part of a token (RFC 9110, 5.6.2).
 const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -137,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(head: &str) -> Result<usize, Malformed> {
+    fn checked(head: &str) -> Result<usize, Rejected> {
         check(head.as_bytes()).map(|facts| facts.fields)
     }
 
@@ -154,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_has_two_meanings_is_refused() {
+    fn a_head_with_two_meanings_is_rejected() {
         for head in [
             "GET / HTTP/1.0\r\n\r\n",
             "GET  / HTTP/1.1\r\n\r\n",
@@ -183,33 +255,68 @@ mod tests {
             "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
-            let refused = end(head.as_bytes(), 0).and_then(|_| checked(head).map(drop));
+            let refused = strict_end(head.as_bytes(), 0).and_then(|_| checked(head).map(drop));
             assert!(refused.is_err(), "{head:?}");
         }
     }
 
     #[test]
-    fn the_end_is_found_wherever_the_pieces_begin() {
+    fn the_end_is_found_wherever_an_earlier_search_stopped() {
         let bytes = b"GET / HTTP/1.1\r\nA: b\r\n\r\nbody";
         for from in 0..20 {
-            assert_eq!(end(bytes, from), Ok(Some(24)));
+            assert_eq!(strict_end(bytes, from), Ok(Some(24)));
         }
-        assert_eq!(end(&bytes[..23], 0), Ok(None));
-        assert!(end(b"GET / HTTP/1.1\n\n", 0).is_err());
-        assert!(end(b"GET / HTTP/1.1\r\n\n", 0).is_err());
+        assert_eq!(strict_end(&bytes[..23], 0), Ok(None));
+        assert!(strict_end(b"GET / HTTP/1.1\n\n", 0).is_err());
+        assert!(strict_end(b"GET / HTTP/1.1\r\n\n", 0).is_err());
+    }
+
+    #[test]
+    fn a_request_is_read_with_and_without_a_body_to_come() {
+        for more in ["", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
+            let head =
+                format!("POST http://a.test/x HTTP/1.1\r\nX-oDD: 1\r\n{more}x-odd: 2\r\n\r\n");
+            let fields = 2 + usize::from(!more.is_empty());
+            let parts = to_parts(&head.into(), fields).unwrap();
+            assert_eq!(parts.uri, "http://a.test/x");
+            assert_eq!(parts.headers.get_all("x-odd").iter().count(), 2);
+        }
+        assert!(to_parts(&Bytes::from_static(b"GET / HTTP/1.1\r\n"), 0).is_none());
+    }
+
+    #[test]
+    fn heads_as_large_as_they_may_be_are_read() {
+        let field = format!("X-Field: {}\r\n", "x".repeat(40));
+        let many = field.repeat(1000);
+        let head = format!("GET http://a.test/ HTTP/1.1\r\n{many}\r\n");
+        assert_eq!(to_parts(&head.into(), 1000).unwrap().headers.len(), 1000);
+    }
+
+    #[test]
+    fn a_head_is_parsed_once_it_is_complete() {
+        let bytes = b"GET /a?b HTTP/1.0\r\nHost: a\r\nX: \xff\r\n\r\nmore";
+        for cut in 0..bytes.len() - 4 {
+            assert!(parse(&bytes[..cut], &mut [EMPTY_FIELD; 2]).unwrap().is_none(), "{cut}");
+        }
+        let mut fields = [EMPTY_FIELD; 2];
+        let head = parse(bytes, &mut fields).unwrap().unwrap();
+        assert_eq!((head.method, head.target, head.minor), ("GET", "/a?b", 0));
+        assert_eq!((head.field("hOST"), head.field("x"), head.fields.len()), (Some("a"), None, 2));
+        assert_eq!(head.length, bytes.len() - 4);
+        assert!(parse(bytes, &mut [EMPTY_FIELD; 1]).is_err(), "more fields than accepted");
     }
 
     proptest! {
         #[test]
-        fn any_bytes_pass_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _judged = (end(&bytes, 0), check(&bytes).is_ok());
+        fn any_bytes_pass_or_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _checked = (strict_end(&bytes, 0), check(&bytes).is_ok());
         }
 
         #[test]
-        fn what_passes_has_no_line_that_anybody_could_read_otherwise(
+        fn a_head_that_passes_has_no_line_with_a_second_reading(
             text in "(GET|POST) [/:a-z ]{1,5} HTTP/1.1(\r\n[A-Za-z :\r\n\t]{0,12}){0,4}\r\n\r\n"
         ) {
-            if let Ok(Some(at)) = end(text.as_bytes(), 0)
+            if let Ok(Some(at)) = strict_end(text.as_bytes(), 0)
                 && let Ok(facts) = check(&text.as_bytes()[..at])
             {
                 let head = text.get(..at).unwrap();
