@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
+use crate::response::Framing;
+
 pub use httparse::{EMPTY_HEADER as EMPTY_FIELD, Header as Field};
 
 /// Heads with at most this number of fields are read without an allocation.
@@ -35,6 +37,30 @@ impl<'b> RequestHead<'_, 'b> {
     pub fn field(&self, name: &str) -> Option<&'b str> {
         let field = self.fields.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
         str::from_utf8(field.value).ok()
+    }
+}
+
+impl RequestHead<'_, '_> {
+    /// Returns how the body is framed (RFC 9112, 6.3). `None`: the fields are invalid or contradict each other.
+    pub fn framing(&self) -> Option<Framing> {
+        let mut framing = None;
+        for field in self.fields {
+            let value = str::from_utf8(field.value).ok()?.trim();
+            let stated = if field.name.eq_ignore_ascii_case("transfer-encoding") {
+                value.eq_ignore_ascii_case("chunked").then_some(Framing::Chunked)?
+            } else if field.name.eq_ignore_ascii_case("content-length") {
+                // `parse` would accept a sign.
+                let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+                Framing::Length(digits.then(|| value.parse().ok())??)
+            } else {
+                continue;
+            };
+            if framing.is_some_and(|framing| framing != stated) {
+                return None;
+            }
+            framing = Some(stated);
+        }
+        Some(framing.unwrap_or(Framing::Length(0)))
     }
 }
 
@@ -304,6 +330,25 @@ mod tests {
         assert_eq!((head.field("hOST"), head.field("x"), head.fields.len()), (Some("a"), None, 2));
         assert_eq!(head.length, bytes.len() - 4);
         assert!(parse(bytes, &mut [EMPTY_FIELD; 1]).is_err(), "more fields than accepted");
+    }
+
+    #[test]
+    fn a_body_is_framed_in_one_way_or_not_at_all() {
+        for (fields, expected) in [
+            ("", Some(Framing::Length(0))),
+            ("Content-Length: 7\r\n", Some(Framing::Length(7))),
+            ("Content-Length: 7\r\ncontent-length: 7\r\n", Some(Framing::Length(7))),
+            ("Transfer-Encoding: Chunked\r\n", Some(Framing::Chunked)),
+            ("Transfer-Encoding: gzip\r\n", None),
+            ("Content-Length: +7\r\n", None),
+            ("Content-Length: 7\r\nContent-Length: 8\r\n", None),
+            ("Content-Length: 7\r\nTransfer-Encoding: chunked\r\n", None),
+        ] {
+            let text = format!("POST / HTTP/1.1\r\n{fields}\r\n");
+            let mut found = [EMPTY_FIELD; 2];
+            let head = parse(text.as_bytes(), &mut found).unwrap().unwrap();
+            assert_eq!(head.framing(), expected, "{fields:?}");
+        }
     }
 
     proptest! {

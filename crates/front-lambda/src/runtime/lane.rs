@@ -390,7 +390,7 @@ impl Lane {
         // PHP stops when nobody takes what it writes.
         drop(body);
         match sent {
-            Ok(answer) if answer.status.is_success() => Ok(()),
+            Ok(answer) if answer.head.status.is_success() => Ok(()),
             Err(error @ (ApiError::Lost { .. } | ApiError::Malformed { .. })) => {
                 debug!(%error, "stream not taken");
                 let report = Report::of_hearth("StreamLost", error.to_string());
