@@ -18,7 +18,7 @@ mod request;
 mod slots;
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -822,7 +822,7 @@ fn secret() -> std::io::Result<String> {
     use std::fmt::Write as _;
 
     let mut bytes = [0_u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a String takes all");
         text

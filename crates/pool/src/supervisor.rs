@@ -73,7 +73,6 @@ pub(crate) struct Supervisor {
     first: Option<oneshot::Sender<Result<(), StartError>>>,
     /// Whose stack the zygote looks at.
     traced: Traced,
-    jitter: Jitter,
 }
 
 impl Supervisor {
@@ -120,7 +119,6 @@ impl Supervisor {
             starting: JoinSet::new(),
             first: Some(first),
             traced: Traced::default(),
-            jitter: Jitter::new(),
         }
     }
 
@@ -327,9 +325,10 @@ impl Supervisor {
     fn fork(&mut self) -> bool {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.wrapping_add(1).max(1);
-        let max_requests = self.options().max_requests.map_or(u64::MAX, |max| {
-            max.get().saturating_add(self.jitter.below(max.get() / 10 + 1))
-        });
+        let max_requests = self
+            .options()
+            .max_requests
+            .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
         let Some(zygote) = &mut self.zygote else { return false };
         match zygote.spawn(slot) {
             Ok(ends) => {
@@ -665,26 +664,4 @@ pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
         return Ok(());
     }
     Err(StartError::Hidden { pid })
-}
-
-/// Spreads recycling: a small xorshift, seeded by the address-space layout and the process id. Nothing secret hangs on it.
-#[derive(Debug)]
-struct Jitter {
-    state: u64,
-}
-
-impl Jitter {
-    fn new() -> Self {
-        let place = 0_u8;
-        let seed = (&raw const place).addr() as u64;
-        Self { state: (seed ^ (u64::from(std::process::id()) << 32)) | 1 }
-    }
-
-    /// A number from 0 to `bound - 1`.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state % bound.max(1)
-    }
 }
