@@ -24,6 +24,7 @@ use traces::Context;
 
 use crate::answer_body::Account;
 use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
+use crate::protocol::Protocol;
 
 /// Entries that wait for the writer.
 const QUEUE: usize = 8192;
@@ -260,11 +261,7 @@ impl Record {
     }
 
     fn version(&self) -> &'static str {
-        match self.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
-        }
+        Protocol::of(self.version).number()
     }
 
     fn json(&self, out: &mut String) {
