@@ -57,7 +57,7 @@ static const char usage[] = "usage: hearth-worker-" ZEND_TOSTR(PHP_MAJOR_VERSION
                        "back\n"
                        "  --script FILE       the worker script, an absolute path\n"
                        "  --ini KEY=VALUE     a PHP setting, stronger than php.ini\n"
-                       "  --warm-up N         fork, snapshot: serves N requests first, for nobody\n"
+                       "  --warm-up N         fork, snapshot: serves N requests first, without a client\n"
                        "  --rehearse          those are served by a throwaway fork that tells what "
                        "it loaded\n"
                        "  --confine           workers cannot look into each other, nor signal "
