@@ -23,6 +23,7 @@ use tracing::{Instrument as _, debug, error, info, warn};
 use self::zygotes::{Silent, next_of_silent};
 use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
+use crate::lifecycle::Dismissal;
 use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
@@ -290,8 +291,7 @@ impl Supervisor {
             return missing.min((wanted * 2).saturating_sub(self.workers.len()));
         }
         // Processes that a signal does not end (they wait for a disk that is gone) are not replaced without a bound.
-        let is_lost =
-            |info: &&Arc<WorkerInfo>| info.is_given_up() || info.timed_out.load(Ordering::Relaxed);
+        let is_lost = |info: &&Arc<WorkerInfo>| info.is_given_up() || info.life.timed_out();
         let lost = self.workers.values().filter(is_lost).count();
         missing.min((wanted * 2).saturating_sub(wanted - missing + lost))
     }
@@ -302,14 +302,10 @@ impl Supervisor {
     }
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
-        let goes_on = |info: &Arc<WorkerInfo>| {
-            !info.told_to_end.load(Ordering::Relaxed)
-                && !info.timed_out.load(Ordering::Relaxed)
-                && !info.is_given_up()
-        };
+        let goes_on = |info: &Arc<WorkerInfo>| !info.life.is_dismissed() && !info.is_given_up();
         let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
         if self.shared.one_shot() {
-            let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
+            let fresh = |info: &&Arc<WorkerInfo>| !info.life.is_spent();
             return self.workers.values().filter(going).filter(fresh).count();
         }
         // A successor stands in for nobody until it is ready, or the worker that it replaces ends.
@@ -396,8 +392,7 @@ impl Supervisor {
     /// A worker has ended.
     fn exited(&mut self, slot: u32, status: u32) {
         let Some(info) = self.forget(slot) else { return };
-        let told_to_end = info.told_to_end.load(Ordering::Relaxed);
-        let spent = info.spent.load(Ordering::Relaxed);
+        let (dismissal, spent) = (info.life.dismissal(), info.life.is_spent());
         info.set_exit(status);
         info.hang_up();
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
@@ -405,11 +400,11 @@ impl Supervisor {
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         self.succeeds_nobody(slot);
         let how = describe_exit(status);
-        if info.timed_out.load(Ordering::Relaxed) {
+        if dismissal == Dismissal::TimedOut {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if spent && (status == 0 || told_to_end) {
+        } else if spent && (status == 0 || dismissal != Dismissal::None) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
         } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
@@ -425,10 +420,10 @@ impl Supervisor {
                 shared.command(Command::Retired { info });
             };
             self.shared.tasks.spawn(heard.in_current_span());
-        } else if info.surplus.load(Ordering::Relaxed) {
+        } else if dismissal == Dismissal::Surplus {
             self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
             debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else if told_to_end {
+        } else if dismissal == Dismissal::Recycled {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
             let why = info.replaced_for.get().copied().unwrap_or("told to end");
@@ -506,8 +501,7 @@ impl Supervisor {
         if let Some(replaced) = self.successors.remove(&slot)
             && let Some(old) = self.workers.get(&replaced)
         {
-            old.retire.store(true, Ordering::Relaxed);
-            old.told_to_end.store(true, Ordering::Relaxed);
+            old.life.succeed();
             self.shared.remove_idle(replaced);
         }
     }
@@ -555,7 +549,7 @@ impl Supervisor {
         if let Some(replaced) = self.successors.remove(&successor)
             && let Some(old) = self.workers.get(&replaced)
         {
-            old.replacing.store(false, Ordering::Relaxed);
+            old.life.lose_successor();
         }
     }
 
@@ -645,7 +639,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     match result {
         Ok(()) => {
             worker.ready = true;
-            worker.info.set_state(WorkerState::Idle);
+            worker.info.life.set_state(WorkerState::Idle);
             shared.release(worker, false);
             shared.command(Command::Booted { slot });
         }
