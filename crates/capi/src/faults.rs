@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine::Engine;
 use crate::error::Kind;
-use crate::flight::Kept;
+use crate::in_flight::Kept;
 use crate::request::Request;
 use crate::response::Response;
 use crate::target::Target;

@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Failure, Kind};
-use crate::flight::Flight;
-use crate::life::{Life, Stage};
-use crate::post::{self, Post, PostKey};
+use crate::in_flight::InFlight;
 use crate::response::Response;
 use crate::run;
+use crate::runtime::{Runtime, Stage};
 use crate::settings::Settings;
+use crate::smtp::{self, Post, PostKey};
 use crate::target::Target;
 
 /// Look-ups of names and readings of files at once.
@@ -67,13 +67,17 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
 }
 
 /// Runs until the life is over. Says first whether it can.
-pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io::Result<()>>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+pub(crate) fn run(
+    runtime: &Arc<Runtime>,
+    settings: &Settings,
+    tell: &mpsc::Sender<io::Result<()>>,
+) {
+    let tokio_runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING)
         .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
+    let tokio_runtime = match tokio_runtime {
+        Ok(tokio_runtime) => tokio_runtime,
         Err(error) => {
             let _nobody = tell.send(Err(error)).is_err();
             return;
@@ -81,7 +85,7 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
     };
     let _nobody = tell.send(Ok(())).is_err();
     let io = Arc::new(Io {
-        life: Arc::clone(life),
+        runtime: Arc::clone(runtime),
         tasks: TaskTracker::new(),
         http1: settings.engine.connections_per_host,
         at_once: settings.engine.requests_per_host,
@@ -90,15 +94,15 @@ pub(crate) fn run(life: &Arc<Life>, settings: &Settings, tell: &mpsc::Sender<io:
         sweeping: AtomicBool::new(false),
         hosts: Mutex::default(),
     });
-    runtime.block_on(serve(&io));
-    runtime.shutdown_timeout(BLOCKED);
-    life.flush();
-    life.over_by_itself();
+    tokio_runtime.block_on(serve(&io));
+    tokio_runtime.shutdown_timeout(BLOCKED);
+    runtime.flush();
+    runtime.over_by_itself();
 }
 
 /// What the I/O thread has.
 pub(crate) struct Io {
-    pub(crate) life: Arc<Life>,
+    pub(crate) runtime: Arc<Runtime>,
     pub(crate) tasks: TaskTracker,
     /// At one host at once: over HTTP/1.1 without TLS, and otherwise.
     http1: usize,
@@ -131,10 +135,10 @@ pub(crate) struct Host {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Arc<Flight>>,
+    waiting: VecDeque<Arc<InFlight>>,
     workers: usize,
     /// What the workers are at.
-    running: Vec<Option<Arc<Flight>>>,
+    running: Vec<Option<Arc<InFlight>>>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,31 +148,31 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
     // A task and no part of this one: its turn comes behind all that are ready now, so what they complete goes with it.
-    let life = Arc::clone(&io.life);
+    let runtime = Arc::clone(&io.runtime);
     let mut courier = JoinSet::new();
     courier.spawn(async move {
         loop {
-            life.gathered().await;
-            life.flush();
+            runtime.gathered().await;
+            runtime.flush();
         }
     });
     loop {
-        let (stage, over) = io.life.taken(&mut starts);
-        for flight in starts.drain(..) {
-            io.dispatch(flight);
+        let (stage, over) = io.runtime.taken(&mut starts);
+        for in_flight in starts.drain(..) {
+            io.dispatch(in_flight);
         }
         if stage == Stage::Killed {
             io.closing.cancel();
             io.kill();
         }
-        if io.life.aborted.swap(false, SeqCst) {
+        if io.runtime.aborted.swap(false, SeqCst) {
             io.end_waiting();
         }
         if stage != Stage::Open && over {
             break;
         }
         let late = lock(&io.hosts).late;
-        let woken = io.life.wake.notified();
+        let woken = io.runtime.wake.notified();
         match late {
             None => woken.await,
             Some(late) => tokio::select! {
@@ -186,7 +190,7 @@ async fn serve(io: &Arc<Io>) {
     io.tasks.close();
     let goodbye = async {
         io.tasks.wait().await;
-        io.life.egress.close().await;
+        io.runtime.egress.close().await;
     };
     let _gone = tokio::time::timeout(GOODBYE, goodbye).await.is_err();
 }
@@ -203,34 +207,34 @@ impl Hosts {
 
 impl Io {
     /// To its host, after what must be done first.
-    fn dispatch(self: &Arc<Self>, flight: Arc<Flight>) {
-        if !flight.spec.settings.unprepared() {
-            return self.to_host(flight);
+    fn dispatch(self: &Arc<Self>, in_flight: Arc<InFlight>) {
+        if !in_flight.spec.settings.unprepared() {
+            return self.to_host(in_flight);
         }
         let this = Arc::clone(self);
         self.tasks.spawn(async move {
-            let settings = Arc::clone(&flight.spec.settings);
+            let settings = Arc::clone(&in_flight.spec.settings);
             let prepared = tokio::task::spawn_blocking(move || settings.prepare()).await;
             match prepared {
-                Ok(Ok(())) => this.to_host(flight),
-                Ok(Err(failure)) => this.life.complete(flight, Response::failed(failure)),
+                Ok(Ok(())) => this.to_host(in_flight),
+                Ok(Err(failure)) => this.runtime.complete(in_flight, Response::failed(failure)),
                 Err(_gone) => {
                     let failure = Failure::new(Kind::Stopped, "The engine was stopped");
-                    this.life.complete(flight, Response::failed(failure));
+                    this.runtime.complete(in_flight, Response::failed(failure));
                 }
             }
         });
     }
 
-    fn to_host(self: &Arc<Self>, flight: Arc<Flight>) {
+    fn to_host(self: &Arc<Self>, in_flight: Arc<InFlight>) {
         // Its files were read while the engine ended.
         if self.closing.is_cancelled() {
             let failure = Failure::new(Kind::Stopped, "The engine was stopped");
-            return self.life.complete(flight, Response::failed(failure));
+            return self.runtime.complete(in_flight, Response::failed(failure));
         }
-        let host = match self.host(&flight) {
+        let host = match self.host(&in_flight) {
             Ok(host) => host,
-            Err(failure) => return self.life.complete(flight, Response::failed(failure)),
+            Err(failure) => return self.runtime.complete(in_flight, Response::failed(failure)),
         };
         let mut queue = lock(&host.state);
         if queue.workers < host.limit {
@@ -242,33 +246,33 @@ impl Io {
             }
             // Its place is taken from now on.
             if let Some(running) = queue.running.get_mut(place) {
-                *running = Some(Arc::clone(&flight));
+                *running = Some(Arc::clone(&in_flight));
             }
             drop(queue);
             let worker = Worker { io: Arc::clone(self), host, place };
-            self.tasks.spawn(worker.work(flight));
+            self.tasks.spawn(worker.work(in_flight));
             return;
         }
-        let deadline = flight.deadline();
-        queue.waiting.push_back(flight);
+        let deadline = in_flight.deadline();
+        queue.waiting.push_back(in_flight);
         drop(queue);
-        self.life.numbers.queued.fetch_add(1, Relaxed);
+        self.runtime.numbers.queued.fetch_add(1, Relaxed);
         if let Some(deadline) = deadline {
             let mut hosts = lock(&self.hosts);
             if hosts.late.is_none_or(|late| deadline < late) {
                 hosts.late = Some(deadline);
                 drop(hosts);
                 // Who comes from a task, its files read, finds `serve` asleep until the time before.
-                self.life.wake.notify_one();
+                self.runtime.wake.notify_one();
             }
         }
     }
 
-    fn host(&self, flight: &Flight) -> Result<Arc<Host>, Failure> {
-        let settings = &flight.spec.settings;
+    fn host(&self, in_flight: &InFlight) -> Result<Arc<Host>, Failure> {
+        let settings = &in_flight.spec.settings;
         let none = || Failure::new(Kind::Url, "There is no URL");
-        let target = flight.spec.target.as_ref().ok_or_else(none)?;
-        if flight.is_mail() {
+        let target = in_flight.spec.target.as_ref().ok_or_else(none)?;
+        if in_flight.is_mail() {
             return Ok(self.post(settings, target));
         }
         let mut hosts = lock(&self.hosts);
@@ -330,25 +334,26 @@ impl Io {
             for host in hosts.by_key.values() {
                 let mut queue = lock(&host.state);
                 let before = queue.waiting.len();
-                queue.waiting.retain(|flight| {
-                    let failure =
-                        flight.ended(None).or_else(|| flight.late(now).then(|| flight.too_late()));
+                queue.waiting.retain(|in_flight| {
+                    let failure = in_flight
+                        .ended(None)
+                        .or_else(|| in_flight.late(now).then(|| in_flight.too_late()));
                     if let Some(failure) = failure {
-                        ended.push((Arc::clone(flight), failure));
+                        ended.push((Arc::clone(in_flight), failure));
                         return false;
                     }
-                    if let Some(deadline) = flight.deadline() {
+                    if let Some(deadline) = in_flight.deadline() {
                         next = Some(next.map_or(deadline, |next| next.min(deadline)));
                     }
                     true
                 });
                 let gone = before - queue.waiting.len();
-                self.life.numbers.queued.fetch_sub(gone as u64, Relaxed);
+                self.runtime.numbers.queued.fetch_sub(gone as u64, Relaxed);
             }
             hosts.late = next;
         }
-        for (flight, failure) in ended {
-            self.life.complete(flight, Response::failed(failure));
+        for (in_flight, failure) in ended {
+            self.runtime.complete(in_flight, Response::failed(failure));
         }
     }
 
@@ -359,7 +364,7 @@ impl Io {
             for host in hosts.by_key.values() {
                 let queue = lock(&host.state);
                 let running = queue.running.iter().flatten();
-                queue.waiting.iter().chain(running).for_each(|flight| flight.stop());
+                queue.waiting.iter().chain(running).for_each(|in_flight| in_flight.stop());
             }
         }
         self.end_waiting();
@@ -374,23 +379,23 @@ struct Worker {
 }
 
 impl Worker {
-    async fn work(self, first: Arc<Flight>) {
+    async fn work(self, first: Arc<InFlight>) {
         let mut clock = pin!(tokio::time::sleep(NEVER));
         let mut rings = None;
         let mut next = Some(first);
-        while let Some(flight) = next {
-            let response = self.fly(&flight, clock.as_mut(), &mut rings).await;
-            self.io.life.complete(flight, response);
+        while let Some(in_flight) = next {
+            let response = self.fly(&in_flight, clock.as_mut(), &mut rings).await;
+            self.io.runtime.complete(in_flight, response);
             next = self.next();
         }
     }
 
     /// The next that waits. None: this worker's place is free.
-    fn next(&self) -> Option<Arc<Flight>> {
+    fn next(&self) -> Option<Arc<InFlight>> {
         let mut queue = lock(&self.host.state);
         let next = queue.waiting.pop_front();
         if next.is_some() {
-            self.io.life.numbers.queued.fetch_sub(1, Relaxed);
+            self.io.runtime.numbers.queued.fetch_sub(1, Relaxed);
         } else {
             queue.workers -= 1;
         }
@@ -404,21 +409,21 @@ impl Worker {
     /// it costs more than that, and most end long before their time.
     async fn fly(
         &self,
-        flight: &Arc<Flight>,
+        in_flight: &Arc<InFlight>,
         mut clock: Pin<&mut Sleep>,
         rings: &mut Option<Instant>,
     ) -> Response {
         let so_far = Mutex::new(Response::default());
         let mut run = pin!(async {
             match &self.host.post {
-                None => run::run(&self.io, &self.host, flight, &so_far).await,
+                None => run::run(&self.io, &self.host, in_flight, &so_far).await,
                 Some(post) => {
-                    Box::pin(post::run(&self.io, &self.host, post, flight, &so_far)).await
+                    Box::pin(smtp::run(&self.io, &self.host, post, in_flight, &so_far)).await
                 }
             }
         });
         let failure = std::future::poll_fn(|cx| {
-            if let Some(failure) = flight.ended(Some(cx)) {
+            if let Some(failure) = in_flight.ended(Some(cx)) {
                 return Poll::Ready(Some(failure));
             }
             // Not CatchUnwind, into which the future would be moved, kilobytes for each request.
@@ -426,13 +431,13 @@ impl Worker {
                 Ok(Poll::Ready(Ok(()))) => return Poll::Ready(None),
                 Ok(Poll::Ready(Err(failure))) => return Poll::Ready(Some(failure)),
                 Err(_panic) => {
-                    self.io.life.numbers.panics.fetch_add(1, Relaxed);
+                    self.io.runtime.numbers.panics.fetch_add(1, Relaxed);
                     let failure = Failure::new(Kind::Internal, "The library has a fault");
                     return Poll::Ready(Some(failure));
                 }
                 Ok(Poll::Pending) => {}
             }
-            let Some(deadline) = flight.deadline() else { return Poll::Pending };
+            let Some(deadline) = in_flight.deadline() else { return Poll::Pending };
             if rings.is_none_or(|rings| rings > deadline) {
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);
@@ -441,7 +446,7 @@ impl Worker {
             while pin!(unconstrained(clock.as_mut())).poll(cx).is_ready() {
                 if *rings == Some(deadline) {
                     *rings = None;
-                    return Poll::Ready(Some(flight.too_late()));
+                    return Poll::Ready(Some(in_flight.too_late()));
                 }
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);
@@ -450,7 +455,7 @@ impl Worker {
         })
         .await;
         // An abort that came from within is told as one.
-        let failure = failure.map(|failure| flight.ended(None).unwrap_or(failure));
+        let failure = failure.map(|failure| in_flight.ended(None).unwrap_or(failure));
         let mut response = std::mem::take(&mut *lock(&so_far));
         if let Some(failure) = failure {
             response.fail(failure);

@@ -245,13 +245,13 @@ thread_local! {
 }
 
 /// This thread belongs to the life with this number.
-pub(crate) fn belong_to(life: usize) {
-    OF_LIFE.set(life);
+pub(crate) fn belong_to(runtime: usize) {
+    OF_LIFE.set(runtime);
 }
 
 /// Does it as a thread of the life with this number: one of the program's, which has lent itself.
-pub(crate) fn lent_to(life: usize, work: impl FnOnce()) {
-    let before = OF_LIFE.replace(life);
+pub(crate) fn lent_to(runtime: usize, work: impl FnOnce()) {
+    let before = OF_LIFE.replace(runtime);
     work();
     OF_LIFE.set(before);
 }
