@@ -274,7 +274,7 @@ impl AsRef<[u8]> for Given {
 impl Drop for Given {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: hearth.h: called once, when nobody reads the memory any more.
+            // SAFETY: hearth.h: called once, when the memory is no longer read.
             unsafe { release(self.user.0, self.data, self.size) }
         }
     }

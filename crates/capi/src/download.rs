@@ -89,7 +89,7 @@ pub(crate) async fn take(
     let trailers = if encodings.is_empty() {
         plain(&mut taken, body).await?
     } else {
-        // Its length is that of what came, which nobody sees.
+        // Its length is that of the encoded body, which the caller does not see.
         so_far().headers.remove(CONTENT_ENCODING);
         so_far().headers.remove(CONTENT_LENGTH);
         decoded(&mut taken, body, encodings).await?
@@ -216,7 +216,7 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<Encoding>, Failure> {
                 "deflate" => Encoding::Deflate,
                 "br" => Encoding::Brotli,
                 "zstd" => Encoding::Zstd,
-                // Nobody asked for it; the caller gets it as it is.
+                // The encoding was not asked for: the caller gets the body as it is.
                 _ => return Ok(Vec::new()),
             });
         }

@@ -86,7 +86,7 @@ impl Engine {
             // SAFETY: as above.
             Ok(_) => Ok(unsafe { &*new }),
             Err(other) => {
-                // SAFETY: it came from `Box::into_raw`, and nobody has seen it.
+                // SAFETY: it came from `Box::into_raw`, and no other code has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: as above.
                 Ok(unsafe { &*other })
@@ -193,7 +193,7 @@ impl Engine {
     /// Stops the requests that are under way after a time limit, and the threads. Returns true if something had to be aborted.
     pub(crate) fn stop(&self, patience: Duration) -> Result<bool, Refused> {
         let place = self.place()?;
-        // While it ends it takes nothing, and does not begin anew.
+        // While it ends, it accepts nothing and does not start again.
         let runtime = place.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
         place.stopped.store(true, SeqCst);
         let Some(runtime) = runtime else { return Ok(false) };
@@ -204,7 +204,7 @@ impl Engine {
         let mut current = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &runtime)) {
             *current = None;
-            // In the same moment: whoever asks for the numbers meets them once.
+            // In the same step: a caller that reads the statistics counts them once.
             let mut ended = place.numbers.ended.lock().unwrap_or_else(PoisonError::into_inner);
             *ended = HttpNumbers { connections: 0, ..ended.and(&runtime.egress.report()) };
         }
@@ -229,7 +229,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         let place = *self.place.get_mut();
-        // SAFETY: it came from `Box::into_raw`, and nobody else has this engine.
+        // SAFETY: it came from `Box::into_raw`, and no other reference to this engine exists.
         let place = unsafe { Box::from_raw(place) };
         if !place.ours.is_this() {
             // The parent's.

@@ -180,7 +180,7 @@ impl InFlight {
 
     /// Delivers the completion, the last event of a start. Called on the callback thread.
     pub(crate) fn complete(&self, mut response: Arc<Response>) {
-        let last = Arc::get_mut(&mut response).expect("nobody has seen it");
+        let last = Arc::get_mut(&mut response).expect("it is not shared yet");
         last.timings.total = self.began.elapsed();
         if last.target.is_none() {
             last.target.clone_from(&self.spec.target);

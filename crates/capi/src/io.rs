@@ -1,11 +1,11 @@
-//! The I/O thread: requests from the life's queue to their hosts, and at each host to the workers that make them.
+//! The I/O thread: moves requests from the runtime's queue to their hosts, and at each host to the workers that make them.
 //!
-//! A worker is a task that makes one request after the other: it takes the next one that waits for its host when it is done with the
-//! last. So a request that waits is an entry in a queue and nothing more, however many there are.
+//! A worker is a task that makes one request after the other: when one ends, it takes the next that waits for its host.
+//! So a request that waits is only an entry in a queue, however many there are.
 //!
 //! Invariants
-//! - At most so many workers to a host as its limit says; none of them waits for a request.
-//! - What waits ends at its time, too, and when it is aborted.
+//! - The number of workers per host has a limit; no worker waits for a request.
+//! - A request that waits ends at its deadline, too, and when it is aborted.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -32,20 +32,20 @@ use crate::settings::Settings;
 use crate::smtp::{self, Post, PostKey};
 use crate::target::Target;
 
-/// Look-ups of names and readings of files at once.
+/// The most concurrent look-ups of names and reads of files.
 const BLOCKING: usize = 12;
-/// So long such a thread is waited for at the end; then it is left alone, and the library must not be unloaded before it is done.
+/// How long such a thread is waited for at the end. After that it is left running, and the library must not be unloaded before it ends.
 const BLOCKED: Duration = Duration::from_secs(1);
-/// Connections have so long to say goodbye.
+/// How long connections may take to close.
 const GOODBYE: Duration = Duration::from_millis(100);
-/// What waits is looked at for its time no more often.
+/// The shortest interval between two checks of waiting requests.
 const LOOK: Duration = Duration::from_millis(4);
-/// Hosts that are remembered. Beyond that those without requests go.
+/// The most hosts in memory. Above it, those without requests are dropped.
 const HOSTS: usize = 1024;
-/// Longer than any time that can be set.
+/// Longer than any time limit that can be set.
 const NEVER: Duration = Duration::from_hours(24 * 365 * 10);
 
-/// Settings of an engine as the egress engine has them.
+/// The engine's settings as the egress engine needs them.
 pub(crate) fn options(settings: &Settings) -> egress::Options {
     let engine = &settings.engine;
     let mut deny = Network::link_local();
@@ -54,7 +54,7 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
         http1_connections: engine.connections_per_host,
         http2_connections: engine.h2_connections_per_host,
         connections: engine.connections,
-        // How many may wait is decided here, above it.
+        // The number of waiting requests is limited above this engine.
         waiting: usize::MAX,
         idle: engine.idle,
         dns: engine.dns,
@@ -66,7 +66,7 @@ pub(crate) fn options(settings: &Settings) -> egress::Options {
     }
 }
 
-/// Runs until the life is over. Says first whether it can.
+/// Runs until the runtime ends. Reports first whether it could start.
 pub(crate) fn run(
     runtime: &Arc<Runtime>,
     settings: &Settings,
@@ -100,17 +100,17 @@ pub(crate) fn run(
     runtime.over_by_itself();
 }
 
-/// What the I/O thread has.
+/// The state of the I/O thread.
 pub(crate) struct Io {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) tasks: TaskTracker,
-    /// At one host at once: over HTTP/1.1 without TLS, and otherwise.
+    /// The most workers per host: over HTTP/1.1 without TLS, and otherwise.
     http1: usize,
     at_once: usize,
-    /// Connections to one mail server.
+    /// The most connections to one mail server.
     mail: usize,
     pub(crate) closing: CancellationToken,
-    /// Somebody looks after connections to mail servers that are kept.
+    /// Whether a task maintains kept connections to mail servers.
     pub(crate) sweeping: AtomicBool,
     hosts: Mutex<Hosts>,
 }
@@ -118,16 +118,16 @@ pub(crate) struct Io {
 #[derive(Default)]
 struct Hosts {
     by_key: HashMap<(Key, Option<PostKey>), Arc<Host>>,
-    /// The last one asked for, with the settings and the origin it was asked for with.
+    /// The last host, with the settings and the origin that led to it.
     last: Option<(Arc<Settings>, Box<str>, Arc<Host>)>,
-    /// When the first of those that wait is late; no later, maybe earlier.
+    /// The earliest deadline of the waiting requests, or an earlier time.
     late: Option<Instant>,
 }
 
-/// A host: those who wait for it and those who work for them.
+/// A host: the requests that wait for it, and its workers.
 pub(crate) struct Host {
     pub(crate) key: Key,
-    /// It is a mail server.
+    /// Whether it is a mail server.
     pub(crate) post: Option<Post>,
     limit: usize,
     state: Mutex<Queue>,
@@ -137,7 +137,7 @@ pub(crate) struct Host {
 struct Queue {
     waiting: VecDeque<Arc<InFlight>>,
     workers: usize,
-    /// What the workers are at.
+    /// The requests that the workers make.
     running: Vec<Option<Arc<InFlight>>>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn serve(io: &Arc<Io>) {
     let mut starts = Vec::new();
-    // A task and no part of this one: its turn comes behind all that are ready now, so what they complete goes with it.
+    // A task of its own: it runs after everything that is ready now, so completions of that are delivered together.
     let runtime = Arc::clone(&io.runtime);
     let mut courier = JoinSet::new();
     courier.spawn(async move {
@@ -199,14 +199,14 @@ impl Hosts {
     fn make_room(&mut self) {
         if self.by_key.len() >= HOSTS {
             self.by_key.retain(|_, host| lock(&host.state).workers > 0);
-            // It may have been among them, and what waited for it there would be seen by nobody.
+            // A worker may have been among them, and a request that waits for it there would be overlooked.
             self.last = None;
         }
     }
 }
 
 impl Io {
-    /// To its host, after what must be done first.
+    /// Passes a request to its host, after its files were read.
     fn dispatch(self: &Arc<Self>, in_flight: Arc<InFlight>) {
         if !in_flight.spec.settings.unprepared() {
             return self.to_host(in_flight);
@@ -244,7 +244,7 @@ impl Io {
             if free.is_none() {
                 queue.running.push(None);
             }
-            // Its place is taken from now on.
+            // It occupies a place from now on.
             if let Some(running) = queue.running.get_mut(place) {
                 *running = Some(Arc::clone(&in_flight));
             }
@@ -262,7 +262,7 @@ impl Io {
             if hosts.late.is_none_or(|late| deadline < late) {
                 hosts.late = Some(deadline);
                 drop(hosts);
-                // Who comes from a task, its files read, finds `serve` asleep until the time before.
+                // A request that comes from a task, with its files read, finds `serve` asleep until the time before.
                 self.runtime.wake.notify_one();
             }
         }
@@ -303,7 +303,7 @@ impl Io {
         Ok(host)
     }
 
-    /// A mail server.
+    /// Returns the entry of a mail server.
     fn post(&self, settings: &Settings, target: &Target) -> Arc<Host> {
         let (key, how) = settings.mail_key(target);
         let mut hosts = lock(&self.hosts);
@@ -319,12 +319,12 @@ impl Io {
         host
     }
 
-    /// All hosts of now.
+    /// Returns all current hosts.
     pub(crate) fn all(&self) -> Vec<Arc<Host>> {
         lock(&self.hosts).by_key.values().map(Arc::clone).collect()
     }
 
-    /// Ends those that wait and are aborted or late.
+    /// Ends waiting requests that are aborted or past their deadline.
     fn end_waiting(&self) {
         let now = Instant::now();
         let mut ended = Vec::new();
@@ -357,7 +357,7 @@ impl Io {
         }
     }
 
-    /// Ends everything.
+    /// Ends all requests.
     fn kill(&self) {
         {
             let hosts = lock(&self.hosts);
@@ -390,7 +390,7 @@ impl Worker {
         }
     }
 
-    /// The next that waits. None: this worker's place is free.
+    /// Returns the next waiting request. None: this worker ends.
     fn next(&self) -> Option<Arc<InFlight>> {
         let mut queue = lock(&self.host.state);
         let next = queue.waiting.pop_front();
@@ -405,8 +405,8 @@ impl Worker {
         next
     }
 
-    /// Makes one, within its time, unless it is aborted. `rings`: when the clock rings. It may do so too early, for a request before: setting
-    /// it costs more than that, and most end long before their time.
+    /// Makes one request, until its deadline or an abort. `rings`: the timer's time. It may be too early, set for an earlier request: setting
+    /// it costs more than a check, and most requests end long before their deadline.
     async fn fly(
         &self,
         in_flight: &Arc<InFlight>,
@@ -426,7 +426,7 @@ impl Worker {
             if let Some(failure) = in_flight.ended(Some(cx)) {
                 return Poll::Ready(Some(failure));
             }
-            // Not CatchUnwind, into which the future would be moved, kilobytes for each request.
+            // Not CatchUnwind: the future would be moved into it, kilobytes for each request.
             match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
                 Ok(Poll::Ready(Ok(()))) => return Poll::Ready(None),
                 Ok(Poll::Ready(Err(failure))) => return Poll::Ready(Some(failure)),
@@ -442,7 +442,7 @@ impl Worker {
                 clock.as_mut().reset(deadline);
                 *rings = Some(deadline);
             }
-            // However much has come: what was polled before may have used up all that tokio lets a task do at a time.
+            // However much has arrived: earlier polls may have used up tokio's budget for the task.
             while pin!(unconstrained(clock.as_mut())).poll(cx).is_ready() {
                 if *rings == Some(deadline) {
                     *rings = None;
@@ -454,7 +454,7 @@ impl Worker {
             Poll::Pending
         })
         .await;
-        // An abort that came from within is told as one.
+        // An abort from within is reported as one.
         let failure = failure.map(|failure| in_flight.ended(None).unwrap_or(failure));
         let mut response = std::mem::take(&mut *lock(&so_far));
         if let Some(failure) = failure {

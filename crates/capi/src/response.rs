@@ -72,7 +72,7 @@ impl Response {
         if self.receipt.as_ref().is_some_and(|receipt| receipt.uncertain) {
             failure.kind = Kind::Unknown;
             failure.message =
-                format!("Nobody knows whether the message was taken: {}", failure.message);
+                format!("It is unknown whether the message was accepted: {}", failure.message);
         }
         self.failure = Some(Box::new(failure));
     }

@@ -144,7 +144,7 @@ struct Way<'a> {
     so_far: &'a Mutex<Response>,
     track: &'a Arc<Track>,
     /// The target of the last redirect, and its key.
-    elsewhere: Option<(Target, Key)>,
+    redirected: Option<(Target, Key)>,
     method: Method,
     headers: HeaderMap,
     with_body: bool,
@@ -196,7 +196,7 @@ impl<'a> Way<'a> {
             extras,
             so_far,
             track,
-            elsewhere: None,
+            redirected: None,
             method: spec.method.clone(),
             headers: extras.map(|extras| extras.headers.clone()).unwrap_or_default(),
             with_body: extras.is_some_and(|extras| !matches!(extras.body, Payload::None)),
@@ -214,7 +214,7 @@ impl<'a> Way<'a> {
     }
 
     fn target(&self) -> Result<&Target, Failure> {
-        match &self.elsewhere {
+        match &self.redirected {
             Some((target, _)) => Ok(target),
             None => self
                 .in_flight
@@ -285,7 +285,7 @@ impl<'a> Way<'a> {
             }
             _ => upload::empty(),
         };
-        let key = match &self.elsewhere {
+        let key = match &self.redirected {
             Some((_, key)) => key.clone(),
             None => self.host.key.clone(),
         };
@@ -616,7 +616,7 @@ impl<'a> Way<'a> {
         self.forget_head();
         self.so_far().timings.redirects += 1;
         self.io.runtime.numbers.redirects.fetch_add(1, Relaxed);
-        self.elsewhere = Some((next, key));
+        self.redirected = Some((next, key));
         Ok(true)
     }
 

@@ -249,7 +249,7 @@ impl Runtime {
         if gathered.is_empty() {
             return;
         }
-        // An executor may call at once, and that may complete others: not with the lock. Nobody but the I/O thread gathers.
+        // An executor may run a job at once, and the job may complete other requests: not under the lock. Only the I/O thread gathers.
         let room = Vec::with_capacity(gathered.capacity());
         let taken = std::mem::replace(&mut *gathered, room);
         drop(gathered);

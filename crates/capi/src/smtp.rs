@@ -312,7 +312,7 @@ impl Way<'_> {
         let draft = &self.letter.draft;
         let from = match (&draft.sender, &draft.from) {
             (Sender::Other(address), _) | (Sender::Author, Some(address)) => address.spec(),
-            (Sender::Nobody, _) | (Sender::Author, None) => String::new(),
+            (Sender::Null, _) | (Sender::Author, None) => String::new(),
         };
         Envelope {
             from,

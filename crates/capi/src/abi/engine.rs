@@ -55,7 +55,7 @@ pub unsafe extern "C" fn hearth_engine_stop(
 }
 
 /// # Safety
-/// `engine`: NULL or a handle, which nobody uses afterwards.
+/// `engine`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_engine_free(engine: *mut Engine) {
     if !engine.is_null() {

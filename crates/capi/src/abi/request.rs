@@ -44,7 +44,7 @@ pub unsafe extern "C" fn hearth_request_new(
 }
 
 /// # Safety
-/// `request`: NULL or a handle, which nobody uses afterwards.
+/// `request`: NULL or a handle, which is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hearth_request_free(request: *mut Request) {
     // SAFETY: the caller's promise.
