@@ -1,11 +1,12 @@
-//! Other nodes: what this one tells them, and what it hears from them.
+//! The updates that nodes exchange.
 //!
-//! Each node alone knows its own sockets, and tells the others how many hear a channel, which members it brings, which users are online. What it tells
-//! are states, not steps: hearing one twice changes nothing. Every node adds up what it heard, so that each can answer for all.
+//! Each node is the only source of the state of its own sockets. It publishes how many are subscribed to a channel,
+//! which members they bring, and which users are online. Updates are states, not steps, so applying one twice changes
+//! nothing. Every node combines the states of all nodes and can answer for the cluster.
 //!
 //! Invariants
-//! - What was heard from a node is not told again: nothing goes in circles.
-//! - Whether something is so does not depend on which node is asked, once all have heard the same.
+//! - A received update is never published again, so none circulates.
+//! - All nodes give the same answers once they have received the same updates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,79 +17,85 @@ use crate::name::ChannelName;
 use crate::presence::Member;
 use crate::registry::Publication;
 
-/// Another node, while its process lives: one that is started anew is another.
+/// Id of a node's process. A restarted process is a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
-/// Where news are from.
+/// Origin of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// Goes up each time the node tells everything from the beginning: then what is left of the round before is forgotten.
+    /// Number of the round. It increases each time the node publishes its whole state; older state is then removed.
     pub round: u32,
 }
 
-/// Something that nodes tell each other.
+/// An update that nodes exchange.
 #[derive(Clone, Copy, Debug)]
 pub enum News<'a> {
-    /// An event was published there: to be said here too. The only news that must not be heard twice.
+    /// An event was published on the origin and must be published here too. This is the only update that must not be
+    /// applied twice.
     Published(&'a Publication<'a>),
-    /// A cache channel has this last event, for so long already.
+    /// The last event of a cache channel.
     Last {
-        /// Which channel.
+        /// Name of the channel.
         channel: &'a ChannelName,
-        /// The message as subscribers get it: JSON.
+        /// The message as subscribers receive it: JSON.
         message: &'a str,
-        /// Since it was published.
+        /// Time since it was published.
         age: Duration,
     },
-    /// So many sockets there hear a channel.
+    /// Number of the origin's sockets that are subscribed to a channel.
     Subscribers {
-        /// Which channel.
+        /// Name of the channel.
         channel: &'a ChannelName,
-        /// How many; nobody: 0.
+        /// Number of sockets; 0 for none.
         count: u32,
     },
-    /// A user is a member of a presence channel with sockets there.
+    /// A user is a member of a presence channel through sockets of the origin.
     Member {
-        /// Which channel.
+        /// Name of the channel.
         channel: &'a ChannelName,
-        /// Who.
+        /// The member.
         member: &'a Arc<Member>,
     },
-    /// A user is none any more with sockets there.
+    /// A user is not a member through sockets of the origin any more.
     NoMember {
-        /// Which channel.
+        /// Name of the channel.
         channel: &'a ChannelName,
-        /// Who.
+        /// Id of the user.
         user_id: &'a str,
     },
-    /// A user is signed in with sockets there.
+    /// A user is signed in on a socket of the origin.
     Online {
-        /// Who.
+        /// Id of the user.
         user_id: &'a Arc<str>,
     },
-    /// A user is signed in with no socket there any more.
+    /// A user is not signed in on any socket of the origin any more.
     Offline {
-        /// Who.
+        /// Id of the user.
         user_id: &'a Arc<str>,
     },
-    /// All connections of a user are to be ended.
+    /// All connections of a user must be closed.
     Terminated {
-        /// Who.
+        /// Id of the user.
         user_id: &'a str,
     },
 }
 
-/// The way to other nodes. Without one there are none.
+/// The connection to other nodes. Without it this node is alone.
 pub trait Peers: fmt::Debug + Send + Sync {
-    /// Tells all others. Called in the order in which things happen to a channel or user, while its shard is locked: it keeps what it needs, never waits, and
-    /// calls nothing of ours. What must go over the wire for one channel may be left out when newer news of the same kind take its place.
+    /// Publishes an update to all other nodes.
+    ///
+    /// Called in the order in which a channel or user changes, while its shard is locked. The implementation copies
+    /// what it needs, never waits, and never calls the registry. It may drop an update of one channel that a newer
+    /// one of the same kind replaces.
     fn tell(&self, app: &Arc<App>, news: &News<'_>);
 
-    /// Is it for this node to report to its observer what happens to a channel? Of all nodes that live one must say so, or webhooks are sent twice, or not at
-    /// all: the node that comes first in a ranking of all by a hash of node and channel, for example. Called as [`Peers::tell`] is.
+    /// Returns whether this node reports the events of a channel to its observer.
+    ///
+    /// Exactly one live node must return `true`; otherwise webhooks are sent twice or not at all. A ranking of all
+    /// nodes by a hash of node and channel satisfies this. Called under the same lock as [`Peers::tell`].
     fn reports(&self, app: &App, channel: &str) -> bool;
 }
 

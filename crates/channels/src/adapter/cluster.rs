@@ -1,4 +1,5 @@
-//! Which other nodes live, what is missing of what they told, and when to say what: packets and the time in, decisions out.
+//! Tracks the other nodes: which are alive, which of their updates are missing, and when to send. Takes packets and
+//! the time, returns decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,38 +11,39 @@ use super::way::Way;
 use crate::moment::Moment;
 use crate::peers::{NodeId, Origin};
 
-/// What this node does with what it hears.
+/// Applies updates from other nodes to the channels of this node.
 pub(super) trait Local {
-    /// News of an application.
+    /// Applies one update of an application.
     fn hear(&mut self, from: Origin, app: &str, told: &Told<'_>, now: Moment);
-    /// All of this round was heard: what is older is not any more.
+    /// Removes state of `from.node` that it did not publish in the round `from.round`.
     fn settle(&mut self, from: Origin, now: Moment);
-    /// A node is gone.
+    /// Removes all state of a node that is gone.
     fn forget(&mut self, node: NodeId, now: Moment);
-    /// Tells everything, into the [`Way`].
+    /// Publishes the whole state of this node into the [`Outbox`].
     fn tell_all(&mut self, now: Moment);
-    /// Could all of the last packet be heard? Not when nobody can say whether an application exists that it tells of.
+    /// Returns `false` if the last packet contained updates of an application that could not be looked up.
     fn has_heard_all(&self) -> bool {
         true
     }
 }
 
-/// A round that another node asks for waits this long after the last one began: it serves all who asked meanwhile.
+/// Minimum time between two rounds. One round serves all nodes that asked for it in between.
 const ROUNDS_APART: Duration = Duration::from_secs(1);
 
-/// After so long without the round that was asked for it is asked for again.
+/// Time after which an unanswered request for a round is repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(3);
 
-/// So long a node that is gone is remembered: its last packets may still be on their way, or come again.
+/// How long a removed node is remembered. Its last packets may still be on their way or be repeated.
 const PAST: Duration = Duration::from_mins(10);
 
-/// A new node takes its part after so long even when it could not hear everything.
+/// A new node becomes ready after this time even if it has not received the state of all others.
 const JOIN_AT_LAST: Duration = Duration::from_secs(10);
 
-/// So long after a node has said that it reports all others know: nodes that start together do not all think that they are the only one.
+/// Time between announcing readiness and the assumption that all others know it. Without it, nodes that start
+/// together would all report.
 const ANNOUNCED: Duration = Duration::from_millis(500);
 
-/// What this node knows of the others.
+/// The state of the other nodes as this node knows it.
 #[derive(Debug)]
 pub struct Cluster {
     way: Arc<Way>,
@@ -49,87 +51,88 @@ pub struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     past: BTreeMap<NodeId, Past>,
     began: Moment,
-    /// It reports, and says so.
+    /// This node reports channel events, and announces that in its beats.
     ready: bool,
-    /// Since when.
+    /// When `ready` became true.
     since: Moment,
-    /// All others know that it does.
+    /// All other nodes know that this node is ready.
     open: bool,
     next_beat: Moment,
-    /// Since when the broker cannot be reached.
+    /// When the connection to the broker was lost.
     blind: Option<Moment>,
     round: u32,
     round_began: Option<Moment>,
-    /// Somebody needs everything from the beginning.
+    /// Another node needs the whole state.
     wanted: bool,
     report: Report,
 }
 
-/// Another node.
+/// One other live node.
 #[derive(Debug)]
 struct Node {
     heard: Moment,
-    /// The number of the next packet.
+    /// Number of the next expected packet.
     next: u64,
-    /// In which round it tells.
+    /// The round to which the node's updates belong.
     round: u32,
     telling: Telling,
-    /// The last round all of which was heard, with nothing missing since.
+    /// The last round arrived completely, and nothing is missing since.
     settled: bool,
     asked: Option<Moment>,
-    /// Something of the round was told of an application that could not be looked up.
+    /// The round contained updates of an application that could not be looked up.
     lacking: bool,
     ready: bool,
-    /// All it told was heard once: what it repeats and was not heard was missed, and is not from before this node began.
+    /// The whole state of the node arrived once. A repeated record that was not received before was therefore missed;
+    /// it is not older than this node.
     known: bool,
-    /// The number of the last user whose connections it wished to be ended.
+    /// Number of the last user termination that the node sent.
     terminated: u64,
 }
 
-/// A node that is not there any more, or only silent: what it said before is not heard again if it comes back.
+/// A node that was removed. If it was only silent and comes back, packets it sent before are not applied again.
 #[derive(Debug)]
 struct Past {
     next: u64,
     at: Moment,
     known: bool,
     terminated: u64,
-    /// It will not come back.
+    /// The node said goodbye and does not come back.
     goodbye: bool,
 }
 
-/// The round that is being heard.
+/// Progress of the round being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
-    /// None, or one of which a part is missing.
+    /// No round is being received, or a part of it is missing.
     Nothing,
-    /// This one, and nothing is missing so far.
+    /// The round with this number is being received, with nothing missing so far.
     Whole(u32),
 }
 
-/// Numbers for whoever looks after the cluster.
+/// Cluster counters for metrics and the dashboard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Other nodes that live.
+    /// Number of other live nodes.
     pub nodes: u64,
-    /// Is the broker there?
+    /// Whether the broker is connected.
     pub connected: bool,
-    /// Does this node take its part, and do the others know? Before that it lets no clients in, because what happens to their channels might be reported
-    /// twice or not at all.
+    /// Whether this node is ready and the others know it. Until then it accepts no clients, because events of their
+    /// channels might be reported twice or not at all.
     pub ready: bool,
-    /// Packets heard.
+    /// Packets received.
     pub packets: u64,
-    /// Packets heard again, or late.
+    /// Packets received twice or too late.
     pub repeated: u64,
-    /// Packets that never came.
+    /// Packets that never arrived.
     pub missed: u64,
-    /// Packets that made no sense.
+    /// Packets that could not be parsed.
     pub malformed: u64,
-    /// Nodes that died without a word.
+    /// Nodes that disappeared without a goodbye.
     pub died: u64,
 }
 
 impl Cluster {
-    /// Of a node that begins now.
+    /// Creates the state of a node that starts at `now`.
     pub fn new(way: Arc<Way>, options: Options, now: Moment) -> Self {
         Self {
             way,
@@ -149,7 +152,7 @@ impl Cluster {
         }
     }
 
-    /// Numbers.
+    /// Returns the counters.
     pub fn report(&self) -> Report {
         Report {
             nodes: self.nodes.len() as u64,
@@ -159,12 +162,12 @@ impl Cluster {
         }
     }
 
-    /// The broker cannot be reached any more.
+    /// Records that the broker connection was lost.
     pub fn lost(&mut self, now: Moment) {
         self.blind.get_or_insert(now);
     }
 
-    /// It can be reached again.
+    /// Records that the broker is connected again.
     pub fn found(&mut self, now: Moment) {
         self.blind = None;
         self.next_beat = now;
@@ -173,12 +176,12 @@ impl Cluster {
         }
     }
 
-    /// A packet made no sense.
+    /// Counts a packet that could not be parsed.
     pub(super) fn malformed(&mut self) {
         self.report.malformed += 1;
     }
 
-    /// Takes a packet, also one of this node's own.
+    /// Applies a packet. Packets of this node itself are skipped.
     pub(super) fn receive(&mut self, packet: Packet<'_>, now: Moment, local: &mut impl Local) {
         let Packet { header: Header { node: id, number, round }, records } = packet;
         let past = self.past.get(&id);
@@ -213,7 +216,7 @@ impl Cluster {
         node.next = number + 1;
         node.round = round;
         if is_new {
-            // It cannot know what this node has told before.
+            // A new node has not seen the state of this node.
             self.wanted = true;
             self.next_beat = now;
         }
@@ -266,7 +269,8 @@ impl Cluster {
         }
     }
 
-    /// A node is gone. Who reports in its place is settled first, so that what its end brings about is reported.
+    /// Removes a node. The ranking of reporting nodes is updated first, so that the resulting channel events are
+    /// reported.
     fn leave(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
         if let Some(node) = self.nodes.remove(&id) {
             self.past.insert(
@@ -289,7 +293,7 @@ impl Cluster {
         self.way.rank(others.chain(self.ready.then_some(self.way.me())).collect());
     }
 
-    /// Does what is due, and says when to come again.
+    /// Performs all due work and returns when to call it again.
     pub(super) fn poll(&mut self, now: Moment, local: &mut impl Local) -> Moment {
         self.way.age(now);
         self.bury(now, local);
@@ -310,7 +314,7 @@ impl Cluster {
             self.way.write(|out| out.beat(ready));
             self.next_beat = now + self.options.beat;
         }
-        // Everything else is no more urgent than a part of a beat.
+        // No other deadline is more precise than a quarter of a beat.
         let round = self
             .round_began
             .filter(|_| self.wanted)
@@ -318,7 +322,8 @@ impl Cluster {
         self.next_beat.min(round).min(now + self.options.beat / 4)
     }
 
-    /// Forgets nodes that are silent; while the broker is away all are, and that says nothing of them for a while.
+    /// Removes silent nodes. While the broker is unreachable all nodes are silent, so they are kept for
+    /// [`Options::blind`].
     fn bury(&mut self, now: Moment, local: &mut impl Local) {
         let dead: Vec<NodeId> = match self.blind {
             Some(since) if now.since(since) < self.options.blind => Vec::new(),
@@ -335,7 +340,7 @@ impl Cluster {
         self.past.retain(|_, past| now.since(past.at) < PAST);
     }
 
-    /// Asks nodes of which something is missing to tell everything.
+    /// Requests a full round from each node whose state is incomplete.
     fn ask(&mut self, now: Moment) {
         for (id, node) in &mut self.nodes {
             let lately = node.asked.is_some_and(|asked| now.since(asked) < ASK_AGAIN);
@@ -363,7 +368,7 @@ impl Cluster {
         }
     }
 
-    /// The node ends: others need not wait to find out.
+    /// Announces that this node stops, so that the others need not wait for a timeout.
     pub fn end(&self) {
         self.way.write(|out| {
             out.bye();

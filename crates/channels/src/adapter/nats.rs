@@ -1,4 +1,4 @@
-//! NATS as the broker: one server or a cluster of them. The client connects again and subscribes again by itself.
+//! Connects nodes through NATS, one server or a cluster. The client reconnects and resubscribes by itself.
 
 use std::fmt;
 use std::future::Future;
@@ -14,35 +14,37 @@ use tracing::{debug, warn};
 
 use super::run::{Broker, BrokerEvent};
 
-/// Two pings without an answer end a connection: 2 to 3 s.
+/// Interval of pings. Two unanswered pings close the connection after 2 to 3 s.
 const PING: Duration = Duration::from_secs(1);
 
-/// For a connection with TLS and all.
+/// Timeout for connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// The longest pause between attempts to connect.
+/// Longest pause between two connection attempts.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// Changes of the connection that were not yet asked for. More than a few mean that nobody asks.
+/// Capacity of the queue of connection state changes. More than a few mean that the receiver has stopped reading.
 const CHANGES: usize = 16;
 
-/// Messages that may wait to be heard; with more, the client drops some, and a gap is seen.
+/// Capacity of the queue of incoming messages. Beyond it the client drops messages, and the cluster detects the gap.
 const HEARD: usize = 65_536;
 
-/// Where NATS is.
+/// Connection settings for NATS.
 #[derive(Clone)]
 pub struct Options {
-    /// `nats://[user:password@]host[:port]`, or a token in place of both; `tls://` for TLS: some servers of one cluster. The others are learned from them.
+    /// Servers as `nats://[user:password@]host[:port]`, or with a token in place of user and password; `tls://` for
+    /// TLS. Some servers of a cluster are enough, because the others are discovered.
     pub servers: Vec<String>,
-    /// What nodes publish to and hear: the same for all that belong together. Without blanks, `*` and `>`.
+    /// Subject that nodes publish and subscribe to. It is the same for all nodes of a cluster and contains no blanks,
+    /// `*` or `>`.
     pub subject: String,
-    /// A file with authorities in PEM, with TLS, besides the system's.
+    /// PEM file with certificate authorities for TLS, used in addition to the system's.
     pub authorities: Option<PathBuf>,
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Addresses may hold passwords.
+        // Addresses may contain passwords.
         let servers = self.servers.len();
         f.debug_struct("Options")
             .field("servers", &servers)
@@ -51,37 +53,37 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Why settings make no way to NATS.
+/// Reasons why the settings for NATS are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidOptions {
-    /// There is none.
+    /// The list of servers is empty.
     #[error("no server is named")]
     NoServer,
-    /// An address that is none.
+    /// A server address is invalid.
     #[error("the address of a server cannot be used")]
     Address(#[source] std::io::Error),
-    /// A subject that NATS does not take.
+    /// NATS rejects the subject.
     #[error("the subject cannot be used")]
     Subject(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Servers were reached, or could not be looked for.
+    /// The client cannot start to connect.
     #[error("cannot begin to connect")]
     Connect(#[source] async_nats::ConnectError),
 }
 
-/// See the module.
+/// The NATS broker; see the module documentation.
 #[derive(Debug)]
 pub struct Nats {
     client: Client,
     subscriber: Subscriber,
     subject: String,
     changes: mpsc::Receiver<BrokerEvent>,
-    /// What the client has had no room for so far.
+    /// A packet that the client had no room for yet.
     pending: Option<Bytes>,
 }
 
 impl Nats {
-    /// Begins to connect. It does not wait for the server.
+    /// Starts to connect, without waiting for the server.
     pub async fn new(options: &Options) -> Result<Self, InvalidOptions> {
         if options.servers.is_empty() {
             return Err(InvalidOptions::NoServer);
@@ -113,11 +115,11 @@ impl Nats {
                             return;
                         }
                     };
-                    // Nobody listens when the node ends.
+                    // The receiver is closed while the node stops.
                     let _unheard = told.send(change).await;
                 }
             });
-        // The client takes them from its options alone.
+        // The client reads credentials from its options only.
         let with_user =
             servers.iter().find_map(|server| Some((server.username()?, server.password()?)));
         if let Some((user, password)) = with_user {
@@ -178,7 +180,7 @@ impl Broker for Nats {
     }
 }
 
-/// Gives the client what it has had no room for. Whoever does not wait for it has it pending still.
+/// Passes the pending packet to the client. If the future is dropped, the packet stays pending.
 async fn publish(client: &Client, subject: &str, pending: &mut Option<Bytes>) {
     let Some(packet) = pending else { return };
     if let Err(failure) = client.publish(subject.to_owned(), packet.clone()).await {

@@ -1,7 +1,8 @@
-//! What goes over the broker: packets of records.
+//! Defines the format of the packets that nodes exchange over the broker.
 //!
-//! A packet is `H1`, the node (`u64`), its number (`u64`) and the round it begins in (`u32`), then records: a letter, the length of the rest (`u32`) and the rest.
-//! Numbers have their least byte first; texts follow their length (`u32`).
+//! A packet is `H1`, the node (`u64`), the packet number (`u64`) and the round in which it begins (`u32`), followed
+//! by records. A record is a letter, the length of its body (`u32`) and the body. Integers are little-endian; strings
+//! are preceded by their length (`u32`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +14,21 @@ use crate::registry::{Author, Publication};
 
 const MARK: &[u8] = b"H1";
 
-/// Bytes before the first record.
+/// Length of the header in bytes.
 pub(super) const HEADER: usize = 2 + 8 + 8 + 4;
 
-/// A packet that this node cannot have sent, nor any of its version.
+/// A packet that no node of this version can have sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet that is none of ours")]
 pub(super) struct Malformed;
 
-/// What stands before the records.
+/// The header before the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) node: NodeId,
-    /// Goes up by one with each packet of a node, from 1.
+    /// Packet number; it starts at 1 and increases by one with each packet of a node.
     pub(super) number: u64,
-    /// In which round the first record was told.
+    /// The round of the first record.
     pub(super) round: u32,
 }
 
@@ -42,24 +43,24 @@ impl Header {
     }
 }
 
-/// One record.
+/// One record of a packet.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
-    /// The node is there; it has sent so many packets with this one, and takes part in reporting.
+    /// The node is alive; `ready` says whether it reports channel events.
     Beat { ready: bool },
-    /// `to` is to tell everything, in a round after `seen`.
+    /// Requests that `to` publishes its whole state in a round after `seen`.
     Ask { to: NodeId, seen: u32 },
-    /// What follows is told in this round, everything.
+    /// Starts a round; the following updates contain the whole state.
     Begin { round: u32 },
-    /// That was everything.
+    /// Ends the round; the whole state has been sent.
     End { round: u32 },
-    /// The node ends.
+    /// The node stops.
     Bye,
-    /// Something of an application.
+    /// An update of an application.
     Told { app: &'a str, told: Told<'a> },
 }
 
-/// News, as they come.
+/// An update as it stands in a packet.
 #[derive(Debug)]
 pub(super) enum Told<'a> {
     Published {
@@ -87,7 +88,8 @@ pub(super) enum Told<'a> {
     },
     Online(Arc<str>),
     Offline(Arc<str>),
-    /// With a number that goes up by one each time; `again` when it is only repeated for those who may have missed it.
+    /// Terminates a user's connections. `number` increases by one each time; `again` marks a repetition for nodes
+    /// that may have missed it.
     Terminated {
         user: &'a str,
         number: u64,
@@ -95,7 +97,7 @@ pub(super) enum Told<'a> {
     },
 }
 
-/// An event's author.
+/// The author of an event.
 #[derive(Debug)]
 pub(super) enum Who<'a> {
     Server { except: Option<&'a str> },
@@ -103,7 +105,7 @@ pub(super) enum Who<'a> {
 }
 
 impl Told<'_> {
-    /// Gives the news as the registry hears them. A socket's id that is none excepts nobody.
+    /// Passes the update to `hear` in the registry's form. A malformed socket id excludes no socket.
     pub(super) fn give(&self, hear: impl FnOnce(&News<'_>)) {
         match self {
             Self::Published { channel, event, data, author } => {
@@ -133,7 +135,7 @@ impl Told<'_> {
     }
 }
 
-/// Writes one record after another.
+/// Appends records to a packet.
 pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writer<'_> {
@@ -186,7 +188,7 @@ impl Writer<'_> {
         self.record(b'x', |_| {});
     }
 
-    /// The end of a user's connections; `again` for those who may have missed it.
+    /// Writes the termination of a user's connections; `again` marks a repetition for nodes that may have missed it.
     pub(super) fn terminated(&mut self, app: &str, user: &str, number: u64, again: bool) {
         self.record(if again { b'R' } else { b'T' }, |out| {
             out.texts(&[app, user]);
@@ -229,13 +231,13 @@ impl Writer<'_> {
             }
             News::Online { user_id } => self.record(b'O', |out| out.texts(&[app, user_id])),
             News::Offline { user_id } => self.record(b'F', |out| out.texts(&[app, user_id])),
-            // With its number it is a record of its own.
+            // It carries a number and has its own record: [`Writer::terminated`].
             News::Terminated { .. } => {}
         }
     }
 }
 
-/// Reads a packet's header, and gives what follows.
+/// Parses the header and returns it with the bytes that follow.
 fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     let mut reader = Reader(packet.strip_prefix(MARK).ok_or(Malformed)?);
     let header = Header {
@@ -246,7 +248,7 @@ fn header(packet: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     Ok((header, reader.0))
 }
 
-/// Reads all records. One of a kind that is not known is passed over: a newer version may say more.
+/// Parses all records. Records of unknown kinds are skipped, because a newer version may send more.
 fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>, Malformed> {
     let mut records = Vec::new();
     while let Some((letter, rest)) = bytes.split_first() {
@@ -291,7 +293,7 @@ impl<'a> Reader<'a> {
     }
 
     fn channel(&mut self) -> Result<ChannelName, Malformed> {
-        // How long a name may be is for the node that took it in.
+        // The node that accepted the name has checked its length.
         ChannelName::new(self.text()?, usize::MAX).map_err(|_no_name| Malformed)
     }
 
@@ -363,7 +365,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A packet that was read.
+/// A parsed packet.
 #[derive(Debug)]
 pub(super) struct Packet<'a> {
     pub(super) header: Header,
@@ -376,7 +378,7 @@ impl<'a> Packet<'a> {
         Ok(Self { header, records: records(rest)? })
     }
 
-    /// The applications that it is about: each once.
+    /// Returns the ids of the applications that the packet concerns, each once.
     pub(super) fn apps(&self) -> Vec<&'a str> {
         let mut apps: Vec<&str> = Vec::new();
         for record in &self.records {

@@ -1,4 +1,4 @@
-//! The task that moves packets between the way, the broker and the cluster.
+//! The task that moves packets between the outbox, the broker and the cluster.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -20,75 +20,79 @@ use crate::channels::Channels;
 use crate::moment::Moment;
 use crate::peers::{NodeId, Origin};
 
-/// What a broker brings.
+/// An event of the broker connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerEvent {
-    /// A packet of some node, this one too.
+    /// A packet from any node, including this one.
     Packet(Bytes),
-    /// Packets can be sent, and will be heard, from now on.
+    /// The broker is connected: packets can be sent and are received.
     Found,
-    /// Not any more. The broker tries to be found again by itself.
+    /// The connection was lost. The broker reconnects by itself.
     Lost,
-    /// A packet that [`Broker::send`] has given back would be taken now.
+    /// A packet that [`Broker::send`] returned would be accepted now.
     Room,
 }
 
-/// A publish/subscribe service in which all nodes hear one subject. It connects and connects again by itself.
+/// A publish/subscribe service to which all nodes are subscribed. It connects and reconnects by itself.
 pub trait Broker: Send {
-    /// Takes a packet that is to go to all, or gives it back when there is no room for it. It never waits: a node that waited here would not hear, and what it
-    /// does not hear holds the broker up in turn. What was taken and cannot be sent is dropped: others see the gap.
+    /// Accepts a packet for all nodes, or returns it if there is no room.
+    ///
+    /// It never waits, because a node that waited here would not receive, and would thereby block the broker. An
+    /// accepted packet that cannot be sent is dropped, and the other nodes detect the gap.
     fn send(&mut self, packet: Bytes) -> Result<(), Bytes>;
 
-    /// What comes next.
+    /// Returns the next event.
     ///
     /// # Cancel safety
-    /// What was not returned is returned the next time.
+    /// An event that was not returned is returned by the next call.
     fn next(&mut self) -> Pin<Box<dyn Future<Output = BrokerEvent> + Send + '_>>;
 
-    /// Waits until what was to be sent has gone. The last call.
+    /// Waits until all accepted packets are sent. This is the last call.
     ///
     /// # Cancel safety
-    /// Whoever does not wait any more loses what has not gone.
+    /// Packets that are unsent when the future is dropped are lost.
     fn finish(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// How it stands with the other nodes, for those who wait or look.
+/// A handle to the cluster state, to wait for readiness and to read the counters.
 #[derive(Clone, Debug)]
 pub struct Joined(watch::Receiver<Report>);
 
 impl Joined {
-    /// Waits until this node takes its part: a second or two. Clients are let in after that.
+    /// Waits until this node is ready, which takes a second or two. Clients are accepted after that.
     ///
     /// # Cancel safety
-    /// It only waits.
+    /// The method only waits.
     pub async fn ready(&mut self) {
-        // The sender goes when the task ends; then nobody waits for anything.
+        // The sender is dropped when the task ends; then there is nothing to wait for.
         let _ended = self.0.wait_for(|report| report.ready).await;
     }
 
-    /// Numbers, as they are now.
+    /// Returns the current counters.
     pub fn report(&self) -> Report {
         *self.0.borrow()
     }
 }
 
-/// Packets that wait for a broker that is away for a moment, in bytes. Older ones go.
+/// Maximum number of bytes of packets kept while the broker is disconnected. The oldest packets are dropped.
 const KEPT: usize = 4 * 1024 * 1024;
 
-/// Packets that are heard before what is to be told is sent.
+/// Maximum number of incoming packets processed before outgoing ones are sent.
 const AT_ONCE: usize = 256;
 
-/// How long the end of a node waits for its goodbye to go.
+/// How long a stopping node waits until its goodbye is sent.
 const FINISH: Duration = Duration::from_secs(2);
 
-/// How long a packet waits for applications that have to be asked for; less than others take to think this node dead.
+/// How long a packet waits for applications that must be looked up. It is shorter than the time after which others
+/// consider this node dead.
 const LOOK_UP: Duration = Duration::from_secs(1);
-/// So long no further packet waits for an application that was not found in time.
+/// How long packets do not wait again for an application whose look-up timed out.
 const NOT_AGAIN: Duration = Duration::from_secs(10);
 
-/// Connects these channels with those of other nodes. The future runs until `ending` is over, and then says goodbye; it is for the caller to run it.
+/// Connects these channels with those of other nodes. The returned future runs until `ending` completes, sends a
+/// goodbye, and must be polled by the caller.
 ///
-/// `clock` is the one by which the hub tells the channels the time.
+/// `clock` must be the clock that the hub uses for the channels.
 pub fn start(
     channels: Channels,
     broker: Box<dyn Broker>,
@@ -128,7 +132,7 @@ struct Running<C> {
     late: Late,
 }
 
-/// Applications that nobody could tell of in time, and when.
+/// Applications whose look-up timed out, with the time.
 type Late = HashMap<String, Instant>;
 
 impl<C: Fn() -> Moment + Send + Sync> Running<C> {
@@ -164,7 +168,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         cluster.report()
     }
 
-    /// Sends what is to be told; keeps some of it while the broker is away.
+    /// Sends outgoing packets; keeps some of them while the broker is disconnected.
     fn send(&mut self) {
         if !self.connected {
             self.waiting.extend(self.way.take());
@@ -174,14 +178,15 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
             }
             return;
         }
-        // While the broker takes no more, what is told stays in the way: there it is bounded, and makes few large packets.
+        // While the broker accepts no packets, updates stay in the outbox. They are bounded there and make few large
+        // packets.
         if self.offer() {
             self.waiting.extend(self.way.take());
             self.offer();
         }
     }
 
-    /// Gives the broker what waits; has it taken all?
+    /// Passes waiting packets to the broker; returns `true` if it accepted all.
     fn offer(&mut self) -> bool {
         while let Some(packet) = self.waiting.pop_front() {
             if let Err(packet) = self.broker.send(packet) {
@@ -192,7 +197,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         true
     }
 
-    /// Waits until everything has gone that can go.
+    /// Waits until everything that can be sent is sent.
     async fn finish(&mut self) {
         self.send();
         while self.connected && !self.waiting.is_empty() {
@@ -202,7 +207,8 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         self.broker.finish().await;
     }
 
-    /// Takes an event, and those that are there already: others' packets may come faster than the broker takes this node's. Until `wake` at most.
+    /// Handles an event and all further events that are available, until `wake` at the latest. Others' packets may
+    /// arrive faster than the broker accepts this node's.
     async fn hear(&mut self, event: BrokerEvent, wake: Instant, cluster: &mut Cluster) {
         self.heard(event, cluster).await;
         for _ in 1..AT_ONCE {
@@ -234,17 +240,17 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
                 self.connected = false;
                 cluster.lost((self.clock)());
             }
-            // It is sent before the next event is waited for.
+            // Packets are sent before the next event is awaited.
             BrokerEvent::Room => {}
         }
     }
 }
 
-/// The channels of this node, with the applications that a packet is about.
+/// The channels of this node, with the applications that a packet concerns.
 pub(super) struct Here<'a> {
     channels: &'a Channels,
     apps: HashMap<String, Arc<App>>,
-    /// An application could not be looked up.
+    /// An application of the packet could not be looked up.
     lacks: bool,
 }
 
@@ -253,7 +259,7 @@ impl<'a> Here<'a> {
         Self { channels, apps: HashMap::new(), lacks: false }
     }
 
-    /// Finds the applications of a packet. One that does not exist here has no clients here.
+    /// Looks up the applications of a packet. An application that does not exist here has no clients here.
     async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
         let now = Instant::now();
         late.retain(|_, since| now < *since + NOT_AGAIN);
@@ -267,7 +273,7 @@ impl<'a> Here<'a> {
                 Found::Unknown => {
                     let (sender, receiver) = oneshot::channel();
                     let answer = Box::new(move |answered| {
-                        // Whoever asked has waited long enough.
+                        // The caller has stopped waiting.
                         let _late: Result<(), _> = sender.send(answered);
                     });
                     self.channels.apps().ask(AppRef::Id(id), answer);

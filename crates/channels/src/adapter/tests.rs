@@ -1,4 +1,5 @@
-//! Several nodes with real channels over a broker that does everything that brokers and networks do, from a seed.
+//! Tests several nodes with real channels over a simulated broker that loses, doubles and delays packets, driven by a
+//! seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::moment::Moment;
 use crate::peers::NodeId;
 use crate::testing::{Diary, Loop, app};
 
-/// Draws numbers from a seed: `SplitMix64`.
+/// Pseudo-random numbers from a seed (`SplitMix64`).
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -36,9 +37,9 @@ struct Node {
     cluster: Cluster,
     server: Loop,
     diary: Arc<Diary>,
-    /// Sockets, with the channels each hears.
+    /// Sockets, with the channels each is subscribed to.
     sockets: BTreeMap<u32, BTreeSet<String>>,
-    /// All that each socket got.
+    /// All messages that each socket received.
     got: BTreeMap<u32, Vec<String>>,
     inbox: Vec<(Moment, Bytes)>,
     wake: Moment,
@@ -48,7 +49,7 @@ impl Node {
     fn new(id: u64, app: &App, now: Moment) -> Self {
         let diary = Arc::new(Diary::default());
         let mut server = Loop::observed(app.clone(), Arc::<Diary>::clone(&diary));
-        // The number of a loop is a part of its sockets' ids: none is on two nodes.
+        // The loop's number is a part of its sockets' ids, so no id exists on two nodes.
         for _ in 0..id {
             server = Loop::on(Arc::clone(&server.app), server.channels.clone());
         }
@@ -86,7 +87,7 @@ impl Node {
         }
     }
 
-    /// How often a socket got an event with this data.
+    /// Returns how often a socket received an event with this data.
     fn times(&mut self, socket: u32, data: &str) -> usize {
         self.collect();
         let data = format!(r#""data":"{data}""#);
@@ -110,7 +111,7 @@ impl Node {
     }
 }
 
-/// Chances in a thousand, and how long a packet takes at most.
+/// Probabilities in thousandths, and the maximum delay of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weather {
     lost: u64,
@@ -123,7 +124,7 @@ struct World {
     dice: Dice,
     weather: Weather,
     nodes: Vec<Node>,
-    /// Nodes that hear only each other, if the network is cut.
+    /// Nodes that receive only each other's packets while the network is cut.
     island: BTreeSet<NodeId>,
     app: App,
     next_id: u64,
@@ -151,12 +152,12 @@ impl World {
         self.next_id += 1;
     }
 
-    /// A process is killed.
+    /// Kills the process of a node.
     fn kill(&mut self, index: usize) -> Node {
         self.nodes.remove(index)
     }
 
-    /// Lets all packets that are on their way arrive, and time pass in small steps.
+    /// Delivers all packets under way while the time passes in small steps.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -206,7 +207,7 @@ impl World {
         }
     }
 
-    /// What all nodes must say when all have heard everything.
+    /// Asserts what all nodes must report once they have received everything.
     fn agree(&mut self) {
         let mut channels: BTreeMap<String, usize> = BTreeMap::new();
         for socket in self.nodes.iter().flat_map(|node| node.sockets.values()) {
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// What all diaries together say of a channel, in whatever order.
+    /// Returns what all diaries together report of a channel, sorted.
     fn told(&self, channel: &str) -> Vec<String> {
         let mut told: Vec<String> = self
             .nodes
@@ -266,7 +267,7 @@ impl World {
 
 const CHANNELS: &[&str] = &["a", "b", "private-c", "presence-d", "presence-e"];
 
-/// Some users have sockets on several nodes.
+/// Returns a user for a socket; some users have sockets on several nodes.
 fn user(node: NodeId, socket: u32) -> String {
     if socket.is_multiple_of(3) {
         String::from("everywhere")
@@ -331,7 +332,7 @@ fn a_user_is_terminated_where_the_word_was_lost_but_not_who_came_later() {
     world.weather.lost = 0;
     world.pass(Duration::from_secs(5));
     assert_eq!(world.nodes[1].server.closed(user).unwrap().code, 4009);
-    // A node that is new hears of it in its first round, and has nobody whom it was about.
+    // A new node receives the termination in its first round, and has no connection of that user.
     let back = world.nodes[1].open();
     world.nodes[1].server.sign_in(back, r#"{"id":"7"}"#);
     world.add();
@@ -572,7 +573,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does all this; gives what was published.
+/// Performs all steps and returns the published events.
 fn live(world: &mut World, acts: Vec<Act>) -> Vec<String> {
     let mut published = Vec::new();
     for act in acts {
@@ -630,7 +631,8 @@ fn live(world: &mut World, acts: Vec<Act>) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever is lost, doubled, late, killed and cut: nothing is heard twice, and when it is over all nodes say what is true.
+    /// With packets lost, doubled and late, nodes killed and networks cut, no event is delivered twice, and in the
+    /// end all nodes report the true state.
     #[test]
     fn nodes_agree_in_the_end_and_hear_nothing_twice(seed: u64, acts in prop::collection::vec(act(), 1..60)) {
         let mut world = World::new(seed, 3, Weather { lost: 50, doubled: 100, delay: 300 });
@@ -648,7 +650,8 @@ proptest! {
         world.agree();
     }
 
-    /// On a network that only delays, each node hears what was published while it heard the channel, and each change is reported once.
+    /// On a network that only delays packets, each node receives every event published while it was subscribed, and
+    /// each change is reported once.
     #[test]
     fn on_a_sound_network_nothing_is_missed_and_each_change_is_reported_once(seed: u64, channel in 0..5_usize) {
         let channel = CHANNELS[channel];
@@ -687,7 +690,7 @@ proptest! {
             expected.extend(["x", "u1", "u2", "u3"].iter().flat_map(|user| [format!("{channel} +{user}"), format!("{channel} -{user}")]));
         }
         expected.sort();
-        // How many hear a channel now is told, too, by a number at the end.
+        // The current number of subscribers is reported too, by a line with a number at the end.
         let is_count = |line: &String| line.rsplit(' ').next().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
         let told: Vec<_> = world.told(channel).into_iter().filter(|line| !is_count(line)).collect();
         prop_assert_eq!(told, expected);

@@ -1,4 +1,4 @@
-//! `POST /apps/ID/events` and `POST /apps/ID/batch_events`.
+//! Implements `POST /apps/ID/events` and `POST /apps/ID/batch_events`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::name::{Access, ChannelName};
 use crate::registry::{Author, Publication};
 use crate::socket_id::SocketId;
 
-/// An event, checked and not yet published.
+/// An event that is validated and not yet published.
 struct Event<'a> {
     name: Cow<'a, str>,
     data: Cow<'a, str>,
@@ -87,7 +87,8 @@ fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
     }
 }
 
-/// "For POST requests, parameters MAY be submitted in the query string": one with no body is read as if it had them there.
+/// Returns the query parameters as JSON, for a request without a body: "For POST requests, parameters MAY be
+/// submitted in the query string".
 fn query_as_json(asked: &Asked<'_>) -> String {
     let single = ["name", "data", "channel", "socket_id", "info"];
     let single = single.into_iter().filter_map(|name| {
@@ -120,7 +121,7 @@ impl<'a> Event<'a> {
             );
             return Err(Refused::new(413, why));
         }
-        // What is no string is given to clients as one all the same: many read nothing else.
+        // Data that is not a string is still sent to clients as one, because many clients read nothing else.
         let data = if data.kind() == Kind::String {
             Cow::Borrowed(data.text())
         } else {
@@ -163,7 +164,7 @@ impl<'a> Event<'a> {
         if channels.is_empty() {
             return Err(Refused::bad("channels is empty"));
         }
-        // Each such channel has a key of its own, so the same text cannot be meant for two.
+        // Each encrypted channel has its own key, so one text cannot be meant for two of them.
         if channels.len() > 1
             && channels.iter().any(|channel| channel.access() == Access::Encrypted)
         {
@@ -182,17 +183,18 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Is what the value says longer than so many bytes?
+/// Returns whether the unescaped value is longer than `limit` bytes.
 fn is_longer(data: Raw<'_>, limit: usize) -> bool {
     if data.kind() != Kind::String {
         return data.text().len() > limit;
     }
-    // Escapes are never shorter than what they stand for.
+    // An escape is never shorter than the character it stands for.
     let written = data.text().len() - 2;
     written > limit && data.string().map_or(written, |text| text.len()) > limit
 }
 
-/// Every Pusher library checks the form. One that was not given by us excepts nobody.
+/// Parses the socket id to exclude. Every Pusher library checks its form; an id that was never issued excludes no
+/// socket.
 fn except(socket: &str) -> Result<Option<SocketId>, Refused> {
     let number =
         |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What is asked of channels: `GET /apps/ID/channels`, `…/channels/NAME`, `…/channels/NAME/users`, `…/connections`.
+//! Implements the queries `GET /apps/ID/channels`, `…/channels/NAME`, `…/channels/NAME/users` and `…/connections`.
 
 use super::{Asked, Info, Refused};
 use crate::json::push_string;
@@ -67,7 +67,7 @@ pub(super) fn users(asked: &Asked<'_>, name: &str) -> Result<String, Refused> {
     Ok(out)
 }
 
-/// Not Pusher's but Reverb's: what Laravel Pulse asks for.
+/// Answers `…/connections`, which is an addition of Reverb to Pusher's API. Laravel Pulse uses it.
 pub(super) fn connections(asked: &Asked<'_>) -> String {
     let counters = asked.channels.statistics().of(&asked.app.id);
     format!(r#"{{"connections":{}}}"#, counters.connections.get())

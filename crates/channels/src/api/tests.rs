@@ -15,7 +15,7 @@ fn md5(body: &str) -> String {
     auth::hexadecimal(&md5::Md5::digest(body))
 }
 
-/// What the application's server would send, signed.
+/// Builds the signed query that the application's server would send.
 fn query(
     server: &Loop,
     method: &str,
@@ -58,7 +58,7 @@ fn get(server: &Loop, path: &str, parameters: &[(&str, &str)]) -> (u16, Value) {
     ask(server, "GET", path, parameters, "")
 }
 
-/// A client that hears these channels.
+/// Opens a client that is subscribed to these channels.
 fn client(server: &mut Loop, channels: &[&str]) -> u32 {
     let socket = server.open().unwrap();
     for channel in channels {
@@ -505,7 +505,7 @@ fn where_one_channel_is_full_no_other_hears_a_part_of_the_call() {
         assert!(error(&refused).1.starts_with("b: "), "{refused:?}");
     }
     assert_eq!(server.got(socket), [""; 0]);
-    // What was refused has used nothing up.
+    // A rejected request uses up nothing of the rate limit.
     let both = json!({"name": "n", "channels": ["a", "b"], "data": "1"});
     assert_eq!(post(&server, "/apps/1/events", &both), done());
     assert_eq!(post(&server, "/apps/1/events", &both).0, 429);

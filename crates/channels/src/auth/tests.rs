@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::app::{Limits, Rights};
 
-/// The application of the examples in Pusher's documents.
+/// Returns the application of the examples in Pusher's documents.
 fn app() -> App {
     App {
         id: "3".into(),
@@ -81,7 +81,7 @@ fn post(query: &str) -> Result<(), CallRefused> {
     call(&app(), &Call { method: "POST", path: "/apps/3/events", query, body: BODY }, NOW)
 }
 
-/// A query with the signature of `text`.
+/// Returns a query with the signature of `text`.
 fn signed(query: &str, text: &str) -> String {
     format!("{query}&auth_signature={}", sign(&app().secret, text.as_bytes()))
 }

@@ -1,8 +1,9 @@
-//! One event loop: a thread that takes connections, hears clients, gives out deliveries and writes, turn by turn.
+//! One event loop: a thread that accepts connections, reads from clients, delivers messages and writes, turn by turn.
 //!
-//! A turn: connections are taken; clients that said something are heard; errands are done; deliveries are put into queues, if the sockets of the last ones
-//! have been written to; timers are looked at; sockets with something in their queue are written to, once each. Every step but the
-//! waiting has a budget, and what is left of it comes first in its step of the next turn.
+//! A turn has these steps. It accepts connections; reads from readable sockets; executes loop commands; puts
+//! deliveries into queues, if the sockets of the previous deliveries have been written; checks timers; writes each
+//! socket with a non-empty queue once. Every step except waiting has a budget; the rest comes first in the same step
+//! of the next turn.
 
 mod arrivals;
 mod conversation;
@@ -42,19 +43,19 @@ use crate::session::Out;
 use crate::websocket::{Deflater, Inflater};
 use renewal::Renewal;
 
-/// Sockets that one wait tells of.
+/// Maximum number of socket events per wait.
 const EVENTS: usize = 1024;
-/// What is read at once, for whichever socket.
+/// Size of the read buffer, shared by all sockets.
 const BUFFER: usize = 64 * 1024;
-/// The waker's token, which no socket has: there are not so many slots.
+/// Token of the waker. No socket has it, because there are fewer slots.
 const WAKER: Token = Token(usize::MAX);
-/// Tokens of listeners end here.
+/// Upper end of the listeners' tokens.
 const LISTENERS: usize = usize::MAX - 1;
-/// So many sockets are a crowd: when half of them have left, their memory is worth giving back.
+/// Memory is returned to the system only after at least this many sockets, when half of them are closed.
 const CROWD: usize = 1024;
-/// How often that is looked at.
+/// Interval of checks for memory to return.
 const TRIM: Duration = Duration::from_secs(2);
-/// How long to leave listeners alone that have clients and no room for them.
+/// Pause before listeners are checked again that have waiting clients but no free descriptor.
 const LATER: Duration = Duration::from_millis(100);
 
 pub(super) struct EventLoop {
@@ -64,34 +65,34 @@ pub(super) struct EventLoop {
     channels: Channels,
     options: Arc<Options>,
     figures: Arc<LoopFigures>,
-    /// Sockets of all loops of the hub, and the descriptors that they cost beside.
+    /// Number of sockets of all loops of the hub, including their additional descriptors.
     sockets: Arc<AtomicUsize>,
     listeners: Vec<Listener>,
-    /// When to look at listeners again that could give no descriptor.
+    /// When to check listeners again that ran out of descriptors.
     later: Option<Moment>,
-    /// Has it been said that descriptors ran out?
+    /// Running out of descriptors has been logged.
     told_of_no_room: bool,
 
     seats: Seats<Connection>,
     audiences: Audiences,
     wheel: Wheel<Seat>,
-    /// Sockets with a session.
+    /// Number of sockets with a session.
     open: usize,
-    /// The most sockets since memory was last given back.
+    /// Highest number of sockets since memory was last returned.
     peak: usize,
-    /// Sockets that are to be written to.
+    /// Sockets to write.
     dirty: Dirty,
-    /// Sockets that had more to read than one turn takes.
+    /// Sockets with more to read than one turn allows.
     again: Vec<Seat>,
-    /// Deliveries that were taken from the inbox, the next one last.
+    /// Deliveries taken from the inbox, the next one last.
     deliveries: Vec<Delivery>,
     errands: Vec<Errand>,
-    /// Applications that are others now, whose sockets have not all been told.
+    /// Changed applications whose sockets are not all updated yet.
     renewals: VecDeque<Renewal>,
     drain: Option<Drain>,
-    /// When to see whether memory can be given back.
+    /// When to check for memory to return.
     trim: Moment,
-    /// When the registry wants to be reminded of the time.
+    /// When to call [`Channels::tick`].
     tick: Moment,
 
     buffer: Box<[u8]>,
@@ -99,7 +100,7 @@ pub(super) struct EventLoop {
     inflater: Inflater,
     deflater: Deflater,
     out: Out,
-    /// For all that are no event streams.
+    /// Passed for connections that are no event streams.
     no_epochs: Epochs,
     random: Random,
     now: Moment,
@@ -173,14 +174,14 @@ impl EventLoop {
         Arc::clone(&self.figures)
     }
 
-    /// Until a drain is done.
+    /// Runs until a drain has finished.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         while !self.is_done() {
             let wait = self.wait();
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    // epoll_wait(2) has no other error for a descriptor of ours.
+                    // epoll_wait(2) has no other error for a valid descriptor.
                     tracing::error!(%error, "an event loop cannot wait for its sockets");
                     break;
                 }
@@ -206,7 +207,7 @@ impl EventLoop {
         }
         self.accept();
         for seat in std::mem::take(&mut self.again) {
-            // Perhaps up to the end, of which it will not be told again.
+            // Read up to the end, because it is not reported again.
             self.with(seat, |this, seat, connection| this.readable(seat, connection, true));
         }
         for event in events {
@@ -223,7 +224,7 @@ impl EventLoop {
         self.figures.sockets.set(self.seats.len() as u64);
     }
 
-    /// How long to wait for sockets: not at all while there is something to do, forever when nothing is to be expected.
+    /// Returns how long to wait for sockets: zero while there is work, `None` when no timer is set.
     fn wait(&self) -> Option<Duration> {
         let accept = self.later.is_none() && self.listeners.iter().any(|listener| listener.ready);
         let busy = accept
@@ -245,7 +246,7 @@ impl EventLoop {
         waits.into_iter().flatten().min()
     }
 
-    /// Something happened to a socket.
+    /// Handles an event of a socket.
     fn socket(&mut self, event: &Event) {
         let Some(seat) = self.seat(event.token()) else { return };
         if event.is_writable()
@@ -260,7 +261,7 @@ impl EventLoop {
         }
     }
 
-    /// Gives memory back that a crowd has left.
+    /// Returns memory to the system after many sockets were closed.
     fn give_back(&mut self) {
         if self.peak >= CROWD && self.seats.len() < self.peak / 2 {
             self.peak = self.seats.len();
@@ -308,7 +309,7 @@ impl EventLoop {
         }
     }
 
-    /// A turn of one socket: whatever happens in it concerns that one alone.
+    /// Runs a turn of one socket. A panic in it closes only that socket.
     fn with(&mut self, seat: Seat, turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate) {
         let Some(mut connection) = self.seats.take(seat) else { return };
         match catch_unwind(AssertUnwindSafe(|| turn(self, seat, &mut connection))) {
@@ -323,7 +324,7 @@ impl EventLoop {
             Ok(Fate::HandedOver) => self.hand_over(seat, connection),
             Err(_) => {
                 tracing::error!(socket = ?connection.socket, "a socket's turn panicked; the socket is closed");
-                // What the turn had borrowed is gone with it.
+                // The turn owned the buffer; a panic dropped it.
                 self.buffer = buffer();
                 self.out = Out::default();
                 self.end(seat, connection, Reason::Panic);
@@ -331,7 +332,7 @@ impl EventLoop {
         }
     }
 
-    /// Puts a socket into the timer wheel, unless it comes up there before it is due.
+    /// Adds a socket to the timer wheel, unless it already has an entry that is not later than its deadline.
     fn schedule(&mut self, seat: Seat, connection: &mut Connection) {
         let due = Tick::not_before(connection.due(self.options.stall_timeout));
         if due < connection.tick {
@@ -343,7 +344,7 @@ impl EventLoop {
         self.figures.closed(reason);
         self.leave(&mut connection);
         let descriptors = connection.descriptors();
-        // The kernel forgets a descriptor that is closed: no call to deregister it.
+        // The kernel removes a closed descriptor from epoll; deregistering would be an extra call.
         drop(connection);
         self.seats.release(seat);
         self.sockets.fetch_sub(descriptors, Ordering::Relaxed);
@@ -423,7 +424,7 @@ fn token(seat: Seat) -> Token {
     Token(usize::try_from(token).expect("a machine of 64 bits"))
 }
 
-/// Adds a socket to those that are written to at the end of the turn.
+/// Adds a socket to the list of sockets to write at the end of the turn.
 fn mark(dirty: &mut Dirty, slot: u32, connection: &mut Connection) {
     if !std::mem::replace(&mut connection.dirty, true) {
         dirty.push(slot);
@@ -434,7 +435,7 @@ fn buffer() -> Box<[u8]> {
     vec![0; BUFFER].into_boxed_slice()
 }
 
-/// Random numbers, fetched from the kernel some at a time.
+/// Random numbers, fetched from the kernel in blocks.
 struct Random {
     bytes: [u8; 512],
     used: usize,

@@ -1,9 +1,12 @@
-//! Server-Sent Events (WHATWG HTML, "Server-sent events"): the same channels and rights as a socket has, to hear only.
+//! Server-Sent Events (WHATWG HTML, "Server-sent events"): the same channels and permissions as a WebSocket, for
+//! receiving only.
 //!
-//! `GET /app/KEY/sse?channels=a,private-b&auth=,KEY:SIGNATURE&socket_id=1.2` hears those channels. `auth` has one part for each channel that needs one, in
-//! the order of `channels`; it is signed as for a subscription of the `socket_id` that the client names, and `channel_data` goes with presence channels.
-//! That id is one that `GET /app/KEY/sse/id` gave a moment ago: [`crate::stream_id`]. Each message is an event: `event` is its name, `data` the JSON that a socket gets. On channels with a history `id` says where it is, and a stream of one
-//! channel resumes from `Last-Event-ID`.
+//! `GET /app/KEY/sse?channels=a,private-b&auth=,KEY:SIGNATURE&socket_id=1.2` subscribes to those channels. `auth` has
+//! one part for each channel that needs one, in the order of `channels`. It is signed like a subscription of the
+//! `socket_id` that the client names, and `channel_data` belongs to presence channels. The id must be one that `GET
+//! /app/KEY/sse/id` issued shortly before: [`crate::stream_id`]. Each message is an event: `event` is its name,
+//! `data` the JSON that a WebSocket client receives. On channels with a history `id` is the position, and a stream of
+//! one channel resumes from `Last-Event-ID`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,38 +19,38 @@ use crate::encoded::Encoded;
 use crate::json::{Raw, push_string, quoted};
 use crate::socket_id::{InvalidSocketId, SocketId};
 
-/// The request for an event stream.
+/// Fields of a request for an event stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     /// Path and query.
     pub(super) target: &'a str,
-    /// The header field `Origin`.
+    /// Value of the header field `Origin`.
     pub(super) origin: Option<&'a str>,
-    /// The header field `Sec-Fetch-Site`.
+    /// Value of the header field `Sec-Fetch-Site`.
     pub(super) site: Option<&'a str>,
-    /// The header field `Last-Event-ID`.
+    /// Value of the header field `Last-Event-ID`.
     pub(super) last_event_id: Option<&'a str>,
 }
 
-/// What a client wants that asks for an event stream.
+/// A parsed request for an event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Of the application.
+    /// Key of the application.
     pub(super) key: String,
-    /// An id, and no stream yet.
+    /// The request is for a socket id, not for a stream.
     pub(super) only_id: bool,
-    /// As far as the browser tells, no page of another origin asks.
+    /// The request does not come from a page of another origin, as far as the browser reports it.
     pub(super) own_page: bool,
-    /// The socket's id that its signatures are for.
+    /// The socket id for which the subscriptions are signed.
     pub(super) socket: Option<SocketId>,
-    /// What a socket would say to hear the same: messages of the protocol.
+    /// The equivalent `pusher:subscribe` messages.
     pub(super) subscriptions: Vec<String>,
 }
 
-/// Behind the key, where ids are given.
+/// Path suffix after the key for requests of a socket id.
 const ID: &str = "/sse/id";
 
-/// Does a request's target have the path of an event stream, or of its id?
+/// Returns whether the target is the path of an event stream or of its id.
 pub(super) fn is_meant(target: &str) -> bool {
     key(target).is_some()
 }
@@ -79,7 +82,7 @@ impl Wanted {
             }
         }
         let names: Vec<&str> = channels.split(',').filter(|name| !name.is_empty()).collect();
-        // The field is what an `EventSource` sends by itself when it comes back: it is the newer one.
+        // An `EventSource` sends the field by itself when it reconnects, so it is newer than the query.
         let place = last_event_id.and_then(Place::read).or(place).filter(|_| names.len() == 1);
         let signatures = signatures.split(',').chain(std::iter::repeat(""));
         let subscriptions = names.iter().zip(signatures).map(|(channel, signature)| {
@@ -103,7 +106,8 @@ impl Wanted {
         Ok(Self {
             key: auth::unescaped(key, false).into_owned(),
             only_id: path.ends_with(ID),
-            // Browsers tell no `Origin` with a no-cors request (`<img>`), and this to secure origins only; old ones do not.
+            // Browsers send no `Origin` with a no-cors request (`<img>`). They send this field to secure origins
+            // only, and old browsers do not send it.
             own_page: site.is_none_or(|site| matches!(site, "same-origin" | "none")),
             socket,
             subscriptions: subscriptions.collect(),
@@ -111,7 +115,7 @@ impl Wanted {
     }
 }
 
-/// A place in a channel's history, as an event's id: `EPOCH:OFFSET`.
+/// A position in a channel's history as an event id: `EPOCH:OFFSET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     epoch: u64,
@@ -124,7 +128,7 @@ impl Place {
         Some(Self { epoch: u64::from_str_radix(epoch, 16).ok()?, offset: offset.parse().ok()? })
     }
 
-    /// Where a channel is, as `subscription_succeeded` tells it.
+    /// Reads the position from the data of `subscription_succeeded`.
     fn told(data: Raw<'_>) -> Option<Self> {
         let data = data.string()?;
         let [epoch, offset] = Raw::new(&data).ok()?.get("resume")?.pick(["epoch", "offset"]);
@@ -137,12 +141,13 @@ impl Place {
 
 const SUCCEEDED: &str = "pusher_internal:subscription_succeeded";
 
-/// The epochs of the channels that one stream hears. All streams that hear a channel have the same, so that they can share what is written of it.
+/// The epochs of a stream's channels. All streams of a channel have the same epochs, so they can share the encoded
+/// event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Epochs(Vec<(Box<str>, u64)>);
 
 impl Epochs {
-    /// Remembers what `message` tells of a channel's epoch.
+    /// Stores the epoch that `message` contains for a channel.
     pub(super) fn learn(&mut self, message: &Encoded) {
         let text = message.text();
         let Ok(message) = Raw::from_bytes(&text) else { return };
@@ -162,7 +167,7 @@ impl Epochs {
     }
 }
 
-/// A message's text as an event.
+/// Encodes a message as a server-sent event.
 pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
     let text = String::from_utf8_lossy(text);
     let mut event = String::with_capacity(text.len() + 64);
@@ -178,12 +183,12 @@ pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
         if let Some(Place { epoch, offset }) = place {
             writeln!(event, "id: {epoch:016x}:{offset}").expect("a String takes all");
         }
-        // A name with a line break in it cannot be told; the data have it.
+        // An event name with a line break cannot be written; the data still contain it.
         if let Some(name) = name.filter(|name| !name.contains(['\r', '\n'])) {
             writeln!(event, "event: {name}").expect("a String takes all");
         }
     }
-    // JSON may have line breaks between its parts. `lines` knows two of the three that a stream has.
+    // JSON may contain line breaks between its parts. `lines` splits at two of the three that an event stream has.
     for line in text.lines().flat_map(|line| line.split('\r')) {
         writeln!(event, "data: {line}").expect("a String takes all");
     }
@@ -191,13 +196,13 @@ pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
     event.into_bytes().into()
 }
 
-/// Something that is no event, so that the client and what is between see that the stream is alive.
+/// A comment that shows clients and proxies that the stream is alive.
 pub(super) const HEARTBEAT: &[u8] = b":\n\n";
 
-/// Before the end of a stream: how long a client waits until it comes back, in milliseconds.
+/// Sent before the end of a stream: the time in milliseconds until the client reconnects.
 pub(super) const RETRY: &[u8] = b"retry: 1000\n\n";
 
-/// How an answer begins whose body is the stream. It ends with the connection.
+/// Returns the response head of an event stream. The body ends with the connection.
 pub(super) fn head(origin: Option<&str>) -> Box<[u8]> {
     let mut head = String::from(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nX-Accel-Buffering: no\r\n",
@@ -207,12 +212,13 @@ pub(super) fn head(origin: Option<&str>) -> Box<[u8]> {
     head.into_bytes().into_boxed_slice()
 }
 
-/// The answer to a client that needs an id.
+/// Returns the response with a socket id.
 pub(super) fn id(socket: SocketId, origin: Option<&str>) -> Box<[u8]> {
     answer("200 OK", &format!(r#"{{"socket_id":"{socket}"}}"#), origin)
 }
 
-/// The answer to somebody who may not hear it. Statuses of 400 and more keep an `EventSource` from coming back, all others do not.
+/// Returns the response that rejects an event stream. An `EventSource` does not reconnect after a status of 400 or
+/// more.
 pub(super) fn refusal(close: Close, origin: Option<&str>) -> Box<[u8]> {
     let status = match close.code {
         4001 | 4005 => "404 Not Found",
@@ -234,7 +240,8 @@ fn answer(status: &str, body: &str, origin: Option<&str>) -> Box<[u8]> {
     answer.into_bytes().into_boxed_slice()
 }
 
-/// Pages of other origins may read it: which may connect was decided by [`crate::Hello`]'s rules. The parser has let no line break through.
+/// Allows the page's origin to read the response. [`crate::Hello`] has checked the origin, and the parser accepts no
+/// line breaks.
 fn allow(head: &mut String, origin: Option<&str>) {
     if let Some(origin) = origin {
         write!(head, "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n")

@@ -1,21 +1,21 @@
-//! The request with which a connection begins, on a listener of the hub.
+//! Parses the request at the start of a connection to a listener of the hub.
 
 use super::event_stream::{self, Asked};
 use crate::websocket::{BadUpgrade, Upgrade};
 
-/// The longest head that is taken.
+/// Maximum size of a request head in bytes.
 pub(super) const MAX_HEAD: usize = 8 * 1024;
-/// The most header fields.
+/// Maximum number of header fields.
 const MAX_FIELDS: usize = 64;
 
-/// What the start of a connection is.
+/// The kind of a request.
 #[derive(Debug)]
 pub(super) enum Request<'a> {
-    /// Not whole.
+    /// The head is incomplete.
     Partial,
     /// A request for a WebSocket.
     WebSocket {
-        /// Bytes of the head.
+        /// Length of the head in bytes.
         length: usize,
         upgrade: Upgrade,
         /// Path and query.
@@ -24,9 +24,9 @@ pub(super) enum Request<'a> {
     },
     /// A request for Server-Sent Events.
     EventStream(Asked<'a>),
-    /// A request for a WebSocket that cannot be granted: the answer.
+    /// A request for a WebSocket that is rejected with this response.
     Refused(&'static [u8]),
-    /// Something else.
+    /// Any other request.
     Other,
 }
 
@@ -39,7 +39,7 @@ pub(super) const NOT_FOUND: &[u8] =
 pub(super) const TOO_LARGE: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Reads the start of a connection. `deflate`: may compression be agreed on?
+/// Parses the start of a connection. `deflate` allows to negotiate compression.
 pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);

@@ -153,7 +153,7 @@ fn what_is_written_needs_no_more_escapes_than_json_wants() {
     );
 }
 
-/// Compares all that can be seen of the value with what `serde_json` sees.
+/// Asserts that `serde_json` sees the same value.
 fn agrees(raw: Raw<'_>, value: &Value) {
     match value {
         Value::Null => assert_eq!(raw.kind(), Kind::Null),
@@ -195,7 +195,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Texts that are nearly JSON.
+/// Generates texts that are almost JSON.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "{", "}", "[", "]", ",", ":", "\"", "\\", "\"a\"", "\"a\":", "\\u00e4", "\\ud83d",
@@ -214,7 +214,8 @@ proptest! {
 
     #[test]
     fn what_serde_json_takes_and_refuses_is_taken_and_refused(text in pieces()) {
-        // Half a surrogate pair is JSON (RFC 8259, 8.2) but no Rust string: serde_json takes it only where it passes the value over.
+        // Half a surrogate pair is JSON (RFC 8259, 8.2) but not a Rust string. serde_json accepts it only in a value
+        // that it ignores.
         let theirs = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
         let ours = Raw::new(&text);
         prop_assert_eq!(theirs, ours.is_ok(), "{:?}", text);

@@ -1,4 +1,4 @@
-//! Look-ups: the cache by itself, and the task with a source that the test holds in its hands.
+//! Tests the cache alone, and the look-up task with a source that the test controls.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -25,7 +25,7 @@ fn at(seconds: u64) -> Moment {
     Moment::from_millis(seconds * 1000)
 }
 
-/// A cache, and what those who asked were told.
+/// A cache with a record of the answers to callers.
 struct Asked {
     cache: Cache,
     told: Arc<Mutex<Vec<String>>>,
@@ -136,7 +136,7 @@ fn a_failure_is_no_absence_and_is_tried_again_soon() {
     asked.next(at(0));
     asked.settle(KEY, Err("it burns".into()), at(0));
     assert_eq!(asked.find(KEY), "unknown");
-    // Whoever comes before a second is over is told so without a fetch.
+    // A look-up within a second of a failure is answered without a fetch.
     asked.ask(KEY, at(0));
     assert_eq!((asked.told(), asked.next(at(0))), (vec!["unavailable".into(); 2], None));
     asked.expire(at(1));
@@ -156,13 +156,13 @@ fn what_is_used_is_asked_for_again_and_holds_meanwhile_and_what_is_not_is_forgot
     assert_eq!(asked.expire(at(60)), 0);
     assert_eq!(asked.next(at(60)).as_deref(), Some("id 1"));
     assert_eq!(asked.find(KEY), "1");
-    // The source fails: it holds on, and is tried again.
+    // The source fails: the cached application stays valid and is fetched again.
     assert!(asked.settle(ID, Err("it burns".into()), at(60)).change.is_none());
     assert_eq!(asked.find(KEY), "1");
     asked.expire(at(65));
     assert_eq!(asked.next(at(65)).as_deref(), Some("id 1"));
     assert!(asked.settle(ID, Ok(Some(app("1", "k"))), at(65)).change.is_none());
-    // Nobody comes, but a socket is open.
+    // No caller looks it up, but a socket is open.
     asked.in_use = true;
     asked.expire(at(125));
     assert_eq!(asked.next(at(125)).as_deref(), Some("id 1"));
@@ -185,7 +185,7 @@ fn what_has_changed_is_told_and_so_is_what_is_no_more() {
         (asked.find(ID), asked.find(AppRef::Key("other"))),
         ("none".into(), "unknown".into())
     );
-    // It is back before its absence is forgotten: whoever asked by its key has found it.
+    // It exists again before the negative result expires, because the look-up by key found it.
     asked.settle(KEY, Ok(Some(app("1", "k"))), at(3));
     assert_eq!(asked.find(ID), "1");
 }
@@ -211,11 +211,11 @@ fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
     }
     assert_eq!(asked.cache.waiting(), 10);
     assert_eq!(asked.told(), vec!["unavailable"; 990]);
-    // Those whose turn does not come in time are told so.
+    // Callers whose turn does not come in time get an error.
     assert_eq!(asked.next(at(0)).as_deref(), Some("key k0"));
     assert_eq!(asked.next(at(5)), None);
     assert_eq!((asked.cache.waiting(), asked.told()), (1, vec!["unavailable".to_owned(); 9]));
-    // What is no key is not asked for.
+    // Invalid keys are not fetched.
     asked.ask(AppRef::Key(""), at(5));
     asked.ask(AppRef::Key(&"x".repeat(201)), at(5));
     assert_eq!((asked.told(), asked.next(at(5))), (vec!["none".to_owned(); 2], None));
@@ -231,7 +231,7 @@ fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
     assert!(
         (0..1000).filter(|n| asked.find(AppRef::Key(&format!("k{n}"))) == "none").count() <= 10
     );
-    // Those that have sockets are not let go, whatever comes.
+    // Applications with sockets are never removed.
     asked.in_use = true;
     let before = asked.cache.len();
     asked.settle(AppRef::Id("new"), Ok(Some(app("new", "new"))), at(5));
@@ -242,7 +242,7 @@ fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
     assert_eq!(asked.cache.len(), before + 21);
 }
 
-/// Knows what the test says.
+/// A source that returns what the test sets.
 #[derive(Debug, Default)]
 struct Book {
     apps: Mutex<HashMap<String, App>>,
@@ -278,7 +278,7 @@ impl Source for Book {
     }
 }
 
-/// A look-up at work.
+/// A running look-up.
 struct Running {
     lookup: Arc<Lookup>,
     book: Arc<Book>,
@@ -320,7 +320,7 @@ async fn applications_are_looked_up_by_key_and_by_id_and_those_of_settings_are_n
     assert_eq!(running.ask(ID).await, "1");
     assert_eq!(running.ask(AppRef::Key("nobody")).await, "none");
     assert_eq!(running.ask(AppRef::Key("of settings")).await, "fixed");
-    // Whoever has a key of the settings' is not let in by another way.
+    // A fetched application with a fixed application's key is rejected.
     assert_eq!(running.ask(AppRef::Id("2")).await, "unavailable");
     assert_eq!(running.book.fetched.load(Ordering::Relaxed), 3);
     let figures = running.lookup.figures();

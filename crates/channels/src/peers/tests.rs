@@ -1,4 +1,4 @@
-//! Three nodes that tell each other everything over links that keep order and nothing else: late, lost for a while, or gone with a node.
+//! Tests three nodes over links that only keep order: packets are late, lost for a while, or lost with a node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::{App, Author, ChannelName, Close, Member, Publication, SocketId};
 
 const NODES: usize = 3;
 
-/// News as they travel.
+/// An update under way.
 #[derive(Clone, Debug)]
 enum Parcel {
     Published {
@@ -111,7 +111,7 @@ impl Parcel {
     }
 }
 
-/// One node's way to the others.
+/// One node's connection to the others.
 #[derive(Debug, Default)]
 struct Wire {
     number: usize,
@@ -134,7 +134,7 @@ struct Node {
     world: Loop,
     wire: Arc<Wire>,
     diary: Arc<Diary>,
-    /// Of its next telling of everything.
+    /// Number of the node's next round.
     round: u32,
 }
 
@@ -142,9 +142,9 @@ type Link = VecDeque<(u32, Option<Parcel>)>;
 
 struct Cluster {
     nodes: Vec<Option<Node>>,
-    /// What is under way, by sender and receiver: news of a round, or the end of one.
+    /// Updates and round ends under way, by sender and receiver.
     links: BTreeMap<(usize, usize), Link>,
-    /// Links that lose what is sent.
+    /// Links that lose everything.
     cut: BTreeSet<(usize, usize)>,
 }
 
@@ -176,7 +176,7 @@ impl Cluster {
         self.nodes[node].is_some()
     }
 
-    /// Puts what a node told onto its links.
+    /// Puts what a node published onto its links.
     fn send(&mut self, from: usize) {
         let Some(node) = &self.nodes[from] else { return };
         let parcels = std::mem::take(&mut *node.wire.told.lock().unwrap());
@@ -189,7 +189,7 @@ impl Cluster {
         }
     }
 
-    /// A node tells everything anew.
+    /// Makes a node publish its whole state.
     fn tell_all(&mut self, from: usize) {
         self.send(from);
         let Some(node) = &mut self.nodes[from] else { return };
@@ -202,7 +202,7 @@ impl Cluster {
         }
     }
 
-    /// So many of what is under way on a link arrive.
+    /// Delivers the first `count` items of a link.
     fn arrive(&mut self, from: usize, to: usize, count: usize) {
         for _ in 0..count {
             let parcel = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front);
@@ -219,7 +219,7 @@ impl Cluster {
         }
     }
 
-    /// Everything arrives.
+    /// Delivers everything.
     fn settle(&mut self) {
         for from in 0..NODES {
             self.send(from);
@@ -229,7 +229,7 @@ impl Cluster {
         }
     }
 
-    /// A node is gone, and what it had not sent; the others come to know.
+    /// Removes a node together with what it has not sent, and informs the others.
     fn kill(&mut self, gone: usize) {
         self.send(gone);
         self.nodes[gone] = None;
@@ -245,7 +245,7 @@ impl Cluster {
         }
     }
 
-    /// What all observers were told, in no order across nodes.
+    /// Returns the events of all observers, sorted, because there is no order across nodes.
     fn happened(&self) -> Vec<String> {
         let mut all: Vec<_> =
             self.nodes.iter().flatten().flat_map(|node| node.diary.read()).collect();
@@ -291,7 +291,7 @@ fn an_event_published_before_anybody_is_known_to_listen_elsewhere_is_heard_there
     let mut cluster = Cluster::new(&app());
     let socket = cluster.world(1).open().unwrap();
     cluster.world(1).subscribe(socket, "news", None);
-    // Node 0 has not heard of the subscriber yet.
+    // Node 0 has not received the number of subscribers yet.
     cluster.world(0).publish("news", "e", "1").unwrap();
     cluster.settle();
     assert_eq!(cluster.world(1).got(socket).len(), 1);
@@ -320,12 +320,12 @@ fn each_node_knows_how_many_and_who_there_are_on_all() {
             .collect();
         assert_eq!(members, ["everywhere", "u0", "u1", "u2"].map(Into::into).into());
     }
-    // One that comes is told of those elsewhere, with what they tell of themselves.
+    // A new member receives the members on other nodes, with their `user_info`.
     let world = cluster.world(0);
     let socket = world.open().unwrap();
     let answer = world.subscribe(socket, "presence-a", Some(&member("u0")));
     assert_eq!(answer[0]["data"]["presence"]["hash"]["u2"], json!({"name": "u2"}));
-    // Members count everywhere for the limit.
+    // The limit counts members on all nodes.
     assert_eq!(
         cluster.happened(),
         [
@@ -411,7 +411,7 @@ fn users_are_watched_spoken_to_and_sent_away_across_nodes() {
 #[test]
 fn a_node_that_comes_late_is_told_what_there_is() {
     let mut cluster = Cluster::new(&app());
-    // Nothing of what happens reaches node 2.
+    // Node 2 receives nothing.
     cluster.cut = [(0, 2), (1, 2)].into();
     let world = cluster.world(0);
     let socket = world.open().unwrap();
@@ -433,7 +433,7 @@ fn a_node_that_comes_late_is_told_what_there_is() {
         world.subscribe(socket, "cache-a", None)[1],
         json!({"event": "e", "channel": "cache-a", "data": "x"})
     );
-    // It has the event for as long as the node that told of it.
+    // The event expires at the same time as on the node that published it.
     world.now = world.now + Duration::from_mins(20);
     let socket = world.open().unwrap();
     assert_eq!(world.subscribe(socket, "cache-a", None)[1]["event"], "pusher:cache_miss");
@@ -468,7 +468,7 @@ fn op() -> impl Strategy<Value = Op> {
 const CHANNELS: [&str; 3] = ["presence-a", "presence-b", "news"];
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
-/// What a client makes of what it is told: members of its channel, users it watches.
+/// The state that a client derives from its events: members of its channel, users it watches.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct View {
     members: BTreeSet<String>,
@@ -562,7 +562,7 @@ fn run(ops: &[Op]) {
                 cluster.cut.insert((from, to));
             }
             Op::Mend => {
-                // Whoever missed something is told everything, beginning with what was under way.
+                // A node that missed updates receives everything, starting with what was under way.
                 let cut = std::mem::take(&mut cluster.cut);
                 for from in cut.into_iter().map(|(from, _)| from).collect::<BTreeSet<_>>() {
                     cluster.tell_all(from);

@@ -1,4 +1,4 @@
-//! One channel's record. Everything here happens while its shard is locked.
+//! The record of one channel. All methods run while its shard is locked.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -25,17 +25,19 @@ use crate::rate::Bucket;
 use crate::socket_id::SocketId;
 use crate::statistics::Counters;
 
-/// Up to so many subscribers each change of their number is told at once, and beyond at most every [`COUNT_PAUSE`], as Pusher does.
+/// Up to this many subscribers each change of their number is published at once; beyond it at most every
+/// [`COUNT_PAUSE`], as Pusher does.
 const COUNT_AT_ONCE: usize = 100;
 const COUNT_PAUSE: Duration = Duration::from_secs(5);
-/// After so many numbers without two of [`COUNT_BREATH`] between them each waits for one: anybody may come and go.
+/// After this many numbers without a pause of two [`COUNT_BREATH`] in between, each waits for one. Any client may
+/// subscribe and unsubscribe repeatedly.
 const COUNT_OFTEN: u8 = 100;
 const COUNT_BREATH: Duration = Duration::from_secs(1);
 
-/// How long a channel's allowance is remembered when nobody hears it: by then it is full again.
+/// How long the rate limit of a channel without subscribers is remembered. It is full again by then.
 const RATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a channel needs to know of where it is.
+/// The surroundings of a channel: its application, the outlets, the other nodes and the time.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     pub(super) app: &'a Arc<App>,
@@ -53,23 +55,23 @@ pub(super) struct Channel {
     hash: u64,
     app: Arc<App>,
     name: ChannelName,
-    /// Deliveries so far.
+    /// Number of deliveries so far.
     sequence: u64,
-    /// Event loops of this node with subscribers, and how many each has.
+    /// Event loops of this node with subscribers, and their numbers of subscribers.
     loops: Vec<(u16, u32)>,
-    /// Subscribers in all of them.
+    /// Number of subscribers on this node.
     here: u32,
     elsewhere: Option<Box<Elsewhere>>,
     members: Option<Box<Members>>,
     last: Option<Box<Last>>,
     history: Option<Box<Kept>>,
     bucket: Option<Box<Bucket>>,
-    /// Observer and subscribers know of so many subscribers.
+    /// The number of subscribers that was last published.
     told: usize,
     told_at: Moment,
-    /// So many times without two of [`COUNT_BREATH`] between them.
+    /// How many numbers were published without a pause of two [`COUNT_BREATH`] in between.
     told_often: u8,
-    /// When the shard looks at it next, and when it would have, had nothing come before that: both are in the shard's heap.
+    /// The next check by the shard, and the later one it replaced; both are in the shard's heap.
     wake: Option<Moment>,
     then: Option<Moment>,
 }
@@ -97,7 +99,7 @@ impl Channel {
         }
     }
 
-    /// Does what is published there leave something behind, also when nobody hears it?
+    /// Returns whether an event on this channel is stored even without subscribers.
     pub(super) fn keeps(app: &App, name: &ChannelName) -> bool {
         name.is_cache() || app.limits.channel_events.is_some() || history_of(app, name).is_some()
     }
@@ -122,7 +124,7 @@ impl Channel {
         self.name.as_str() == name && *self.app.id == *app
     }
 
-    /// An application may have other limits than when the channel came to be.
+    /// Replaces the application, whose limits may have changed since the channel was created.
     pub(super) fn belongs_to(&mut self, app: &Arc<App>) {
         if !Arc::ptr_eq(&self.app, app) {
             self.app = Arc::clone(app);
@@ -140,7 +142,8 @@ impl Channel {
             self.here_changed(around);
             self.member_joined(around, member, change);
         }
-        // What is delivered from here on is for the new subscriber too: the count is, that it came as a member is not.
+        // From here on deliveries include the new subscriber: it receives the number of subscribers, but not its own
+        // `member_added`.
         self.count_in(subscription.event_loop);
         let after = Offset(self.sequence);
         if change.is_none() {
@@ -176,7 +179,7 @@ impl Channel {
         self.here_changed(around);
     }
 
-    /// Would so many events more be said now?
+    /// Returns whether the rate limit allows `events` more events now.
     pub(super) fn admits(&self, around: &Around<'_>, events: usize) -> bool {
         let Some(limit) = around.app.limits.channel_events else { return true };
         match &self.bucket {
@@ -185,7 +188,7 @@ impl Channel {
         }
     }
 
-    /// Says something; what was `admitted` before, however many others have been since.
+    /// Publishes an event. If it was `admitted` before, the rate limit does not reject it.
     pub(super) fn publish(
         &mut self,
         around: &Around<'_>,
@@ -217,7 +220,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What another node told of this channel.
+    /// Applies an update of another node about this channel.
     pub(super) fn hear(&mut self, around: &Around<'_>, from: Origin, news: &News<'_>) {
         match *news {
             News::Published(publication) => self.say(around, publication),
@@ -250,7 +253,7 @@ impl Channel {
         }
     }
 
-    /// Has another node told something in other rounds than `round`?
+    /// Returns whether another node published state only in rounds other than `round`.
     pub(super) fn has_old(&self, node: NodeId, round: Option<u32>) -> bool {
         self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.has_old(node, round))
             || self
@@ -259,7 +262,7 @@ impl Channel {
                 .is_some_and(|members| !members.left_behind(node, round).is_empty())
     }
 
-    /// Forgets what another node told in other rounds than `round`.
+    /// Removes state that another node published only in rounds other than `round`.
     pub(super) fn forget_node(&mut self, around: &Around<'_>, node: NodeId, round: Option<u32>) {
         let old = self.members.as_ref().map(|members| members.left_behind(node, round));
         for user_id in old.into_iter().flatten() {
@@ -274,7 +277,7 @@ impl Channel {
         self.count_changed(around);
     }
 
-    /// Tells other nodes all that this one knows of it by itself.
+    /// Publishes this node's state of the channel to other nodes.
     pub(super) fn tell_all(&self, around: &Around<'_>) {
         let Some(peers) = around.peers else { return };
         let channel = &self.name;
@@ -293,7 +296,7 @@ impl Channel {
         }
     }
 
-    /// Without what a cache channel keeps: [`Channel::last`].
+    /// Returns the state without the cached event, which is [`Channel::last`].
     pub(super) fn report(&self) -> ChannelReport {
         ChannelReport {
             name: self.name.clone(),
@@ -304,7 +307,7 @@ impl Channel {
         }
     }
 
-    /// The last event of a cache channel, and how long it is kept.
+    /// Returns the last event of a cache channel, and how long it is kept in total.
     pub(super) fn last(&self, now: Moment) -> Option<(Last, Duration)> {
         self.fresh(now).map(|last| (last.clone(), self.app.limits.cache))
     }
@@ -313,7 +316,7 @@ impl Channel {
         self.members.as_ref().map(|members| members.ids().cloned().collect()).unwrap_or_default()
     }
 
-    /// Does what waited for this time. It may be a time that was given up since.
+    /// Performs the work due at `at`. The time may have been superseded since.
     pub(super) fn wake(&mut self, around: &Around<'_>, at: Moment) {
         if self.wake != Some(at) {
             return;
@@ -323,7 +326,7 @@ impl Channel {
         self.forget_old(around.now);
     }
 
-    /// Has it nothing that anybody could ask for?
+    /// Returns whether the record holds no state and can be removed.
     pub(super) fn is_needless(&mut self, now: Moment) -> bool {
         if self.here > 0 || self.elsewhere.is_some() || self.members.is_some() {
             return false;
@@ -332,14 +335,14 @@ impl Channel {
         self.last.is_none() && self.history.is_none() && self.bucket.is_none()
     }
 
-    /// When the shard has to look at it again, if that is not known there yet.
+    /// Returns when the shard must check the record next, if the shard does not know it yet.
     pub(super) fn next_wake(&mut self, now: Moment) -> Option<Moment> {
         let cache = self.last.as_ref().map(|last| last.at + self.app.limits.cache);
         let history = self.history.as_ref().and_then(|kept| kept.next_end());
         let bucket = (self.bucket.is_some() && self.here == 0).then(|| now + RATE_PAUSE);
         let count = self.subscribers();
         let count = (self.told != count).then(|| self.told_at + self.count_pause(count));
-        // Never at once: whatever is due is done before this is asked.
+        // Never immediately: everything due is done before this call.
         let soon = now + Duration::from_millis(1);
         let next = [cache, history, bucket, count].into_iter().flatten().min()?.max(soon);
         if self.wake.is_some_and(|wake| wake <= next) {
@@ -349,7 +352,7 @@ impl Channel {
         Some(next)
     }
 
-    /// On this node and all others.
+    /// Returns the number of subscribers on all nodes.
     fn subscribers(&self) -> usize {
         self.here as usize + self.elsewhere.as_ref().map_or(0, |elsewhere| elsewhere.total())
     }
@@ -369,20 +372,20 @@ impl Channel {
         }
         if let Some(kept) = &mut self.history {
             kept.expire(now);
-            // While somebody hears it, its place in the history must not begin anew.
+            // While the channel has subscribers, its history keeps its epoch.
             if kept.is_empty() && self.here == 0 {
                 self.history = None;
             }
         }
     }
 
-    /// Encodes an event once, keeps it where it is to be kept, and puts it into the inboxes.
+    /// Encodes an event once, stores it if required, and adds it to the inboxes.
     fn say(&mut self, around: &Around<'_>, publication: &Publication<'_>) {
         let (except, user_id, is_clients) = match publication.author {
             Author::Server { except } => (except, None, false),
             Author::Client { socket, user_id } => (Some(socket), user_id, true),
         };
-        // What clients say among themselves is of the moment: neither cached, as with Pusher, nor kept.
+        // Client events are transient: they are neither cached, as with Pusher, nor added to the history.
         let history = history_of(around.app, &self.name).filter(|_| !is_clients);
         let offset = history.map(|_| self.begin_history(around).position().offset + 1);
         let event = Event {
@@ -416,7 +419,7 @@ impl Channel {
         }
     }
 
-    /// Tells the observer, if it is for this node to do so. The channels of users are the server's own and nobody's business.
+    /// Reports an event to the observer, if this node is responsible. Events of user channels are not reported.
     fn report_to(&self, around: &Around<'_>, happening: &Happening<'_>) {
         if self.name.access() == Access::User {
             return;
@@ -435,7 +438,7 @@ impl Channel {
         self.count_changed(around);
     }
 
-    /// Tells how many hear it, when that is not what was told, and it is time.
+    /// Publishes the number of subscribers if it changed and its pause is over.
     fn count_changed(&mut self, around: &Around<'_>) {
         let now = self.subscribers();
         let channel = self.name.shared();
@@ -458,7 +461,7 @@ impl Channel {
             return;
         }
         self.told = now;
-        // One that has waited comes a breath after the one before, and is no quiet.
+        // A delayed number is published one breath after the previous one, so the gap does not count as a pause.
         let thick = around.now < self.told_at + 2 * COUNT_BREATH;
         self.told_often = if thick { self.told_often.saturating_add(1) } else { 1 };
         self.told_at = around.now;
@@ -469,7 +472,7 @@ impl Channel {
         }
     }
 
-    /// How long after one number the next may be told.
+    /// Returns the minimum time between two published numbers.
     fn count_pause(&self, subscribers: usize) -> Duration {
         if subscribers > COUNT_AT_ONCE {
             COUNT_PAUSE
@@ -489,7 +492,7 @@ impl Channel {
         }
     }
 
-    /// Finds room for one more socket of a member.
+    /// Adds a socket of a member, if the limit allows it.
     fn seat(
         &mut self,
         around: &Around<'_>,
@@ -561,7 +564,7 @@ impl Channel {
             .get_or_insert_with(|| Box::new(Kept::new(around.random.hash_one(("epoch", id)))))
     }
 
-    /// Where a new subscriber is in the history, and what it missed.
+    /// Returns the position of a new subscriber in the history, and the events it missed.
     fn resume(
         &mut self,
         around: &Around<'_>,
@@ -576,7 +579,7 @@ impl Channel {
         (Some(kept.position()), missed)
     }
 
-    /// The last event for a new subscriber of a cache channel.
+    /// Returns the last event for a new subscriber of a cache channel.
     fn cached(&self, around: &Around<'_>) -> Option<Encoded> {
         let last = self.fresh(around.now);
         if last.is_none() && self.name.is_cache() {
@@ -587,7 +590,7 @@ impl Channel {
     }
 }
 
-/// What an application wants kept of a channel.
+/// Returns the application's history settings for a channel.
 fn history_of<'a>(app: &'a App, name: &ChannelName) -> Option<&'a History> {
     let history = app.history.as_ref()?;
     let wanted = history.channels.is_empty()

@@ -1,4 +1,4 @@
-//! Many threads at once, and many channels over time.
+//! Tests concurrent threads, and many channels over time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ fn name(text: &str) -> ChannelName {
     ChannelName::new(text, 200).unwrap()
 }
 
-/// Numbers that look random (xorshift64), from a seed that a failure names.
+/// Pseudo-random numbers (xorshift64) from a seed that a failure prints.
 struct Dice(u64);
 
 impl Dice {
@@ -49,25 +49,25 @@ fn text_of(message: &Encoded) -> String {
     String::from_utf8(message.text().to_vec()).unwrap()
 }
 
-/// The offset in the history that an event carries, if it is one of the application's.
+/// Returns the history offset of an event, if the application published it.
 fn place_in_history(text: &str) -> Option<u64> {
     let (_, offset) = text.rsplit_once(r#","offset":"#)?;
     offset.trim_end_matches('}').parse().ok()
 }
 
-/// What an event loop knows of a channel it is in.
+/// The state of a channel in an event loop.
 struct Heard {
     after: Offset,
-    /// The last delivery it took.
+    /// Offset of the last delivery received.
     last: u64,
-    /// The last event it knows of, from what it missed or heard.
+    /// Position of the last event, missed or received.
     place: Position,
 }
 
-/// Order of deliveries by channel, as any loop saw it: all must see the same.
+/// Deliveries by channel and offset; all loops must see the same.
 type Seen = Mutex<BTreeMap<(ChannelId, u64), String>>;
 
-/// One event loop: takes what is in its inbox, then subscribes or leaves, again and again.
+/// Runs one event loop: it reads its inbox, then subscribes or unsubscribes, repeatedly.
 fn event_loop(
     registry: &Registry,
     app: &Arc<App>,
@@ -290,7 +290,7 @@ fn a_channel_that_waits_for_something_late_is_looked_at_for_something_early() {
     let now = Moment::from_millis(1_000_000);
     let author = Author::Server { except: None };
     let publication = Publication { channel: &channel, event: "e", data: "1", author };
-    // The event is kept for half an hour, the number of subscribers is told every five seconds.
+    // The event is kept for half an hour, and the number of subscribers is published every five seconds.
     registry.publish(&app, &publication, now).unwrap();
     let subscription = Subscription { channel: &channel, event_loop, member: None, resume: None };
     for _ in 0..150 {
@@ -312,7 +312,7 @@ fn times_to_look_at_a_channel_again_do_not_pile_up() {
     let publication = Publication { channel: &channel, event: "e", data: "1", author };
     let subscription = Subscription { channel: &channel, event_loop, member: None, resume: None };
     let mut now = Moment::from_millis(1_000_000);
-    // What is kept for half an hour, beside a number of subscribers that is told every five seconds.
+    // An event kept for half an hour, besides a number of subscribers published every five seconds.
     registry.publish(&app, &publication, now).unwrap();
     for _ in 0..300 {
         registry.subscribe(&app, &subscription, now).unwrap();

@@ -1,4 +1,4 @@
-//! Where the registry leaves what happened.
+//! Receives channel events from the registry.
 
 use std::fmt::{self, Write as _};
 use std::mem;
@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::json::{Raw, push_string, quoted};
 use crate::observer::{Happening, Observer};
 
-/// Something that happened, as it waits for the queue.
+/// A channel event that waits for the queue.
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) app: Arc<str>,
@@ -19,7 +19,7 @@ pub(super) struct Note {
     pub(super) what: What,
 }
 
-/// What happened.
+/// The kind and details of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum What {
     Occupied,
@@ -28,7 +28,7 @@ pub(super) enum What {
     MemberRemoved(Arc<str>),
     Count(usize),
     CacheMiss,
-    /// Everything of the event but its name and channel, as members of a JSON object.
+    /// Members of the JSON object except name and channel.
     Client(String),
 }
 
@@ -45,7 +45,7 @@ impl What {
         }
     }
 
-    /// The event of a webhook.
+    /// Returns the webhook event as JSON.
     pub(super) fn json(&self, channel: &str) -> String {
         let name = self.topic().name();
         let mut json = format!(r#"{{"name":"{name}","channel":"#);
@@ -66,10 +66,11 @@ impl What {
     }
 }
 
-/// Notes that may wait here: the task that takes them away does little else.
+/// Maximum number of waiting events. The task that takes them does little else.
 const NOTES: usize = 65_536;
 
-/// An observer that keeps what an endpoint wants to be told, and wakes whoever tells it. With [`NOTES`] waiting, what comes is dropped and counted.
+/// An observer that keeps events to which an endpoint subscribes, and wakes the webhook task. When [`NOTES`] events
+/// are waiting, further ones are dropped and counted.
 pub struct Intake {
     endpoints: Arc<dyn Endpoints>,
     notes: Mutex<Vec<Note>>,
@@ -87,7 +88,7 @@ impl fmt::Debug for Intake {
 }
 
 impl Intake {
-    /// `wake` is called when the first note comes; it must not wait.
+    /// Creates the intake. `wake` is called for the first waiting event, and must not wait.
     pub fn new(endpoints: Arc<dyn Endpoints>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             endpoints,
@@ -97,12 +98,12 @@ impl Intake {
         }
     }
 
-    /// What came since the last time.
+    /// Returns the events since the last call.
     pub(super) fn take(&self) -> Vec<Note> {
         mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes for which there was no room.
+    /// Returns the number of dropped events.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -123,7 +124,7 @@ impl Observer for Intake {
             Happening::CacheMiss { channel } => (channel, Topic::CacheMiss),
             Happening::ClientEvent { channel, .. } => (channel, Topic::ClientEvent),
         };
-        // Whoever wants to know of members that leave only must not be told of those who were back at once.
+        // An endpoint that only subscribes to leaving members still needs the joining ones, which cancel them.
         let wanted = |endpoint: &Endpoint| {
             endpoint.wants(topic, channel)
                 || topic.opposite().is_some_and(|opposite| endpoint.wants(opposite, channel))
@@ -157,7 +158,7 @@ impl Observer for Intake {
     }
 }
 
-/// `data` is a string in Pusher's webhooks, whatever the client sent.
+/// Builds a client event; `data` is a string in Pusher's webhooks, whatever the client sent.
 fn client(event: &str, data: &str, socket: &str, user: Option<&str>) -> String {
     let data = match Raw::new(data) {
         Ok(raw) if raw.text().starts_with('"') => raw.text().to_owned(),

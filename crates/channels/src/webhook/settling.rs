@@ -1,8 +1,8 @@
-//! What is told only when it has stayed so: a page that is reloaded leaves and comes back within a second.
+//! Debounces events: a page that is reloaded leaves and joins again within a second.
 //!
 //! Invariants
-//! - Who leaves and is back in time is told of neither way.
-//! - What settles is told in the order in which it began.
+//! - A client that leaves and returns in time causes neither event.
+//! - Debounced events are released in the order in which they started.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::intake::{Note, What};
 use crate::moment::Moment;
 
-/// Of what there can be only one at a time: a channel's end, a member's absence, a channel's count.
+/// Identifies a subject with at most one pending event: a channel's end, a member's absence, a channel's count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     app: Arc<str>,
@@ -26,10 +26,10 @@ enum Matter {
     Count,
 }
 
-/// When it has settled; and the order of those that settle at once.
+/// Release time, and the order of events with the same time.
 type Due = (Moment, u64);
 
-/// Matters that may settle at a time. With more the oldest count as settled.
+/// Maximum number of pending events. Beyond it the oldest is released.
 const MATTERS: usize = 100_000;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Settling {
         Self { time, due: BTreeMap::new(), keys: HashMap::new(), next: 0 }
     }
 
-    /// Takes what happened; gives what is to be told at once.
+    /// Adds an event; returns one to send at once.
     pub(super) fn add(&mut self, note: Note, now: Moment) -> Option<Note> {
         let key =
             |matter| Key { app: Arc::clone(&note.app), channel: Arc::clone(&note.channel), matter };
@@ -58,7 +58,7 @@ impl Settling {
             }
             What::Count(_) => {
                 let key = key(Matter::Count);
-                // The newest number, at the time of the first.
+                // The newest number is sent at the time of the first.
                 let Some((_, waiting)) = self.keys.get(&key).and_then(|due| self.due.get_mut(due))
                 else {
                     return self.begin(key, note, now);
@@ -96,17 +96,17 @@ impl Settling {
         Some(note)
     }
 
-    /// The next that has settled.
+    /// Returns the next event whose time is over.
     pub(super) fn settled(&mut self, now: Moment) -> Option<Note> {
         if self.wake()? <= now { self.pop() } else { None }
     }
 
-    /// The next, settled or not: there will be no later.
+    /// Returns the next event before its time, because the process stops.
     pub(super) fn give_up(&mut self) -> Option<Note> {
         self.pop()
     }
 
-    /// When the next will have settled.
+    /// Returns when the next event is released.
     pub(super) fn wake(&self) -> Option<Moment> {
         self.due.first_key_value().map(|((due, _), _)| *due)
     }

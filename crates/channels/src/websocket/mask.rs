@@ -2,10 +2,10 @@
 
 /// Unmasks `payload`, whose first byte is byte number `done` of its frame.
 ///
-/// The loop over whole words has no dependency between its rounds: the compiler makes SIMD of it.
+/// The loop over whole words has no dependency between its iterations, so the compiler vectorizes it.
 pub(super) fn apply(payload: &mut [u8], mask: [u8; 4], done: usize) {
     let mask = u32::from_ne_bytes(mask);
-    // As if the frame began here: the byte that is next comes first in memory.
+    // Rotates the mask so that the next byte comes first in memory.
     let bits = u32::try_from(done % 4).expect("below four") * 8;
     let mask = if cfg!(target_endian = "little") {
         mask.rotate_right(bits)

@@ -1,4 +1,5 @@
-//! The codec against RFC 6455's MUSTs, against every way to cut a stream, and against another implementation.
+//! Tests the codec against the MUSTs of RFC 6455, against every split of a stream, and against another
+//! implementation.
 
 use std::io::{Cursor, Read, Write};
 
@@ -11,7 +12,7 @@ use crate::encoded::Encoded;
 
 const RULES: Rules = Rules { message: 1000, deflate: true };
 
-/// What came out, owned.
+/// A decoded message with owned data.
 #[derive(Clone, Debug, PartialEq)]
 enum Got {
     Text(String),
@@ -22,7 +23,7 @@ enum Got {
     Violation(Violation),
 }
 
-/// Everything that `input` says when it comes in pieces of these lengths, over and over.
+/// Decodes `input` in pieces of these lengths, used repeatedly.
 fn decode(input: &[u8], pieces: &[usize], rules: Rules) -> Vec<Got> {
     let (mut decoder, mut inflater) = (Decoder::new(), Inflater::default());
     let mut got = Vec::new();
@@ -60,7 +61,7 @@ fn decode(input: &[u8], pieces: &[usize], rules: Rules) -> Vec<Got> {
     got
 }
 
-/// A masked frame of a client.
+/// Returns a masked frame of a client.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     masked(first, payload, [0x37, 0xfa, 0x21, 0x3d])
 }
@@ -239,7 +240,7 @@ fn frames_of_the_server_keep_a_control_frames_bound() {
     assert_eq!(pong_frame(&[0; 200]).len(), 127);
 }
 
-/// A message as another implementation sends it, and as it comes out here.
+/// Returns a message as another implementation sends it, and as it is decoded here.
 fn messages() -> impl Strategy<Value = Vec<Got>> {
     let message = prop_oneof![
         ".{0,160}".prop_map(Got::Text),
@@ -249,7 +250,7 @@ fn messages() -> impl Strategy<Value = Vec<Got>> {
     prop::collection::vec(message, 0..8)
 }
 
-/// Takes what is written; there is nothing to read.
+/// A writer without a reader.
 #[derive(Debug, Default)]
 struct Sink(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! How connections end, and what they leave behind: nothing.
+//! Tests how connections end, and that they leave no state behind.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn what_a_client_says_after_it_was_closed_is_let_go() {
 #[test]
 fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     let server = Server::start();
-    // A few would be closed faster than that.
+    // A few connections would be closed faster than that.
     let mut clients: Vec<_> = (0..240).map(|_| server.subscriber("news")).collect();
     let started = std::time::SystemTime::now();
     server.hub.drain(Duration::from_secs(2));
@@ -131,7 +131,7 @@ fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     });
     server.hub.wait();
     ends.sort_unstable();
-    // Sooner than it should be is what a busy machine cannot cause.
+    // A busy machine can delay closing, but not advance it.
     assert!(ends[120] > Duration::from_millis(700), "half were closed within {:?}", ends[120]);
     assert!(ends[239] > Duration::from_millis(1500), "all were closed within {:?}", ends[239]);
     assert_eq!(server.hub.figures().closed_by(Reason::Drained), 240);
@@ -152,7 +152,7 @@ fn a_drain_does_not_wait_long_for_clients_that_do_not_answer_its_close() {
         })
         .collect();
     let began = std::time::SystemTime::now();
-    // All of it would be more than the test has.
+    // The whole time would be longer than the test waits.
     server.hub.drain(PATIENCE * 4);
     server.hub.wait();
     let took = began.elapsed().unwrap();

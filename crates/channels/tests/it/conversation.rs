@@ -1,4 +1,4 @@
-//! Requests, frames and messages, as clients may and may not send them.
+//! Tests valid and invalid requests, frames and messages.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -214,7 +214,7 @@ fn long_messages_are_compressed_for_those_who_offered_it_and_short_ones_for_nobo
     );
     server_frame(&mut stream);
 
-    // What a client compresses is understood.
+    // Compressed messages of a client are decompressed.
     let subscribe =
         Deflater::default().frame(br#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#);
     stream.write_all(&frame(0xc1, &subscribe[2..])).unwrap();
@@ -234,7 +234,7 @@ fn long_messages_are_compressed_for_those_who_offered_it_and_short_ones_for_nobo
     assert_eq!((plain.data(), plain.data()), (long, "short".into()));
 }
 
-/// Holds up the event loop that looks up one key, for as long as it is told.
+/// Blocks the event loop that looks up one key, for as long as the test wants.
 #[derive(Debug, Default)]
 struct Stuck {
     held: AtomicBool,
@@ -319,7 +319,7 @@ fn events_that_a_loop_had_no_room_for_close_those_they_were_for_and_nobody_else(
     assert_eq!(back.data(), "after");
 }
 
-/// Knows its application only when asked, and answers from another thread; panics at one key.
+/// A source that answers only asynchronously, from another thread, and panics for one key.
 #[derive(Debug)]
 struct Slowly;
 
@@ -362,7 +362,7 @@ fn a_panic_ends_the_socket_in_whose_turn_it_was_and_no_other() {
     let mut stream = tcp(server.address);
     stream.write_all(request("/app/panic?protocol=7", "").as_bytes()).unwrap();
     let mut read = Vec::new();
-    // The connection is dropped, with or without what was queued before.
+    // The connection is closed, with or without what was queued before.
     drop(stream.read_to_end(&mut read));
     eventually("it is counted", PATIENCE, || server.hub.figures().closed_by(Reason::Panic) == 1);
     client.say(r#"{"event":"pusher:ping","data":{}}"#);

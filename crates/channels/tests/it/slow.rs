@@ -1,4 +1,4 @@
-//! Clients that do not read, or read too slowly: they cost their bound and nobody else's time.
+//! Tests clients that do not read, or read too slowly: they use at most their limit and delay no one else.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ fn small() -> Limits {
     Limits { queue_bytes: 200_000, queue_messages: 100, ..Limits::default() }
 }
 
-/// A subscriber whose kernel takes little for it.
+/// Connects a subscriber with a small receive buffer.
 fn reluctant(server: &Server, channel: &str) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -42,7 +42,7 @@ fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_
     let data = "x".repeat(9_000);
     let mut published = 0;
     while server.hub.figures().closed_by(Reason::TooSlow) == 0 && published < 10_000 {
-        // It is closed; the count comes when the connection ends, which it does when the client reads.
+        // It is closed, but counted only when the connection ends, which happens when the client reads.
         server.publish("news", &data);
         assert_eq!(client.data().len(), 9_000);
         published += 1;
@@ -88,7 +88,7 @@ fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_
     };
     let server = server(limits, |options| options.stall_timeout = Duration::from_secs(1));
     let _slow = reluctant(&server, "news");
-    // More than the kernel takes.
+    // More than the kernel buffers.
     let data = "x".repeat(9_000);
     for _ in 0..2_000 {
         server.publish("news", &data);
@@ -97,7 +97,7 @@ fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_
     assert!(server.channels.registry().is_empty());
 }
 
-/// Times for a client that never answers a ping.
+/// Returns short timeouts, for a client that never answers a ping.
 fn impatient() -> Limits {
     Limits {
         activity_timeout: Duration::from_millis(200),
@@ -109,17 +109,17 @@ fn impatient() -> Limits {
 #[test]
 fn a_client_that_acknowledges_data_and_answers_no_ping_stays_connected() {
     let server = server(impatient(), |_| {});
-    // The kernel acknowledges for it; nothing is read, so no ping is answered.
+    // The kernel acknowledges for it; it reads nothing, so it answers no ping.
     let _behind = server.subscriber("news");
     let mut idle = server.connect();
-    // The idle client answers no ping either: when it is closed, the other one has been waited for as long.
+    // The idle client answers no ping either. Once it is closed, the other one has exceeded the same timeout.
     let closed = std::thread::spawn(move || idle.rest().1);
     while !closed.is_finished() {
         server.publish("news", "more");
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(closed.join().unwrap(), End::Closed(4201));
-    // Longer than the time for an answer.
+    // Longer than the pong timeout.
     for _ in 0..100 {
         server.publish("news", "more");
         std::thread::sleep(Duration::from_millis(50));
@@ -134,7 +134,7 @@ fn a_client_that_reads_again_gets_everything_in_order() {
     let server = server(limits, |_| {});
     let mut slow = reluctant(&server, "news");
     let padding = "x".repeat(5_000);
-    // More than the kernel takes, less than an event loop that does not run is left to find.
+    // More than the kernel buffers, less than the inbox of a stalled event loop holds.
     let published = 5_000;
     for number in 0..published {
         server.publish("news", &format!("{number} {padding}"));

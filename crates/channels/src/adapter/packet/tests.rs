@@ -15,7 +15,7 @@ fn channel(name: &str) -> ChannelName {
     ChannelName::new(name, 200).unwrap()
 }
 
-/// All news there are.
+/// Passes one update of each kind to `tell`.
 fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
     let (a, presence, user) = (channel("a"), channel("presence-a"), Arc::from("u\"ä"));
     let socket = SocketId::from_random(12_345_678_901);
@@ -68,7 +68,7 @@ fn a_packet_that_is_cut_is_refused_and_one_that_says_more_is_read() {
     let bytes = packet(|out| all_news(&mut |news| out.news("app", news)));
     let ends: Vec<usize> =
         (0..=bytes.len()).filter(|length| Packet::read(&bytes[..*length]).is_ok()).collect();
-    // Only between two records, of which there are twelve, or before the first.
+    // A packet may be cut only between two of its twelve records or before the first.
     assert_eq!((ends.len(), ends.last()), (12, Some(&bytes.len())));
     let more = packet(|out| {
         out.beat(true);

@@ -1,4 +1,4 @@
-//! How sockets come to an event loop: from its listeners, and from other fronts.
+//! New sockets of an event loop: from its listeners and from other fronts.
 
 use std::sync::atomic::Ordering;
 
@@ -13,13 +13,13 @@ use super::super::transport::{Socket, Transport};
 use super::{EventLoop, LATER, token};
 use crate::delivery::Seat;
 
-/// Connections taken from one listener in a turn.
+/// Maximum number of connections accepted from one listener per turn.
 const ACCEPTS: usize = 512;
-/// Connections taken from a listener that closes: more than its queue can hold.
+/// Maximum number of connections accepted from a listener before it closes; more than its queue can hold.
 const LAST_ACCEPTS: usize = 100_000;
 
 impl EventLoop {
-    /// Takes connections that wait.
+    /// Accepts waiting connections.
     pub(super) fn accept(&mut self) {
         if self.later.is_some_and(|later| self.now < later) {
             return;
@@ -30,7 +30,7 @@ impl EventLoop {
         }
     }
 
-    /// Takes all connections that wait, before the listeners close.
+    /// Accepts all waiting connections before the listeners close.
     pub(super) fn accept_all(&mut self) {
         for at in 0..self.listeners.len() {
             self.listeners[at].ready = true;
@@ -78,7 +78,7 @@ impl EventLoop {
         }
     }
 
-    /// A socket whose request another front has read.
+    /// Adds a socket whose request another front has read.
     pub(super) fn adopt(&mut self, adopted: Adopted) {
         let Adopted { stream, tls, upgrade, answered, target, origin, secure, mut read } = adopted;
         let Some(connection) = self.connection(stream, tls, secure) else { return };
@@ -89,12 +89,12 @@ impl EventLoop {
             connection.agree(upgrade, this.options.deflate);
             this.arrive(seat, connection, &target, origin.as_deref());
             let fate = this.hear(seat, connection, &mut read);
-            // Its TLS may hold what the kernel will not tell of.
+            // The TLS buffers may hold data that epoll does not report.
             if fate == Fate::Stays { this.readable(seat, connection, false) } else { fate }
         });
     }
 
-    /// A socket from another front; none if it is gone.
+    /// Creates the connection for a socket of another front; `None` if the socket is closed.
     pub(super) fn connection(
         &self,
         stream: Stream,
@@ -118,7 +118,7 @@ impl EventLoop {
         Some(Connection::new(Transport::new(socket, tls), secure, until))
     }
 
-    /// Gives a socket its seat and its first turn.
+    /// Assigns a seat to a socket and runs its first turn.
     pub(super) fn seat_down(
         &mut self,
         mut connection: Connection,
@@ -134,7 +134,7 @@ impl EventLoop {
         });
     }
 
-    /// Reads the request with which a connection begins, all of which is `bytes`.
+    /// Parses the request at the start of a connection; `bytes` is all that was received.
     pub(super) fn request(
         &mut self,
         seat: Seat,
@@ -184,14 +184,14 @@ impl EventLoop {
         connection.until = self.now + self.options.close_timeout;
     }
 
-    /// Gives a connection to the other front.
+    /// Hands a connection to the other front.
     pub(super) fn hand_over(&mut self, seat: Seat, connection: Box<Connection>) {
         self.sockets.fetch_sub(connection.descriptors(), Ordering::Relaxed);
         let Connection { mut transport, stage, secure, .. } = *connection;
         self.seats.release(seat);
         self.figures.handed_over.add(1);
         let (Some(front), Stage::Request(read)) = (&self.options.handover, stage) else { return };
-        // Without this the loop would hear of a descriptor that lives on.
+        // Without this the loop would receive events of a descriptor that stays open.
         if transport.deregister(self.poll.registry()).is_err() {
             return;
         }

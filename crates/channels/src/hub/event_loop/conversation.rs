@@ -1,4 +1,4 @@
-//! One socket's turn: what its client sent, what its session makes of it, how it ends.
+//! The turn of one socket: reading frames, applying the session's decisions, closing.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::session::{Out, Session};
 use crate::socket_id::SocketId;
 use crate::websocket::{CloseCode, Message, Violation, close_frame, pong_frame};
 
-/// Reads of one socket in a turn: what more there is waits for the others.
+/// Maximum number of reads of one socket per turn; the rest waits for the next turn.
 const READS: usize = 4;
-/// Bytes taken from a client whose application is being asked for.
+/// Maximum number of bytes accepted from a client while its application is looked up.
 const EARLY: usize = 16 * 1024;
 
 impl EventLoop {
-    /// There is something to read. `ended`: and after it, nothing more.
+    /// Reads from a readable socket. With `ended` the peer has sent its last bytes.
     pub(super) fn readable(
         &mut self,
         seat: Seat,
@@ -75,7 +75,7 @@ impl EventLoop {
         }
     }
 
-    /// A WebSocket has been granted; now it is to be seen what it may hear.
+    /// Starts a session on a socket whose WebSocket handshake succeeded.
     pub(super) fn arrive(
         &mut self,
         seat: Seat,
@@ -102,18 +102,18 @@ impl EventLoop {
         }
     }
 
-    /// Asks for an application that is not known at once.
+    /// Looks up an application that is not known immediately.
     pub(super) fn ask(&self, seat: Seat, connection: &mut Connection, key: &str, asking: Asking) {
         connection.stage = Stage::Asking(Box::new(asking));
         let inbox = Arc::clone(&self.inbox);
         let answer = move |app| {
-            // A loop that has ended needs no answer.
+            // A loop that has ended needs no result.
             drop(inbox.ask(Errand::App { seat, app }));
         };
         self.channels.apps().ask(AppRef::Key(key), Box::new(answer));
     }
 
-    /// The application that was asked for.
+    /// Continues with the result of the look-up.
     pub(super) fn found(&mut self, seat: Seat, connection: &mut Connection, app: Answered) -> Fate {
         let Stage::Asking(asking) = &mut connection.stage else { return Fate::Stays };
         let (origin, mut read) = (asking.origin.take(), std::mem::take(&mut asking.read));
@@ -156,7 +156,7 @@ impl EventLoop {
         self.out = out;
     }
 
-    /// Frames of a client.
+    /// Handles frames of a client.
     pub(super) fn hear(
         &mut self,
         seat: Seat,
@@ -164,7 +164,7 @@ impl EventLoop {
         bytes: &mut [u8],
     ) -> Fate {
         if connection.form == Form::EventStream {
-            // Whoever only hears has nothing to say.
+            // Clients of event streams send nothing.
             return Fate::Stays;
         }
         match &mut connection.stage {
@@ -224,7 +224,7 @@ impl EventLoop {
         }
     }
 
-    /// Does what a session decided.
+    /// Applies the decisions of a session.
     pub(super) fn settle(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
         let mut overflow = false;
         if out.close.is_none() {
@@ -255,7 +255,7 @@ impl EventLoop {
         }
     }
 
-    /// More waits for a socket than may. What waits is let go, so that the client can be told why.
+    /// Handles a full queue: drops the waiting messages so that the client can receive the close reason.
     pub(super) fn overflow(&mut self, connection: &mut Connection) {
         self.figures.dropped.add(connection.queue.len() as u64);
         connection.queue.clear();
@@ -265,7 +265,7 @@ impl EventLoop {
         self.refuse(connection, Close::TOO_SLOW, Reason::TooSlow);
     }
 
-    /// Tells a client why, and closes.
+    /// Sends an error to a client and closes the connection.
     pub(super) fn refuse(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
         let mut out = Out::default();
         out.refuse(close);
@@ -273,12 +273,12 @@ impl EventLoop {
         self.close(connection, close, reason);
     }
 
-    /// Closes from this side: the session ends now, the connection when the client has closed too.
+    /// Closes from this side. The session ends now, the connection when the client has closed as well.
     pub(super) fn close(&mut self, connection: &mut Connection, close: Close, reason: Reason) {
         self.leave(connection);
         connection.until = self.now + self.options.close_timeout;
         if connection.form == Form::EventStream {
-            // A stream has no close: it ends, and the client comes back.
+            // An event stream has no close frame: it ends, and the client reconnects.
             connection.queue.push_last([], Some(event_stream::RETRY.into()));
             connection.stage = Stage::Closing { reason, deaf: true, done: true };
             return;
@@ -300,7 +300,7 @@ impl EventLoop {
         connection.stage = Stage::Closing { reason, deaf: true, done: true };
     }
 
-    /// The client broke RFC 6455: it is told, and nothing it sends can be read any more.
+    /// Closes after a violation of RFC 6455; nothing that the client sends afterwards can be parsed.
     fn violation(&mut self, connection: &mut Connection, violation: Violation) {
         let reason = if let Stage::Closing { reason, .. } = connection.stage {
             reason
@@ -314,7 +314,7 @@ impl EventLoop {
         connection.until = self.now + self.options.close_timeout;
     }
 
-    /// Its time has come, perhaps.
+    /// Checks whether the connection has reached its deadline.
     pub(super) fn time_out(&mut self, seat: Seat, connection: &mut Connection) -> Fate {
         if self.now < connection.due(self.options.stall_timeout) {
             return Fate::Stays;
@@ -349,8 +349,9 @@ impl EventLoop {
                 Fate::Stays
             }
             Stage::Open(session) => {
-                // A client that is behind in reading answers the ping late, after all that was sent before it. Data that it acknowledges shows
-                // that it lives; the ping alone does not, because the kernel acknowledges that for a program that hangs.
+                // A client that reads slowly answers the ping after everything sent before it. Acknowledged data
+                // shows that it is alive. An acknowledged ping alone does not, because the kernel acknowledges for a
+                // program that hangs.
                 if let Some(timeout) = session.awaits_pong()
                     && connection.transport.acknowledged_within(timeout / 2)
                 {
@@ -367,7 +368,7 @@ impl EventLoop {
     }
 }
 
-/// What it counts as when the connection ends from the other side.
+/// Returns the reason to count when the peer ends the connection.
 fn gone(connection: &Connection) -> Reason {
     match connection.stage {
         Stage::Closing { reason, .. } => reason,

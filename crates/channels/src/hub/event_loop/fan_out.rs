@@ -1,4 +1,4 @@
-//! From deliveries to queues, and from queues to sockets.
+//! Moves deliveries into queues, and queues into sockets.
 
 use super::super::connection::{Fate, Stage};
 use super::super::figures::Reason;
@@ -11,16 +11,17 @@ use crate::delivery::{AppNumber, ChannelId, Delivery, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::socket_id::SocketId;
 
-/// Deliveries given out in a turn: as many as one write takes. More would save nothing and wait longer.
+/// Maximum number of deliveries per turn: as many as one write takes. More would save nothing and wait longer.
 const DELIVERIES: usize = 64;
-/// Messages put into queues in a turn, from which on the next delivery waits.
+/// Number of queued messages in a turn above which the next delivery waits.
 const MESSAGES: usize = 65_536;
-/// Writes in a turn.
+/// Maximum number of writes per turn.
 const WRITES: usize = 1024;
 
 impl EventLoop {
-    /// Puts messages into queues, once the sockets of the last ones have been written to: a client that reads does not find its queue full only because the
-    /// loop did not come round to it. Until then they wait in the inbox, and so they come together.
+    /// Puts messages into queues, once the sockets of the previous deliveries have been written. This keeps a
+    /// client's queue from filling only because the loop has not written yet. Deliveries that wait in the inbox are
+    /// then handled together.
     pub(super) fn give_out(&mut self) {
         if !self.dirty.is_past_mark() {
             return;
@@ -99,7 +100,7 @@ impl EventLoop {
                 mark(&mut self.dirty, listener.slot, connection);
             }
         }
-        // All who hear a channel are of one application.
+        // All subscribers of a channel belong to one application.
         if let Some(connection) = application.and_then(|slot| self.seats.at_mut(slot))
             && let Stage::Open(session) = &connection.stage
         {
@@ -143,7 +144,7 @@ impl EventLoop {
         }
     }
 
-    /// Events were lost: those they were for are to know, and come back.
+    /// Handles lost events: closes the affected sockets, so that the clients reconnect and resume.
     fn lost(&mut self, app: AppNumber, losses: &Losses) {
         tracing::error!(
             channels = losses.channels.len(),
@@ -169,7 +170,7 @@ impl EventLoop {
         }
     }
 
-    /// Writes to sockets that have something in their queue, in the order in which they got it.
+    /// Writes to the sockets with a non-empty queue, in the order in which they were marked.
     pub(super) fn flush(&mut self) {
         let mut budget = WRITES;
         while budget > 0 {
@@ -217,7 +218,7 @@ impl EventLoop {
                         self.with(seat, |_, _, _| Fate::Ends(Reason::OverCapacity));
                         continue;
                     }
-                    // For the stall to be noticed.
+                    // The turn updates the timer, so that a stall is detected.
                     self.with(seat, |_, _, _| Fate::Stays);
                 }
                 Err(_) => self.with(seat, |_, _, connection| {
@@ -231,14 +232,15 @@ impl EventLoop {
     }
 }
 
-/// All that a client is to get before the connection ends has been written.
+/// Decides what follows when a closing connection's queue has been written.
 fn closing(stage: &Stage, transport: &mut Transport) -> Fate {
     match stage {
         Stage::Closing { done: true, reason, .. } => {
             transport.part();
             Fate::Ends(*reason)
         }
-        // It is to see the end, too; what it still sends is read and let go, or the kernel would throw away what it has not read.
+        // The write side is shut down. Incoming bytes are still read and discarded, because the kernel would
+        // otherwise reset the connection and lose what the client has not read.
         Stage::Closing { deaf: true, .. } => {
             transport.finish();
             Fate::Stays

@@ -1,4 +1,4 @@
-//! Event streams: sessions whose clients only hear. What a socket would say to subscribe is said for them when they come.
+//! Event streams: sessions whose clients only receive. The hub sends the subscribe messages on their behalf.
 
 use super::super::adopted::AdoptedStream;
 use super::super::connection::{Asking, Connection, Fate, Stage};
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 impl EventLoop {
-    /// A socket whose request for an event stream another front has read.
+    /// Adds a socket whose event stream request another front has read.
     pub(super) fn adopt_stream(&mut self, adopted: AdoptedStream) {
         let AdoptedStream { stream, tls, answered, beside, secure, .. } = adopted;
         let Some(mut connection) = self.connection(stream, tls, secure) else { return };
@@ -37,7 +37,7 @@ impl EventLoop {
         });
     }
 
-    /// A request for an event stream. `answered`: the head of the answer has been written.
+    /// Starts an event stream. `answered` says that the response head has been written.
     pub(super) fn stream(
         &mut self,
         seat: Seat,
@@ -116,7 +116,7 @@ impl EventLoop {
         self.settle(seat, connection, &mut out);
     }
 
-    /// Answers with an id for which a client can have its channels signed.
+    /// Responds with a socket id for which a client can have its channels signed.
     fn give_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
         let socket =
             stream_id::give(&app.secret, self.random.next(), UnixTime::from(SystemTime::now()));
@@ -125,7 +125,7 @@ impl EventLoop {
         connection.until = self.now + self.options.close_timeout;
     }
 
-    /// Turns away who may not hear: with a status, if that can still be said.
+    /// Rejects an event stream, with a status if the response head has not been written.
     pub(super) fn refuse_stream(
         &mut self,
         connection: &mut Connection,
@@ -142,5 +142,5 @@ impl EventLoop {
     }
 }
 
-/// No channel was named, or none of those named may be heard.
+/// The request names no channel, or only channels that are not permitted.
 const NOTHING_TO_HEAR: Close = Close { code: 4009, reason: "no channel to hear" };

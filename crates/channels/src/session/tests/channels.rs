@@ -1,4 +1,4 @@
-//! Channels without members: who may hear them, and what is told first.
+//! Tests channels without members: authorization and first messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn succeeded(channel: &str) -> Value {
     json!({"event": "pusher_internal:subscription_succeeded", "channel": channel, "data": {}})
 }
 
-/// The error that a subscription got: type, status, and whether it has words.
+/// Returns type and status of a subscription error, which must have a message.
 fn error_of(answer: &[Value]) -> (String, u64) {
     let [error] = answer else { panic!("{answer:?}") };
     assert_eq!(error["event"], "pusher:subscription_error", "{error}");
@@ -118,7 +118,8 @@ fn a_private_channel_takes_channel_data_signed_or_not() {
     }
 }
 
-/// Where an application signs for whatever a client calls its socket, more may stand between the socket's id and what the application meant to sign.
+/// If an application signs any socket id that a client sends, the id may contain further text before what the
+/// application meant to sign.
 #[test]
 fn the_signature_of_something_else_opens_no_private_channel() {
     for channel in ["private-a", "private-encrypted-a"] {
@@ -245,14 +246,14 @@ fn who_comes_and_goes_without_end_is_refused_and_the_others_are_spared() {
         }
         (refused, world.events(other).len())
     };
-    // The first time it has left nothing; then 1000 at once, as many as it may have.
+    // At first the client has left no channel; then it may subscribe 1000 times at once, as many as it may have.
     assert_eq!(come_and_go(&mut world), (999, 2 * 1001));
     assert_eq!(come_and_go(&mut world), (2000, 0));
     world.pass(Duration::from_secs(1));
     assert_eq!(come_and_go(&mut world), (1980, 2 * 20));
     let counters = world.channels.statistics().of(&world.app.id);
     assert_eq!(counters.rate_limited.get(), 999 + 2000 + 1980);
-    // A new connection of the same user knows nothing of it.
+    // A new connection of the same user starts with full limits.
     let back = world.open().unwrap();
     assert_eq!(world.subscribe(back, "presence-a", Some(USER)).len(), 1);
 }
@@ -277,7 +278,7 @@ fn a_cache_channel_gives_its_last_event_whether_or_not_anybody_was_there() {
         assert_eq!(world.subscribe(second, channel, member)[1..], [cached]);
         assert!(!diary.read().contains(&format!("{channel} missed")));
 
-        // With Pusher 30 minutes.
+        // Pusher keeps it for 30 minutes.
         world.close(second);
         world.now = world.now + Duration::from_mins(30);
         let third = world.open().unwrap();
@@ -354,7 +355,7 @@ fn subscribers_who_come_and_go_without_end_are_counted_once_a_second() {
     world.subscribe(one, "news", None);
     let mut told = 0;
     for _ in 0..2500 {
-        // Each a client of its own, so that no limit of a connection holds.
+        // Each uses its own client, so that no limit of a connection applies.
         let socket = world.open().unwrap();
         world.says(socket, &subscribe("news"));
         world.close(socket);

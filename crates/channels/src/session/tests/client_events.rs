@@ -1,4 +1,4 @@
-//! What clients say to each other, and what they may not.
+//! Tests client events and their permissions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn assert_refused(answer: &[Value]) {
     assert_eq!((&error["event"], &error["data"]["code"]), (&json!("pusher:error"), &json!(4301)));
 }
 
-/// Two that are subscribed.
+/// Opens two subscribed clients.
 fn pair(world: &mut Loop, channel: &str, members: bool) -> (u32, u32) {
     let (one, other) = (world.open().unwrap(), world.open().unwrap());
     let data = |id| members.then_some(id);
@@ -121,7 +121,7 @@ fn more_than_ten_a_second_are_refused() {
         (0..25).map(|_| says(&mut world, one, "private-a", "client-a", &json!(1)).len()).sum();
     assert_eq!((refused, world.got(other).len()), (15, 10));
     assert_refused(&says(&mut world, one, "private-a", "client-a", &json!(1)));
-    // Each connection for itself.
+    // The limit is per connection.
     assert_eq!(says(&mut world, other, "private-a", "client-a", &json!(1)), [Value::Null; 0]);
     world.now = world.now + Duration::from_secs(1);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Coming, pinging, saying nonsense, going.
+//! Tests connecting, pings, invalid messages and closing.
 
 use std::time::Duration;
 
@@ -66,7 +66,8 @@ fn what_is_no_message_is_answered_and_the_connection_goes_on() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
     world.got(socket);
-    // The first two end the process of AnyCable 1.6.16, the third that of Sockudo 5.0.1, the fourth leaves AnyCable deaf for the client.
+    // The first two end the process of AnyCable 1.6.16, the third that of Sockudo 5.0.1; after the fourth AnyCable
+    // ignores the client.
     let nonsense = [
         r#"{"event":"pusher:subscribe"}"#.to_owned(),
         r#"{"event":"pusher:subscribe","data":null}"#.to_owned(),

@@ -1,4 +1,4 @@
-//! Coming back to where one was.
+//! Tests resuming from a position in the history.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn with_history(events: usize, channels: &[&str]) -> App {
     app
 }
 
-/// Subscribes from a place in the history, and gives the data of `subscription_succeeded` and the names of events after it.
+/// Subscribes from a position; returns the data of `subscription_succeeded` and the names of the following events.
 fn resume(world: &mut Loop, channel: &str, from: &Value) -> (Value, Vec<String>) {
     let socket = world.open().unwrap();
     world.got(socket);
@@ -78,7 +78,7 @@ fn a_place_that_is_not_in_the_history_is_not_recovered_and_nothing_is_made_up() 
     );
     assert_eq!(recovers(json!({"epoch": epoch, "offset": u64::MAX})), (json!(false), 0));
     assert_eq!(recovers(json!({"epoch": "0000000000000000", "offset": 2})), (json!(false), 0));
-    // What is no place at all was not asked in earnest.
+    // A malformed position counts as none.
     for nonsense in [
         json!(null),
         json!({}),

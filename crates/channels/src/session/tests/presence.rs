@@ -1,4 +1,4 @@
-//! Members: who is there, who comes, who goes.
+//! Tests the members of presence channels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn a_user_with_several_tabs_comes_once_and_goes_once() {
     world.subscribe(watcher, "presence-a", Some(BOB));
     let tabs: Vec<_> = (0..3).map(|_| world.open().unwrap()).collect();
     for (index, tab) in tabs.iter().enumerate() {
-        // What the later ones tell of the user is not what is known of it.
+        // Later sockets do not change the member's `user_info`.
         let data = json!({"user_id": "ann", "user_info": {"tab": index}}).to_string();
         let answer = world.subscribe(*tab, "presence-a", Some(&data));
         assert_eq!(presence(&answer)["count"], 2);
@@ -124,9 +124,9 @@ fn a_users_id_may_be_a_number_and_user_info_anything_or_nothing() {
 fn without_channel_data_or_its_signature_nobody_comes_in() {
     let mut world = Loop::new(app());
     let socket = world.open().unwrap();
-    // Signed, but without data: Reverb takes that, and a task of Sockudo's panics.
+    // Signed, but without data: Reverb accepts it, and a task of Sockudo panics.
     assert_eq!(status(&world.subscribe(socket, "presence-a", None)), 401);
-    // Data that was not signed.
+    // Data that were not signed.
     let mut text = world.signed_subscribe(socket, "presence-a", None);
     text["data"]["channel_data"] = ANN.into();
     world.says(socket, &text.to_string());

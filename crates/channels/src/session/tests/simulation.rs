@@ -1,6 +1,7 @@
-//! Many sessions on two event loops do what comes to their minds, and each gets exactly the frames that a simple model says, in that order.
+//! Many sessions on two event loops perform random actions, and each receives exactly the frames that a simple model
+//! predicts, in that order.
 //!
-//! The model knows nothing of shards, sequences, inboxes and wake-up times: lists and loops over them.
+//! The model has no shards, sequences, inboxes or timers: only lists and loops over them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -82,7 +83,7 @@ struct Socket {
     asked: Option<u64>,
     channels: BTreeMap<String, Option<String>>,
     user: Option<(String, Vec<String>)>,
-    /// Thousandths of client events that are left, and since when.
+    /// Remaining client events in thousandths, and the time of the last refill.
     allowance: Option<(u64, u64)>,
     expected: Vec<Value>,
     closed: bool,
@@ -90,9 +91,9 @@ struct Socket {
 
 #[derive(Debug, Default)]
 struct Channel {
-    /// In the order in which they came.
+    /// Subscribers in the order of their subscriptions.
     subscribers: Vec<usize>,
-    /// What is known of each member, and its sockets.
+    /// `user_info` and sockets of each member.
     members: BTreeMap<String, (Value, BTreeSet<usize>)>,
     last: Option<(Value, u64)>,
     history: Option<Kept>,
@@ -102,7 +103,7 @@ struct Channel {
 struct Kept {
     life: u64,
     offset: u64,
-    /// Message, until when, who did not want it.
+    /// Message, expiry time, excluded socket.
     events: VecDeque<(Value, u64, Option<usize>)>,
 }
 
@@ -239,7 +240,7 @@ impl Model {
         for event in missed.into_iter().flatten() {
             self.give(socket, event);
         }
-        // Observers are told of it before, clients after what a cache channel has for them.
+        // Observers are informed before, clients after the cached event.
         self.note_count(name);
         if name.contains("cache-") {
             let last = self.channel(name).last.clone();
@@ -400,7 +401,7 @@ impl Model {
         self.sockets[socket].asked = None;
     }
 
-    /// Time passes. Gives the sockets that are to be closed.
+    /// Advances the time and returns the sockets to close.
     fn pass(&mut self, millis: u64) -> Vec<usize> {
         self.now += millis;
         let mut late = Vec::new();
@@ -428,16 +429,16 @@ fn watchlist(name: &str, users: &[String]) -> Value {
     json!({"event": "pusher_internal:watchlist_events", "data": {"events": [{"name": name, "user_ids": users}]}})
 }
 
-/// The real thing, and what was learnt of it.
+/// The real implementation, with a record of its results.
 struct Real {
     loops: [Loop; 2],
     sockets: Vec<(usize, u32)>,
-    /// Epochs by the life they stand for.
+    /// Epochs by the number of the history they belong to.
     epochs: BTreeMap<u64, String>,
 }
 
 impl Real {
-    /// What a socket got since the last time, as the model writes it.
+    /// Returns the new frames of a socket in the model's form.
     fn got(&mut self, socket: usize) -> Vec<Value> {
         let (event_loop, slot) = self.sockets[socket];
         let events = self.loops[event_loop].events(slot);
@@ -469,7 +470,7 @@ impl Real {
     }
 }
 
-/// Lives of histories are numbered as clients come to know of them: as the model numbers them only when it does, too.
+/// Histories are numbered in the order in which clients first see them, in the model as well.
 fn renumber(frames: &mut [Value], known: &mut Vec<u64>) {
     for frame in frames {
         if let Some(life) = frame.pointer("/data/resume/epoch").and_then(Value::as_u64) {
@@ -522,7 +523,7 @@ fn run(ops: &[Op]) {
                 if !signed {
                     text["data"]["auth"] = "key:00".into();
                 }
-                // A place some events back in the history as it is, or in one that is over.
+                // A position some events back in the current history, or in one that has ended.
                 let place = back.map(|back| {
                     let kept =
                         model.channels.get(name).and_then(|channel| channel.history.as_ref());

@@ -1,4 +1,4 @@
-//! Users: signing in, being spoken to, being watched, being sent away.
+//! Tests users: signing in, direct messages, watchlists, terminations.
 
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ fn whoever_has_signed_in_is_a_member_without_saying_who_it_is() {
         answer[0]["data"]["presence"],
         json!({"count": 1, "ids": ["ann"], "hash": {"ann": {"name": "Ann"}}})
     );
-    // What the application says for this channel goes before that.
+    // What the application signed for this channel takes precedence.
     let answer = world.subscribe(socket, "presence-b", Some(r#"{"user_id":"guest"}"#));
     assert_eq!(answer[0]["data"]["presence"]["ids"], json!(["guest"]));
     let mut text = world.signed_subscribe(socket, "presence-c", None);
@@ -95,7 +95,7 @@ fn the_server_speaks_to_all_sockets_of_a_user_and_to_nobody_else() {
     world.sign_in(one, &user("ann", &[]));
     world.sign_in(two, &user("ann", &[]));
     world.sign_in(other, &user("bob", &[]));
-    // Clients subscribe to their user's channel by themselves once they have signed in.
+    // Clients subscribe to their user's channel by themselves after signing in.
     world.says(one, &subscribe("#server-to-user-ann"));
     assert_eq!(world.events(one)[0]["event"], "pusher_internal:subscription_succeeded");
 
@@ -112,7 +112,7 @@ fn nobody_hears_the_channel_of_a_user_that_it_is_not() {
     let (ann, stranger) = (world.open().unwrap(), world.open().unwrap());
     world.sign_in(ann, &user("ann", &[]));
     world.got(stranger);
-    // With and without a signature: the application cannot give this away.
+    // With and without a signature: the application cannot grant this.
     world.says(stranger, &subscribe("#server-to-user-ann"));
     assert_eq!(world.events(stranger)[0]["data"]["status"], 401);
     let answer = world.subscribe(stranger, "#server-to-user-ann", None);

@@ -32,7 +32,7 @@ fn queue(options: Options) -> Queue {
     Queue::new(options, vec![])
 }
 
-/// Names and channels of the events of a batch, as `name channel`.
+/// Returns the events of a batch as `name channel`.
 fn told(batch: &Batch) -> Vec<String> {
     let body: serde_json::Value = serde_json::from_str(&batch.body).unwrap();
     assert!(body["time_ms"].as_u64() >= Some(UNIX.millis()));
@@ -44,7 +44,7 @@ fn told(batch: &Batch) -> Vec<String> {
         .collect()
 }
 
-/// All that is told until `until`, each batch being taken.
+/// Returns all events sent until `until`, with each batch accepted.
 fn run(queue: &mut Queue, until: Moment) -> Vec<String> {
     let mut all = Vec::new();
     loop {
@@ -317,7 +317,7 @@ enum Act {
     Happen,
     Pass(u64),
     Answer(Outcome),
-    /// The process dies and starts again, the file cut or not.
+    /// The process crashes and restarts, with the file truncated or not.
     Crash,
     Compact,
 }
@@ -335,7 +335,8 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever fails and whenever the process dies: all that was written down is told at least once, and each endpoint hears what is new in order.
+    /// Whatever fails and whenever the process crashes: each event in the spool is sent at least once, and each
+    /// endpoint receives new events in order.
     #[test]
     fn what_was_accepted_is_told_in_order_across_crashes(acts in prop::collection::vec(act(), 0..80)) {
         let both = [endpoint("a"), endpoint("b")];
@@ -366,7 +367,8 @@ proptest! {
                     }
                 }
                 Act::Crash => {
-                    // What flew may have arrived; here it did not. What was answered but not yet written down is told again.
+                    // A batch being sent may have arrived; here it did not. An accepted batch that was not recorded
+                    // yet is sent again.
                     flying.clear();
                     let (kept, sound) = spool::read(&file);
                     prop_assert_eq!(sound, file.len());

@@ -27,7 +27,7 @@ impl Endpoints for One {
     }
 }
 
-/// Answers with these outcomes, then takes all; `None` panics.
+/// Responds with these outcomes, then accepts everything; `None` panics.
 #[derive(Debug)]
 struct Listener {
     outcomes: Mutex<Vec<Option<Outcome>>>,
@@ -143,7 +143,7 @@ async fn what_could_not_be_told_is_told_after_a_restart() {
     assert_eq!(Spool::open(folder.path()).unwrap().1, []);
 }
 
-/// Wants to know of channels that nobody hears any more, and of nothing else.
+/// An endpoint that subscribes only to vacated channels.
 #[derive(Debug)]
 struct Vacancies;
 
@@ -198,7 +198,7 @@ async fn a_process_that_starts_before_the_other_ends_takes_over_what_that_one_le
     until(|| listener.bodies().len() == 2).await;
     assert!(listener.bodies()[1].contains(r#""channel":"old""#));
 
-    // From now on the new one keeps its own there.
+    // From now on the new process uses the folder.
     listener.outcomes.lock().unwrap().extend((0..9).map(|_| Some(Outcome::Failed)));
     new.occupied("kept");
     until(|| listener.bodies().len() == 3).await;

@@ -128,7 +128,7 @@ fn what_waits_is_for_the_servers_own_user() {
     assert_eq!(mode(&file), 0o600);
 }
 
-/// `/dev/full` answers every write as a full disk does.
+/// `/dev/full` fails every write as a full disk does.
 #[test]
 fn a_full_disk_stops_nothing_and_the_file_is_made_anew_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
