@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_its_kind() {
+    fn a_name_determines_the_channel_type() {
         let kinds = [
             ("news", Access::Public, false),
             ("cache-news", Access::Public, true),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_channel_names_are_rejected() {
         assert_eq!(ChannelName::new("", 164), Err(InvalidName::Empty));
         assert_eq!(ChannelName::new("#server-to-user-", 164), Err(InvalidName::Empty));
         assert_eq!(ChannelName::new("abc", 2), Err(InvalidName::TooLong { limit: 2 }));

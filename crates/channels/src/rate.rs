@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allowance_passes_at_once_and_comes_back_evenly() {
+    fn an_allowance_can_be_used_at_once_and_refills_evenly() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(10, at(0));
         assert!(bucket.has(10, 10, at(0)) && !bucket.has(11, 10, at(0)));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn much_at_once_may_come_back_slowly() {
+    fn a_large_burst_may_refill_slowly() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(100, at(0));
         let taken = |bucket: &mut Bucket, now| {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing() {
+    fn a_clock_that_goes_back_adds_no_tokens() {
         let at = Moment::from_millis;
         let mut bucket = Bucket::full(1, at(5000));
         assert!(bucket.take(1, at(5000)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_of_nothing_passes_nothing() {
+    fn an_allowance_of_zero_rejects_everything() {
         let mut bucket = Bucket::full(0, Moment::default());
         assert!(!bucket.take(0, Moment::from_millis(u64::MAX)));
     }

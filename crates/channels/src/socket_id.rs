@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_id_can_be_parsed() {
         for random in [0, 1, HALF - 1, HALF, u64::MAX, 0x1234_5678_9abc_def0] {
             let id = SocketId::from_random(random);
             assert_eq!(id.to_string().parse(), Ok(id));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_read() {
+    fn all_other_texts_are_rejected() {
         for text in [
             "",
             "1",

@@ -49,7 +49,7 @@ mod tests {
     const SECOND: u64 = 1000;
 
     #[test]
-    fn an_id_is_good_for_a_while_and_for_its_application() {
+    fn an_id_is_valid_for_a_limited_time_and_its_application() {
         let (ours, other) = (Secret::new("ours"), Secret::new("other"));
         let at = |seconds: u64| UnixTime::from_millis(seconds * SECOND);
         let given = at(1_000_000_000);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_id_is_good() {
+    fn all_other_ids_are_invalid() {
         let secret = Secret::new("ours");
         let now = UnixTime::from_millis(1_000_000_000 * SECOND);
         let id = give(&secret, 5, now).bits();

@@ -279,7 +279,7 @@ fn user(node: NodeId, socket: u32) -> String {
 const LONG: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_is_published_on_one_node_is_heard_on_all_once_and_not_by_its_author() {
+fn an_event_of_one_node_is_delivered_once_on_all_and_not_to_its_author() {
     let mut world = World::new(1, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     for node in &mut world.nodes {
@@ -318,7 +318,7 @@ fn a_user_is_terminated_on_all_nodes() {
 }
 
 #[test]
-fn a_user_is_terminated_where_the_word_was_lost_but_not_who_came_later() {
+fn a_lost_termination_is_repeated_but_does_not_affect_later_connections() {
     let mut world = World::new(12, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let user = world.nodes[1].open();
@@ -346,7 +346,7 @@ fn a_user_is_terminated_where_the_word_was_lost_but_not_who_came_later() {
 }
 
 #[test]
-fn a_node_that_dies_takes_its_members_along_and_others_are_told() {
+fn a_dead_nodes_members_are_removed_and_subscribers_are_notified() {
     let mut world = World::new(3, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     let watcher = world.nodes[0].open();
@@ -374,7 +374,7 @@ fn a_node_that_dies_takes_its_members_along_and_others_are_told() {
 }
 
 #[test]
-fn a_node_that_ends_says_so_and_is_not_waited_for() {
+fn a_stopping_node_says_goodbye_and_is_removed_at_once() {
     let mut world = World::new(4, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     let socket = world.nodes[2].open();
@@ -398,7 +398,7 @@ fn a_node_that_ends_says_so_and_is_not_waited_for() {
 }
 
 #[test]
-fn a_node_that_comes_later_knows_what_the_others_know() {
+fn a_later_node_reaches_the_state_of_the_others() {
     let mut world = World::new(5, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let socket = world.nodes[0].open();
@@ -416,7 +416,7 @@ fn a_node_that_comes_later_knows_what_the_others_know() {
 }
 
 #[test]
-fn both_sides_of_a_cut_network_go_on_and_find_together_again() {
+fn both_sides_of_a_cut_network_continue_and_reunite() {
     let mut world = World::new(6, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     for node in &mut world.nodes {
@@ -445,7 +445,7 @@ fn both_sides_of_a_cut_network_go_on_and_find_together_again() {
 }
 
 #[test]
-fn what_others_told_is_believed_for_a_while_without_the_broker() {
+fn the_state_of_other_nodes_stays_valid_for_a_while_without_the_broker() {
     let mut world = World::new(7, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let socket = world.nodes[1].open();
@@ -468,7 +468,7 @@ fn what_others_told_is_believed_for_a_while_without_the_broker() {
 }
 
 #[test]
-fn a_short_absence_of_the_broker_costs_no_member_its_place() {
+fn a_short_outage_of_the_broker_removes_no_member() {
     let mut world = World::new(8, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let (here, there) = (world.nodes[0].open(), world.nodes[1].open());
@@ -493,7 +493,7 @@ fn a_short_absence_of_the_broker_costs_no_member_its_place() {
 }
 
 #[test]
-fn more_than_may_wait_is_a_gap_that_others_see_and_fill() {
+fn records_above_the_limit_cause_a_gap_that_other_nodes_detect_and_fill() {
     let mut world = World::new(9, 2, Weather::default());
     world.pass(Duration::from_secs(3));
     let long = "x".repeat(100_000);
@@ -513,7 +513,7 @@ fn more_than_may_wait_is_a_gap_that_others_see_and_fill() {
 }
 
 #[test]
-fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
+fn one_node_reports_each_channel_and_each_node_reports_a_share() {
     let mut world = World::new(10, 5, Weather::default());
     world.pass(Duration::from_secs(3));
     let mut shares = vec![0; 5];
@@ -531,7 +531,7 @@ fn of_all_nodes_one_reports_a_channel_and_each_its_share() {
 }
 
 #[test]
-fn what_happens_on_all_nodes_at_once_is_reported_once() {
+fn simultaneous_changes_on_all_nodes_are_reported_once() {
     let mut world = World::new(11, 3, Weather::default());
     world.pass(Duration::from_secs(3));
     for node in &mut world.nodes {
@@ -634,7 +634,7 @@ proptest! {
     /// With packets lost, doubled and late, nodes killed and networks cut, no event is delivered twice, and in the
     /// end all nodes report the true state.
     #[test]
-    fn nodes_agree_in_the_end_and_hear_nothing_twice(seed: u64, acts in prop::collection::vec(act(), 1..60)) {
+    fn nodes_agree_in_the_end_and_deliver_nothing_twice(seed: u64, acts in prop::collection::vec(act(), 1..60)) {
         let mut world = World::new(seed, 3, Weather { lost: 50, doubled: 100, delay: 300 });
         let published = live(&mut world, acts);
         for data in &published {
@@ -653,7 +653,7 @@ proptest! {
     /// On a network that only delays packets, each node receives every event published while it was subscribed, and
     /// each change is reported once.
     #[test]
-    fn on_a_sound_network_nothing_is_missed_and_each_change_is_reported_once(seed: u64, channel in 0..5_usize) {
+    fn on_a_reliable_network_no_event_is_missed_and_each_change_is_reported_once(seed: u64, channel in 0..5_usize) {
         let channel = CHANNELS[channel];
         let mut world = World::new(seed, 3, Weather::default());
         world.pass(LONG);

@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_hears_what_they_joined_and_nothing_else(
+        fn every_socket_receives_only_the_events_of_its_channels(
             steps in prop::collection::vec((0u32..6, 0u64..5, 0u8..8), 0..200),
         ) {
             let mut audiences = Audiences::default();

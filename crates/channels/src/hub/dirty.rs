@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_come_later_do_not_move_the_mark() {
+    fn later_sockets_do_not_move_the_mark() {
         let mut dirty = Dirty::default();
         assert!(dirty.is_past_mark());
         dirty.push(1);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_sockets_do_not_take_all_of_the_patience() {
+    fn a_few_sockets_are_closed_faster_than_the_patience_allows() {
         let at = |millis: u64| Moment::from_millis(1000 + millis);
         let (patience, close_timeout) = (Duration::from_secs(30), Duration::from_secs(5));
         let drain = Drain::new(at(0), patience, 10);

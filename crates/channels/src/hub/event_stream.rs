@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_becomes_what_a_socket_would_say() {
+    fn a_target_is_translated_to_subscribe_messages() {
         let target = "/app/key/sse?channels=news,private-a,presence-b&auth=,key:s1,key:s2&socket_id=1.2&channel_data=%7B%22user_id%22%3A%221%22%7D";
         let wanted = read(target, Some("00000000000000ff:7")).unwrap();
         assert_eq!(wanted.key, "key");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_becomes_an_event_with_its_place() {
+    fn a_message_becomes_an_event_with_its_position() {
         let mut epochs = Epochs::default();
         let first = Encoded::new(
             r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"{\"resume\":{\"epoch\":\"00000000000000ff\",\"offset\":3}}"}"#,
@@ -330,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn any_target_is_read_or_refused(target in "/app/.{0,40}/sse(\\?(channels|auth|socket_id|channel_data)=.{0,30}){0,3}", id in ".{0,30}") {
+        fn any_target_is_parsed_or_rejected(target in "/app/.{0,40}/sse(\\?(channels|auth|socket_id|channel_data)=.{0,30}){0,3}", id in ".{0,30}") {
             if let Ok(wanted) = read(&target, Some(&id)) {
                 for text in &wanted.subscriptions {
                     prop_assert!(Raw::new(text).is_ok(), "{text}");

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepted_sockets_send_at_once_and_notice_an_end_that_is_gone_without_a_call_for_each() {
+    fn accepted_sockets_inherit_nodelay_and_keepalive_from_the_listener() {
         let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
         let mut listeners = bind(&address, false, 2).unwrap();
         let port = listeners[0].local_addr().unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_listener_still_gives_out_those_who_had_come_and_lets_nobody_new_in() {
+    fn a_locked_listener_accepts_started_connections_and_no_new_ones() {
         let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
         let mut listeners = bind(&address, false, 1).unwrap();
         let port = listeners[0].local_addr().unwrap();

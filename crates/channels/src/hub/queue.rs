@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_queue_leaves_the_next_one_takes() {
+    fn an_emptied_queues_buffer_is_reused() {
         let (mut spares, mut queue) = (Spares::default(), Queue::default());
         spares.keep(VecDeque::with_capacity(4));
 
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crowd_needed_is_not_kept() {
+    fn spare_buffers_are_bounded_after_a_burst() {
         let mut spares = Spares::default();
         spares.keep(VecDeque::new());
         spares.keep(VecDeque::with_capacity(1000));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_message_leaves_an_empty_queue_empty() {
+    fn a_rejected_message_leaves_an_empty_queue_empty() {
         let (mut spares, mut queue) = (Spares::default(), Queue::default());
         let none = Bound { bytes: 1, messages: 10 };
         spares.keep(VecDeque::with_capacity(4));

@@ -83,7 +83,7 @@ mod tests {
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: https://a.example\r\n\r\nmore";
 
     #[test]
-    fn a_request_for_a_websocket_is_read_once_it_is_whole() {
+    fn a_websocket_request_is_parsed_once_it_is_complete() {
         let end = UPGRADE.len() - 4;
         for cut in 0..end {
             assert!(
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_for_others() {
+    fn other_requests_are_left_to_the_other_front() {
         for bytes in [
             "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
             "POST /apps/1/events HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -120,7 +120,7 @@ mod tests {
     }
     proptest! {
         #[test]
-        fn whatever_comes_is_one_of_these(
+        fn any_bytes_are_one_of_the_request_kinds(
             at in 0usize..230,
             bytes in prop::collection::vec(any::<u8>(), 0..40),
             deflate: bool,

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_comes_up_at_its_tick_and_not_before() {
+    fn an_entry_expires_at_its_tick_and_not_before() {
         let mut wheel = Wheel::new(at(5_500));
         wheel.add(Tick::not_before(at(7_001)), 1);
         wheel.add(Tick::not_before(at(7_000)), 2);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_away_comes_up_early_and_a_long_sleep_loses_nothing() {
+    fn a_distant_entry_expires_early_and_a_long_sleep_loses_none() {
         let mut wheel = Wheel::new(at(0));
         let tick = wheel.add(Tick::not_before(at(3_600_000)), 1);
         assert_eq!(tick, Tick(BUCKETS as u64));

@@ -98,7 +98,7 @@ const KEY: AppRef<'_> = AppRef::Key("k");
 const ID: AppRef<'_> = AppRef::Id("1");
 
 #[test]
-fn all_who_ask_for_one_application_wait_for_one_fetch() {
+fn look_ups_of_one_application_share_one_fetch() {
     let mut asked = Asked::new(Options::default());
     for _ in 0..3 {
         asked.ask(KEY, at(0));
@@ -114,7 +114,7 @@ fn all_who_ask_for_one_application_wait_for_one_fetch() {
 }
 
 #[test]
-fn that_there_is_no_application_is_remembered_for_a_while() {
+fn a_negative_result_is_cached_for_a_while() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
@@ -130,7 +130,7 @@ fn that_there_is_no_application_is_remembered_for_a_while() {
 }
 
 #[test]
-fn a_failure_is_no_absence_and_is_tried_again_soon() {
+fn a_failed_fetch_is_not_a_negative_result_and_is_retried_soon() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
@@ -145,7 +145,7 @@ fn a_failure_is_no_absence_and_is_tried_again_soon() {
 }
 
 #[test]
-fn what_is_used_is_asked_for_again_and_holds_meanwhile_and_what_is_not_is_forgotten() {
+fn used_applications_are_refetched_while_valid_and_unused_ones_are_removed() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
@@ -173,7 +173,7 @@ fn what_is_used_is_asked_for_again_and_holds_meanwhile_and_what_is_not_is_forgot
 }
 
 #[test]
-fn what_has_changed_is_told_and_so_is_what_is_no_more() {
+fn changed_and_removed_applications_update_their_sockets() {
     let mut asked = Asked::new(Options::default());
     asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
     let change = asked.settle(ID, Ok(Some(app("1", "other"))), at(1)).change.unwrap();
@@ -191,7 +191,7 @@ fn what_has_changed_is_told_and_so_is_what_is_no_more() {
 }
 
 #[test]
-fn an_answer_about_another_application_is_none() {
+fn a_result_for_another_application_is_a_failure() {
     let mut asked = Asked::new(Options::default());
     let failure = |settled: Settled| settled.failure.unwrap_or_default();
     assert!(failure(asked.settle(KEY, Ok(Some(app("1", "x"))), at(0))).contains("another"));
@@ -203,7 +203,7 @@ fn an_answer_about_another_application_is_none() {
 }
 
 #[test]
-fn whatever_keys_clients_come_with_what_waits_and_is_kept_is_bounded() {
+fn pending_and_cached_entries_are_bounded_whatever_keys_clients_use() {
     let options = Options { waiting: 10, kept: 10, refused: 10, ..Options::default() };
     let mut asked = Asked::new(options);
     for n in 0..1000 {
@@ -312,7 +312,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn applications_are_looked_up_by_key_and_by_id_and_those_of_settings_are_not() {
+async fn unknown_applications_are_looked_up_by_key_and_id_and_fixed_ones_are_not() {
     let running = Running::start(Options::default());
     running.knows(app("1", "k"));
     running.knows(app("2", "of settings"));
@@ -328,7 +328,7 @@ async fn applications_are_looked_up_by_key_and_by_id_and_those_of_settings_are_n
 }
 
 #[tokio::test]
-async fn a_source_that_fails_hangs_or_panics_is_no_answer_and_it_goes_on() {
+async fn a_source_that_fails_hangs_or_panics_counts_as_a_failure_and_look_ups_continue() {
     let options = Options {
         timeout: Duration::from_millis(50),
         failure: Duration::ZERO,
@@ -347,7 +347,7 @@ async fn a_source_that_fails_hangs_or_panics_is_no_answer_and_it_goes_on() {
 }
 
 #[tokio::test]
-async fn who_waits_at_the_end_is_told_and_so_is_who_comes_after_it() {
+async fn look_ups_pending_at_the_end_and_later_ones_are_answered() {
     let mut running = Running::start(Options::default());
     running.book.hangs.store(true, Ordering::Relaxed);
     let (sender, receiver) = oneshot::channel();
@@ -359,7 +359,7 @@ async fn who_waits_at_the_end_is_told_and_so_is_who_comes_after_it() {
 }
 
 #[tokio::test]
-async fn an_application_that_nobody_uses_is_forgotten_with_what_the_source_kept_of_it() {
+async fn an_unused_application_is_removed_and_the_source_is_notified() {
     let running = Running::start(Options { age: Duration::from_millis(20), ..Options::default() });
     running.knows(app("1", "k"));
     assert_eq!(running.ask(KEY).await, "1");

@@ -255,7 +255,7 @@ impl Cluster {
 }
 
 #[test]
-fn what_is_published_on_one_node_is_heard_on_all_once() {
+fn an_event_of_one_node_is_delivered_once_on_all() {
     let mut cluster = Cluster::new(&app());
     let sockets: Vec<_> = (0..NODES)
         .map(|node| {
@@ -287,7 +287,7 @@ fn what_is_published_on_one_node_is_heard_on_all_once() {
 }
 
 #[test]
-fn an_event_published_before_anybody_is_known_to_listen_elsewhere_is_heard_there() {
+fn an_event_reaches_remote_subscribers_that_are_not_known_yet() {
     let mut cluster = Cluster::new(&app());
     let socket = cluster.world(1).open().unwrap();
     cluster.world(1).subscribe(socket, "news", None);
@@ -298,7 +298,7 @@ fn an_event_published_before_anybody_is_known_to_listen_elsewhere_is_heard_there
 }
 
 #[test]
-fn each_node_knows_how_many_and_who_there_are_on_all() {
+fn each_node_knows_the_subscribers_and_members_of_all_nodes() {
     let mut cluster = Cluster::new(&app());
     for node in 0..NODES {
         let world = cluster.world(node);
@@ -340,7 +340,7 @@ fn each_node_knows_how_many_and_who_there_are_on_all() {
 }
 
 #[test]
-fn a_node_that_dies_takes_its_members_with_it() {
+fn a_dead_nodes_members_are_removed() {
     let mut cluster = Cluster::new(&app());
     let watcher = cluster.world(0).open().unwrap();
     cluster.world(0).subscribe(watcher, "presence-a", Some(&member("ann")));
@@ -380,7 +380,7 @@ fn a_node_that_dies_takes_its_members_with_it() {
 }
 
 #[test]
-fn users_are_watched_spoken_to_and_sent_away_across_nodes() {
+fn watchlists_user_messages_and_terminations_work_across_nodes() {
     let mut cluster = Cluster::new(&app());
     let eve = cluster.world(0).open().unwrap();
     cluster.world(0).sign_in(eve, r#"{"id":"eve","watchlist":["ann"]}"#);
@@ -409,7 +409,7 @@ fn users_are_watched_spoken_to_and_sent_away_across_nodes() {
 }
 
 #[test]
-fn a_node_that_comes_late_is_told_what_there_is() {
+fn a_late_node_receives_the_current_state() {
     let mut cluster = Cluster::new(&app());
     // Node 2 receives nothing.
     cluster.cut = [(0, 2), (1, 2)].into();
@@ -632,7 +632,7 @@ fn run(ops: &[Op]) {
 
 proptest! {
     #[test]
-    fn nodes_that_heard_the_same_say_the_same(ops in prop::collection::vec(op(), 1..80)) {
+    fn nodes_with_the_same_updates_report_the_same_state(ops in prop::collection::vec(op(), 1..80)) {
         run(&ops);
     }
 }

@@ -156,7 +156,7 @@ fn event_loop(
 }
 
 #[test]
-fn subscribers_on_all_event_loops_hear_each_delivery_after_they_came_once_and_in_one_order() {
+fn subscribers_on_all_event_loops_receive_each_later_delivery_once_and_in_one_order() {
     const LOOPS: usize = 4;
     const PUBLISHERS: usize = 3;
     const EVENTS: u64 = 3000;
@@ -216,7 +216,7 @@ fn subscribers_on_all_event_loops_hear_each_delivery_after_they_came_once_and_in
 }
 
 #[test]
-fn a_hundred_thousand_channels_that_come_and_go_leave_no_memory_behind() {
+fn a_hundred_thousand_removed_channels_leave_no_memory_behind() {
     const CHANNELS: usize = 100_000;
 
     let (app, channels) = channels_of(app());
@@ -254,7 +254,7 @@ fn a_hundred_thousand_channels_that_come_and_go_leave_no_memory_behind() {
 }
 
 #[test]
-fn a_hundred_thousand_users_that_come_and_go_leave_no_memory_behind() {
+fn a_hundred_thousand_removed_users_leave_no_memory_behind() {
     let (app, channels) = channels_of(app());
     let event_loop = channels.attach(Arc::new(Inbox::default())).unwrap();
     let counters = channels.statistics().of(&app.id);
@@ -275,12 +275,12 @@ fn a_hundred_thousand_users_that_come_and_go_leave_no_memory_behind() {
 }
 
 #[test]
-fn what_an_idle_channel_costs_stays_small() {
+fn an_idle_channel_uses_little_memory() {
     assert!(size_of::<Channel>() <= 176, "{}", size_of::<Channel>());
 }
 
 #[test]
-fn a_channel_that_waits_for_something_late_is_looked_at_for_something_early() {
+fn an_earlier_timer_of_a_channel_replaces_a_later_one() {
     let mut app = app();
     app.rights.subscription_count = true;
     let (app, channels) = channels_of(app);
@@ -304,7 +304,7 @@ fn a_channel_that_waits_for_something_late_is_looked_at_for_something_early() {
 }
 
 #[test]
-fn times_to_look_at_a_channel_again_do_not_pile_up() {
+fn timers_of_a_channel_do_not_accumulate() {
     let (app, channels) = channels_of(app());
     let event_loop = channels.attach(Arc::new(Inbox::default())).unwrap();
     let (registry, channel) = (channels.registry(), name("cache-a"));
@@ -329,7 +329,7 @@ fn times_to_look_at_a_channel_again_do_not_pile_up() {
 }
 
 #[test]
-fn an_inbox_that_is_full_is_counted_and_holds_nobody_up() {
+fn a_full_inbox_is_counted_and_delays_no_publisher() {
     #[derive(Debug)]
     struct AlwaysFull;
     impl Outlet for AlwaysFull {
@@ -355,7 +355,7 @@ fn an_inbox_that_is_full_is_counted_and_holds_nobody_up() {
 }
 
 #[test]
-fn there_are_no_more_event_loops_than_numbers_for_them() {
+fn the_number_of_event_loops_is_limited() {
     let (_, channels) = channels_of(app());
     let numbers: Vec<_> =
         (0..EVENT_LOOPS + 2).map(|_| channels.attach(Arc::new(Inbox::default()))).collect();

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_are_accepted_that_share_a_window_of_15_bits() {
+    fn only_offers_with_a_shared_window_of_15_bits_are_accepted() {
         for offer in [
             "permessage-deflate",
             "permessage-deflate; client_max_window_bits",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7692_are_read() {
+    fn the_examples_of_rfc_7692_are_decoded() {
         let hello: &[&[u8]] = &[
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00], // 7.2.3.1
             &[0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00], // 7.2.3.3: no compression
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_at_the_limit() {
+    fn a_compression_bomb_is_rejected_at_the_limit() {
         let bomb = Deflater::default().frame(&vec![0; 50_000_000]);
         let payload = bomb.split_at(bomb.len() - usize::try_from(length_of(&bomb)).unwrap()).1;
         assert!(payload.len() < 1_000_000);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_compressed_data_is_refused() {
+    fn invalid_compressed_data_is_rejected() {
         let mut inflater = Inflater::default();
         for payload in [
             &[0xff, 0xff][..],

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_byte_meets_its_byte_of_the_mask_wherever_the_frame_is_cut() {
+    fn a_frame_is_unmasked_correctly_wherever_it_is_split() {
         let mask = [0x12, 0x34, 0x56, 0x78];
         let plain: Vec<u8> = (0..=255).collect();
         let masked: Vec<u8> =

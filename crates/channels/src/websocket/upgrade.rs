@@ -141,7 +141,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_example_of_rfc_6455_is_answered_as_there() {
+    fn the_handshake_example_of_rfc_6455_gets_the_documented_response() {
         let upgrade = Upgrade::read(SAMPLE, true).unwrap().unwrap();
         assert_eq!(upgrade.accept(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_agreed_on_only_where_both_want_it() {
+    fn compression_is_negotiated_only_if_both_sides_want_it() {
         let offer: (&str, &[u8]) =
             ("sec-websocket-extensions", b"permessage-deflate; client_max_window_bits");
         let read = |fields: Vec<(&'static str, &'static [u8])>, deflate| {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_upgrade_is_left_to_others_and_a_bad_one_is_refused() {
+    fn requests_without_upgrade_are_ignored_and_invalid_upgrades_rejected() {
         assert_eq!(Upgrade::read([], true), Ok(None));
         assert_eq!(Upgrade::read([("upgrade", &b"h2c"[..])], true), Ok(None));
 

@@ -51,7 +51,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn a_socket_that_is_adopted_goes_on_where_the_other_front_left_it() {
+fn an_adopted_socket_continues_where_the_other_front_stopped() {
     let server = server();
     let (mut near, far) = pair();
     let subscribe = frame(0x81, br#"{"event":"pusher:subscribe","data":{"channel":"news"}}"#);
@@ -90,7 +90,7 @@ fn pem(text: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_socket_with_tls_does_as_well() {
+fn a_tls_socket_can_be_adopted() {
     let certificates = certificates();
     let server_config =
         ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -37,7 +37,7 @@ fn change(server: &Server, told: &Told, app: Option<App>) {
 }
 
 #[test]
-fn who_cannot_be_told_whether_the_application_exists_comes_back_in_a_while() {
+fn a_failed_look_up_makes_the_client_reconnect_later() {
     let (server, _told) = server(app());
     let mut client = Client::upgrade(tcp(server.address), "/app/other?protocol=7");
     let (events, end) = client.rest();
@@ -54,7 +54,7 @@ fn who_cannot_be_told_whether_the_application_exists_comes_back_in_a_while() {
 }
 
 #[test]
-fn an_application_that_is_gone_ends_all_its_sockets_however_many_and_no_others() {
+fn a_removed_application_closes_all_its_sockets_and_no_others() {
     let (server, told) = server(app());
     // More sockets than one turn of an event loop checks.
     let mut clients: Vec<Client> = (0..2500).map(|_| server.connect()).collect();
@@ -70,7 +70,7 @@ fn an_application_that_is_gone_ends_all_its_sockets_however_many_and_no_others()
 }
 
 #[test]
-fn what_a_changed_application_says_holds_for_its_open_sockets() {
+fn a_changed_application_applies_to_its_open_sockets() {
     let (server, told) = server(app());
     let mut client = server.subscriber("news");
     let mut limits = app().limits;

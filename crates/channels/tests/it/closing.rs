@@ -24,7 +24,7 @@ fn a_close_is_answered_with_the_same_code_and_the_connection_ends() {
 }
 
 #[test]
-fn a_connection_that_just_ends_leaves_its_channels() {
+fn a_connection_that_ends_without_close_leaves_its_channels() {
     let server = Server::start();
     let client = server.subscriber("news");
     drop(client);
@@ -33,7 +33,7 @@ fn a_connection_that_just_ends_leaves_its_channels() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_not_waited_for() {
+fn a_slow_request_times_out() {
     let server = Server::with(app(), |options| options.handshake_timeout = Duration::from_secs(1));
     let mut silent = tcp(server.address);
     let mut slow = tcp(server.address);
@@ -60,7 +60,7 @@ fn a_request_that_takes_too_long_is_not_waited_for() {
 }
 
 #[test]
-fn who_is_silent_is_asked_and_who_does_not_answer_is_closed_with_4201() {
+fn an_idle_client_is_pinged_and_closed_with_4201_without_an_answer() {
     let waiting_for = |pong_timeout| {
         let activity_timeout = Duration::from_secs(1);
         let limits = Limits { activity_timeout, pong_timeout, ..Limits::default() };
@@ -83,7 +83,7 @@ fn who_is_silent_is_asked_and_who_does_not_answer_is_closed_with_4201() {
 }
 
 #[test]
-fn who_does_not_answer_a_close_is_not_waited_for_long() {
+fn a_client_that_does_not_answer_a_close_is_dropped_soon() {
     let server = Server::with(app(), |options| options.close_timeout = Duration::from_secs(1));
     let mut stream = tcp(server.address);
     stream.write_all(request("/app/nobody?protocol=7", "").as_bytes()).unwrap();
@@ -95,7 +95,7 @@ fn who_does_not_answer_a_close_is_not_waited_for_long() {
 }
 
 #[test]
-fn what_a_client_says_after_it_was_closed_is_let_go() {
+fn messages_of_a_closed_client_are_discarded() {
     let server = Server::start();
     let mut stream = tcp(server.address);
     let mut bytes = request("/app/nobody?protocol=7", "").into_bytes();
@@ -163,7 +163,7 @@ fn a_drain_does_not_wait_long_for_clients_that_do_not_answer_its_close() {
 }
 
 #[test]
-fn a_new_hub_takes_over_the_address_and_no_client_is_refused() {
+fn a_new_hub_takes_over_the_address_and_no_client_is_rejected() {
     let old = Server::start();
     let running = Arc::new(AtomicBool::new(true));
     let clients: Vec<_> = (0..4)

@@ -130,7 +130,7 @@ fn subscribe(streams: &mut [TcpStream]) {
 }
 
 #[test]
-fn ten_thousand_clients_at_once_are_all_served_hear_one_event_and_leave_nothing_behind() {
+fn ten_thousand_simultaneous_clients_receive_one_event_and_leave_no_state_behind() {
     let mut hub = Process::start(20_000);
     // An earlier client, so that lazily created state exists.
     let mut before = begin(hub.address, 10);
@@ -161,7 +161,7 @@ fn ten_thousand_clients_at_once_are_all_served_hear_one_event_and_leave_nothing_
 }
 
 #[test]
-fn without_a_descriptor_new_clients_are_turned_away_at_once_and_old_ones_served() {
+fn without_a_descriptor_new_clients_are_rejected_at_once_and_old_ones_served() {
     let mut hub = Process::start(64);
     let mut streams = Vec::new();
     let mut turned_away = 0;

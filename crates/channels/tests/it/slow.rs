@@ -35,7 +35,7 @@ fn reluctant(server: &Server, channel: &str) -> Client {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_everything() {
+fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_receive_everything() {
     let server = server(small(), |_| {});
     let mut slow = reluctant(&server, "news");
     let mut client = server.subscriber("news");
@@ -61,7 +61,7 @@ fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_hear_
 }
 
 #[test]
-fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
+fn a_publisher_faster_than_every_reader_does_not_block_the_other_clients() {
     let server = server(small(), |options| options.close_timeout = Duration::from_secs(1));
     let _slow: Vec<_> = (0..20).map(|_| reluctant(&server, "flood")).collect();
     let mut calm = server.subscriber("calm");
@@ -79,7 +79,7 @@ fn a_publisher_faster_than_every_reader_waits_for_none_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_for_too_long_is_dropped_even_if_little_waits_for_it() {
+fn a_client_that_accepts_no_bytes_for_too_long_is_dropped_even_with_a_short_queue() {
     let limits = Limits {
         activity_timeout: Duration::from_mins(10),
         queue_messages: 1_000_000,
@@ -147,7 +147,7 @@ fn a_client_that_reads_again_gets_everything_in_order() {
 }
 
 #[test]
-fn a_client_that_asks_without_end_and_never_reads_is_closed() {
+fn a_client_that_sends_endlessly_and_never_reads_is_closed() {
     let server = server(small(), |options| options.close_timeout = Duration::from_secs(1));
     let mut stream = tcp(server.address);
     stream.write_all(request("/app/key?protocol=7", "").as_bytes()).unwrap();
@@ -163,7 +163,7 @@ fn a_client_that_asks_without_end_and_never_reads_is_closed() {
 }
 
 #[test]
-fn events_come_through_while_other_clients_keep_the_loop_busy() {
+fn events_are_delivered_while_other_clients_keep_the_loop_busy() {
     let server = Server::with(app(), |options| options.event_loops = std::num::NonZeroUsize::MIN);
     let mut client = server.subscriber("news");
     let busy = AtomicBool::new(true);
@@ -191,7 +191,7 @@ fn events_come_through_while_other_clients_keep_the_loop_busy() {
 }
 
 #[test]
-fn half_of_all_clients_may_leave_while_events_are_published_and_the_others_miss_none() {
+fn half_of_the_clients_may_leave_during_publishing_and_the_others_miss_no_event() {
     let server = Server::start();
     let mut stay: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();
     let leave: Vec<_> = (0..100).map(|_| server.subscriber("news")).collect();

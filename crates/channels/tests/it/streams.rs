@@ -65,7 +65,7 @@ impl<S: Read> Listener<S> {
 }
 
 #[test]
-fn a_stream_hears_what_sockets_hear() {
+fn a_stream_receives_the_same_events_as_a_socket() {
     let server = Server::start();
     let mut socket = server.subscriber("news");
     let mut stream = Listener::open(
@@ -108,7 +108,7 @@ fn id(server: &Server) -> String {
 }
 
 #[test]
-fn private_channels_need_the_signature_that_a_socket_needs() {
+fn private_channels_require_the_same_signature_as_for_a_socket() {
     let server = Server::start();
     let (id, other) = (id(&server), id(&server));
     assert_ne!(id, other);
@@ -137,7 +137,7 @@ fn private_channels_need_the_signature_that_a_socket_needs() {
 }
 
 #[test]
-fn a_signature_for_a_socket_opens_no_stream_not_even_after_its_end() {
+fn a_sockets_signature_is_invalid_for_a_stream_even_after_the_socket_closed() {
     let server = Server::start();
     let mut socket = Client::upgrade(tcp(server.address), "/app/key?protocol=7");
     let hello: Value = serde_json::from_str(socket.event()["data"].as_str().unwrap()).unwrap();
@@ -164,7 +164,7 @@ fn a_signature_for_a_socket_opens_no_stream_not_even_after_its_end() {
 }
 
 #[test]
-fn ids_are_given_to_pages_of_the_applications_origins_alone() {
+fn ids_are_issued_only_to_pages_of_the_applications_origins() {
     let rights = Rights { origins: vec!["a.example".into()], ..Rights::default() };
     let server = Server::with(App { rights, ..app() }, |_| {});
     let (head, body) = answer(&server, "/app/key/sse/id", "Origin: https://a.example\r\n");
@@ -235,7 +235,7 @@ fn a_quiet_stream_is_kept_alive_and_a_drain_ends_it() {
 }
 
 #[test]
-fn a_stream_that_another_front_answered_goes_on_without_a_head() {
+fn a_stream_answered_by_another_front_continues_without_a_head() {
     let server = Server::start();
     let (near, far) = UnixStream::pair().unwrap();
     near.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -43,7 +43,7 @@ fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
 }
 
 #[test]
-fn all_news_arrive_as_they_were_told() {
+fn all_updates_arrive_unchanged() {
     let mut told = Vec::new();
     let bytes = packet(|out| {
         all_news(&mut |news| {
@@ -64,7 +64,7 @@ fn all_news_arrive_as_they_were_told() {
 }
 
 #[test]
-fn a_packet_that_is_cut_is_refused_and_one_that_says_more_is_read() {
+fn a_truncated_packet_is_rejected_and_unknown_records_are_skipped() {
     let bytes = packet(|out| all_news(&mut |news| out.news("app", news)));
     let ends: Vec<usize> =
         (0..=bytes.len()).filter(|length| Packet::read(&bytes[..*length]).is_ok()).collect();
@@ -82,7 +82,7 @@ fn a_packet_that_is_cut_is_refused_and_one_that_says_more_is_read() {
 }
 
 #[test]
-fn a_socket_that_is_none_excepts_nobody() {
+fn an_invalid_socket_id_excludes_no_socket() {
     let author = Who::Client { socket: "no socket", user: None };
     let told = Told::Published { channel: channel("a"), event: "n", data: "1", author };
     told.give(|news| {
@@ -93,7 +93,7 @@ fn a_socket_that_is_none_excepts_nobody() {
 
 proptest! {
     #[test]
-    fn any_bytes_of_a_broker_are_borne(bytes: Vec<u8>, ours: bool) {
+    fn any_bytes_from_a_broker_are_handled(bytes: Vec<u8>, ours: bool) {
         let bytes = if ours { [&HEAD.write()[..], &bytes].concat() } else { bytes };
         if let Ok(packet) = Packet::read(&bytes) {
             for record in packet.records {

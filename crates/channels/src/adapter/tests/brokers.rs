@@ -360,14 +360,14 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
 }
 
 #[tokio::test]
-async fn three_nodes_over_redis_are_one() {
+async fn three_nodes_over_redis_act_as_one() {
     let server = redis_server("");
     let options = redis_options(&server.address());
     live_and_die(bring_together((0..3).map(|_| redis(&options)).collect()).await).await;
 }
 
 #[tokio::test]
-async fn three_nodes_over_nats_are_one() {
+async fn three_nodes_over_nats_act_as_one() {
     let server = nats_server("");
     let mut brokers = Vec::new();
     for _ in 0..3 {
@@ -377,7 +377,7 @@ async fn three_nodes_over_nats_are_one() {
 }
 
 #[tokio::test]
-async fn a_token_for_nats_stands_where_the_user_would() {
+async fn a_nats_token_takes_the_place_of_the_user() {
     let server = nats_server("--auth hush");
     let mut brokers = Vec::new();
     for _ in 0..3 {
@@ -388,14 +388,14 @@ async fn a_token_for_nats_stands_where_the_user_would() {
 }
 
 #[tokio::test]
-async fn redis_may_hang_and_die_and_come_back() {
+async fn nodes_survive_a_redis_that_hangs_dies_and_comes_back() {
     let server = redis_server("");
     let options = redis_options(&server.address());
     hang_and_restart(bring_together((0..3).map(|_| redis(&options)).collect()).await, server).await;
 }
 
 #[tokio::test]
-async fn nats_may_hang_and_die_and_come_back() {
+async fn nodes_survive_a_nats_that_hangs_dies_and_comes_back() {
     let server = nats_server("");
     let mut brokers = Vec::new();
     for _ in 0..3 {
@@ -482,7 +482,7 @@ async fn a_service_behind_sentinels_moves_and_the_nodes_follow_with_passwords_fo
 }
 
 #[tokio::test]
-async fn the_nodes_of_a_redis_cluster_are_one_broker() {
+async fn the_nodes_of_a_redis_cluster_act_as_one_broker() {
     // The cluster bus needs its own port; the default of port + 10,000 may be out of range.
     let clustered = || {
         redis_server(&format!(
@@ -521,7 +521,7 @@ async fn the_nodes_of_a_redis_cluster_are_one_broker() {
 }
 
 #[tokio::test]
-async fn brokers_speak_tls_and_want_a_password() {
+async fn brokers_use_tls_and_require_a_password() {
     let (folder, certificates) = (tempfile::tempdir().unwrap(), testkit::certificates());
     let (authorities, _) = certificates.authority.write(folder.path(), "authority");
     let (cert, key) = certificates.origin.write(folder.path(), "origin");

@@ -169,12 +169,12 @@ fn a_process_dies(broker: &str, server: &Server) {
 }
 
 #[test]
-fn of_three_processes_over_redis_one_is_killed() {
+fn one_of_three_processes_over_redis_is_killed() {
     a_process_dies("redis", &redis_server(""));
 }
 
 #[test]
-fn of_three_processes_over_nats_one_is_killed() {
+fn one_of_three_processes_over_nats_is_killed() {
     a_process_dies("nats", &nats_server(""));
 }
 
@@ -271,7 +271,7 @@ fn the_cable_is_cut(broker: &str, program: &str) {
 }
 
 #[test]
-fn a_cut_network_to_redis_is_seen_from_both_sides_and_heals() {
+fn both_sides_detect_a_cut_network_to_redis_and_recover() {
     the_cable_is_cut(
         "redis",
         &format!("redis-server --port 7000 --bind {HERE} --protected-mode no --daemonize no"),
@@ -279,6 +279,6 @@ fn a_cut_network_to_redis_is_seen_from_both_sides_and_heals() {
 }
 
 #[test]
-fn a_cut_network_to_nats_is_seen_from_both_sides_and_heals() {
+fn both_sides_detect_a_cut_network_to_nats_and_recover() {
     the_cable_is_cut("nats", &format!("nats-server -a {HERE} -p 7000"));
 }

@@ -117,7 +117,7 @@ async fn publish_until(node: &mut Node, what: &str, happened: impl Fn() -> bool)
 }
 
 #[tokio::test]
-async fn who_takes_no_packets_is_heard_lost_found_and_left_all_the_same() {
+async fn a_broker_that_accepts_no_packets_is_still_received_lost_found_and_closed() {
     let server = StandIn::start(false).await;
     let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
     publish_until(&mut node, "the connection is given up twice", || {
@@ -129,7 +129,7 @@ async fn who_takes_no_packets_is_heard_lost_found_and_left_all_the_same() {
 }
 
 #[tokio::test]
-async fn packets_go_together_where_each_takes_its_time() {
+async fn packets_are_pipelined_when_replies_are_slow() {
     let server = StandIn::start(true).await;
     let mut node = Node::start(0, redis(&redis_options(&server.address)), Instant::now()).await;
     // A pipeline of the whole queue would take longer than one reply may.

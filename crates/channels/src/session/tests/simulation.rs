@@ -663,7 +663,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_socket_gets_what_the_model_says(ops in prop::collection::vec(op(), 1..120)) {
+    fn every_socket_receives_what_the_model_predicts(ops in prop::collection::vec(op(), 1..120)) {
         run(&ops);
     }
 }

@@ -93,7 +93,7 @@ fn events_have_the_form_of_pushers() {
 }
 
 #[test]
-fn a_page_that_is_reloaded_is_no_news() {
+fn a_reloaded_page_causes_no_event() {
     let mut queue = queue(options());
     queue.take(
         vec![note("presence-a", What::Occupied), note("presence-a", What::MemberAdded("7".into()))],
@@ -118,7 +118,7 @@ fn a_page_that_is_reloaded_is_no_news() {
 }
 
 #[test]
-fn who_stays_away_is_told_of_in_the_order_of_leaving() {
+fn absent_members_are_reported_in_the_order_of_leaving() {
     let mut queue = queue(options());
     let gone = vec![
         note("presence-a", What::MemberRemoved("7".into())),
@@ -137,7 +137,7 @@ fn who_stays_away_is_told_of_in_the_order_of_leaving() {
 }
 
 #[test]
-fn of_a_count_that_changes_often_the_last_is_told() {
+fn only_the_last_of_frequent_count_changes_is_sent() {
     let to = [Endpoint { topics: vec![Topic::SubscriptionCount], ..endpoint("a") }];
     let mut queue = queue(options());
     for count in 1..500 {
@@ -151,7 +151,7 @@ fn of_a_count_that_changes_often_the_last_is_told() {
 }
 
 #[test]
-fn an_endpoint_is_told_only_what_it_wants() {
+fn an_endpoint_receives_only_the_events_it_subscribes_to() {
     let to = [
         endpoint("all"),
         Endpoint { topics: vec![Topic::MemberAdded], ..endpoint("members") },
@@ -226,7 +226,7 @@ fn a_batch_is_bounded_in_events_bytes_and_time() {
 }
 
 #[test]
-fn a_batch_that_is_not_taken_is_sent_again_for_five_minutes_with_pauses_that_double() {
+fn a_rejected_batch_is_retried_for_five_minutes_with_pauses_that_double() {
     let mut queue = queue(options());
     queue.take(vec![note("a", What::Occupied)], at(0));
     let first = queue.poll(at(0), UNIX).send.remove(0);
@@ -254,7 +254,7 @@ fn a_batch_that_is_not_taken_is_sent_again_for_five_minutes_with_pauses_that_dou
 }
 
 #[test]
-fn a_batch_on_its_way_is_alone_and_answered_once() {
+fn one_batch_is_sent_at_a_time_and_its_result_counts_once() {
     let mut queue = queue(options());
     queue.take(vec![note("a", What::Occupied)], at(0));
     let first = queue.poll(at(0), UNIX).send.remove(0);
@@ -270,7 +270,7 @@ fn a_batch_on_its_way_is_alone_and_answered_once() {
 }
 
 #[test]
-fn an_endpoint_that_is_down_holds_up_no_other() {
+fn an_unreachable_endpoint_delays_no_other() {
     let mut queue = queue(options());
     let both = [endpoint("down"), endpoint("up")];
     queue.take(vec![note_to(&both, "a", What::Occupied)], at(0));
@@ -284,7 +284,7 @@ fn an_endpoint_that_is_down_holds_up_no_other() {
 }
 
 #[test]
-fn more_than_may_be_kept_costs_the_oldest_but_not_what_is_on_its_way() {
+fn events_above_the_limit_replace_the_oldest_but_not_the_batch_being_sent() {
     let mut queue = queue(Options { kept: 500, batch_events: 1, ..options() });
     queue.take(vec![note("first", What::Occupied)], at(0));
     let first = queue.poll(at(0), UNIX).send.remove(0);
@@ -300,7 +300,7 @@ fn more_than_may_be_kept_costs_the_oldest_but_not_what_is_on_its_way() {
 }
 
 #[test]
-fn the_end_waits_for_nothing_to_settle_or_gather() {
+fn stopping_ends_debouncing_and_batching() {
     let mut queue = queue(Options::default());
     queue.take(vec![note("a", What::Vacated), note("b", What::Occupied)], at(0));
     queue.end(at(1));
@@ -338,7 +338,7 @@ proptest! {
     /// Whatever fails and whenever the process crashes: each event in the spool is sent at least once, and each
     /// endpoint receives new events in order.
     #[test]
-    fn what_was_accepted_is_told_in_order_across_crashes(acts in prop::collection::vec(act(), 0..80)) {
+    fn accepted_events_are_delivered_in_order_across_crashes(acts in prop::collection::vec(act(), 0..80)) {
         let both = [endpoint("a"), endpoint("b")];
         let mut queue = queue(options());
         let mut file = Vec::new();

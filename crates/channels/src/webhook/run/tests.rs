@@ -100,7 +100,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn what_happens_is_carried_signed_and_again_after_failures_and_panics() {
+async fn events_are_sent_signed_and_retried_after_failures_and_panics() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::new([Some(Outcome::Failed), None]);
     let running = start(folder.path(), &listener);
@@ -117,7 +117,7 @@ async fn what_happens_is_carried_signed_and_again_after_failures_and_panics() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_told_is_told_after_a_restart() {
+async fn undelivered_webhooks_are_sent_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let deaf = Listener::new([Some(Outcome::Failed), Some(Outcome::Failed), Some(Outcome::Failed)]);
     let running = start(folder.path(), &deaf);
@@ -155,7 +155,7 @@ impl Endpoints for Vacancies {
 }
 
 #[test]
-fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
+fn a_reloaded_page_is_not_reported_to_an_endpoint_with_one_of_the_two_events() {
     let intake = Intake::new(Arc::new(Vacancies), || {});
     let mut queue = Queue::new(Options::default(), vec![]);
     let (app, reloaded, left): (_, Arc<str>, Arc<str>) =
@@ -183,7 +183,7 @@ fn whoever_wants_one_half_of_the_news_is_not_told_of_a_page_that_is_reloaded() {
 }
 
 #[tokio::test]
-async fn a_process_that_starts_before_the_other_ends_takes_over_what_that_one_leaves() {
+async fn a_process_that_starts_before_the_other_ends_takes_over_its_events() {
     let folder = tempfile::tempdir().unwrap();
     let deaf = Listener::new((0..9).map(|_| Some(Outcome::Failed)));
     let old = start(folder.path(), &deaf);
