@@ -27,16 +27,16 @@
 
 mod cluster;
 pub mod nats;
+mod outbox;
 mod packet;
 pub mod redis;
 mod run;
-mod way;
 
 use std::time::Duration;
 
 pub use cluster::{Cluster, Report};
+pub use outbox::Outbox;
 pub use run::{Broker, BrokerEvent, Joined, start};
-pub use way::Way;
 
 /// Timing and size limits of the connection between nodes.
 #[derive(Clone, Debug)]

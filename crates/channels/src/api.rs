@@ -164,7 +164,7 @@ pub fn answer_for(
     if !app.rights.enabled {
         return Answer::error(403, "application disabled");
     }
-    let asked = Asked { channels, app, call, now };
+    let asked = SignedRequest { channels, app, call, now };
     let done = match resource {
         Resource::Events => events::publish(&asked),
         Resource::BatchEvents => events::publish_batch(&asked),
@@ -184,14 +184,14 @@ pub fn answer_for(
 }
 
 /// A request with a valid signature, and its context.
-struct Asked<'a> {
+struct SignedRequest<'a> {
     channels: &'a Channels,
     app: &'a Arc<App>,
     call: &'a Call<'a>,
     now: Moment,
 }
 
-impl Asked<'_> {
+impl SignedRequest<'_> {
     /// Returns a query parameter.
     fn parameter(&self, name: &str) -> Option<Cow<'_, str>> {
         auth::parameters(self.call.query).find(|(found, _)| found == name).map(|(_, value)| value)
@@ -258,7 +258,7 @@ impl Info {
     }
 
     /// Returns the same attributes as a JSON object.
-    fn object(self, asked: &Asked<'_>, name: &ChannelName) -> String {
+    fn object(self, asked: &SignedRequest<'_>, name: &ChannelName) -> String {
         let report = asked.channels.registry().channel(asked.app, name.as_str(), asked.now);
         format!("{{{}}}", self.members(name, report.as_ref()).join(","))
     }

@@ -130,7 +130,7 @@ fn tag(signature: &str) -> Option<[u8; 32]> {
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes all");
+        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text
     })
 }

@@ -6,8 +6,8 @@ use crate::app::App;
 use crate::apps::Apps;
 use crate::delivery::{Delivery, Outlet};
 use crate::moment::Moment;
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
-use crate::peers::{News, NodeId, Origin, Peers};
 use crate::registry::Registry;
 use crate::statistics::{Counters, Statistics};
 use crate::users::{Reach, Users};
@@ -68,7 +68,7 @@ impl Channels {
 
     pub(crate) fn reach<'a>(&'a self, app: &'a Arc<App>, counters: &'a Counters) -> Reach<'a> {
         let registry = &self.0.registry;
-        Reach { app, outlets: registry.outlets(), peers: registry.peers(), counters }
+        Reach { app, outlets: registry.outlets(), nodes: registry.nodes(), counters }
     }
 
     /// Closes all connections of a signed-in user with 4009, on all nodes.
@@ -76,8 +76,8 @@ impl Channels {
         let counters = self.0.statistics.of(&app.id);
         let reach = self.reach(app, &counters);
         self.0.users.terminate(&reach, user_id);
-        if let Some(peers) = reach.peers {
-            peers.tell(app, &News::Terminated { user_id });
+        if let Some(nodes) = reach.nodes {
+            nodes.publish(app, &ClusterUpdate::Terminated { user_id });
         }
     }
 
@@ -101,26 +101,34 @@ impl Channels {
     }
 
     /// Sets the connection to other nodes. Only the first call has an effect.
-    pub fn connect(&self, peers: Arc<dyn Peers>) {
-        self.0.registry.connect(peers);
+    pub fn connect(&self, nodes: Arc<dyn Nodes>) {
+        self.0.registry.connect(nodes);
     }
 
     /// Applies an update of another node. Updates of a node must be applied in the order in which it published them,
     /// and each [`ClusterUpdate::Published`] once.
-    pub fn hear(&self, from: Origin, app: &Arc<App>, news: &News<'_>, now: Moment) {
-        match news {
-            News::Published(publication) => {
-                self.0.registry.hear(from, app, publication.channel, news, now);
+    pub fn apply_remote(
+        &self,
+        from: Origin,
+        app: &Arc<App>,
+        update: &ClusterUpdate<'_>,
+        now: Moment,
+    ) {
+        match update {
+            ClusterUpdate::Published(publication) => {
+                self.0.registry.apply_remote(from, app, publication.channel, update, now);
             }
-            News::Last { channel, .. }
-            | News::Subscribers { channel, .. }
-            | News::Member { channel, .. }
-            | News::NoMember { channel, .. } => {
-                self.0.registry.hear(from, app, channel, news, now);
+            ClusterUpdate::Last { channel, .. }
+            | ClusterUpdate::Subscribers { channel, .. }
+            | ClusterUpdate::Member { channel, .. }
+            | ClusterUpdate::NoMember { channel, .. } => {
+                self.0.registry.apply_remote(from, app, channel, update, now);
             }
-            News::Online { .. } | News::Offline { .. } | News::Terminated { .. } => {
+            ClusterUpdate::Online { .. }
+            | ClusterUpdate::Offline { .. }
+            | ClusterUpdate::Terminated { .. } => {
                 let counters = self.0.statistics.of(&app.id);
-                self.0.users.hear(&self.reach(app, &counters), from, news);
+                self.0.users.apply_remote(&self.reach(app, &counters), from, update);
             }
         }
     }
@@ -131,16 +139,16 @@ impl Channels {
     }
 
     /// Ends a round of another node: removes its state that it did not publish in the round of `from`.
-    pub fn settle(&self, from: Origin, now: Moment) {
+    pub fn end_round(&self, from: Origin, now: Moment) {
         self.forget_but(from.node, Some(from.round), now);
     }
 
     /// Publishes the whole state of this node through [`Nodes::publish`], between other updates, for a node that is
     /// new or missed an update.
-    pub fn tell_all(&self, now: Moment) {
-        self.0.registry.tell_all(now);
-        if let Some(peers) = self.0.registry.peers() {
-            self.0.users.tell_all(peers);
+    pub fn publish_state(&self, now: Moment) {
+        self.0.registry.publish_state(now);
+        if let Some(nodes) = self.0.registry.nodes() {
+            self.0.users.publish_state(nodes);
         }
     }
 

@@ -29,8 +29,8 @@ mod delivery;
 mod encoded;
 mod hello;
 mod message;
+mod nodes;
 mod observer;
-mod peers;
 
 mod cache;
 mod channels;
@@ -61,8 +61,8 @@ pub use hello::{Hello, Target};
 pub use history::Position;
 pub use moment::{Moment, UnixTime};
 pub use name::{Access, ChannelName, InvalidName};
-pub use observer::{Happening, NoObserver, Observer};
-pub use peers::{News, NodeId, Origin, Peers};
+pub use nodes::{ClusterUpdate, NodeId, Nodes, Origin};
+pub use observer::{ChannelEvent, NoObserver, Observer};
 pub use presence::Member;
 pub use registry::{
     Author, ChannelReport, EVENT_LOOPS, Joined, Publication, PublishRefused, Registry, Resume,

@@ -27,7 +27,7 @@ use crate::apps::{Answer, Answered, AppRef, Apps, FixedApps, Found, Unavailable}
 use crate::channels::Channels;
 use crate::moment::Moment;
 use crate::statistics::Number;
-use cache::{Cache, Settled};
+use cache::{Cache, Completed};
 
 /// Settings of the look-up.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct Options {
     /// How long a look-up may wait for its turn.
     pub patience: Duration,
     /// Maximum number of concurrent fetches.
-    pub flights: usize,
+    pub concurrency: usize,
     /// Maximum number of keys and ids being looked up; further ones are answered with [`Unavailable`].
     pub waiting: usize,
     /// Maximum number of cached applications without sockets. Beyond it, unused ones are removed.
@@ -63,7 +63,7 @@ impl Default for Options {
             retry: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             patience: Duration::from_secs(5),
-            flights: 4,
+            concurrency: 4,
             waiting: 1024,
             kept: 10_000,
             refused: 10_000,
@@ -234,28 +234,28 @@ pub async fn run(
 ) {
     let mut ending = pin!(ending);
     let mut log = Log::default();
-    let mut flights: JoinSet<(Subject, Result<Option<App>, String>)> = JoinSet::new();
+    let mut fetches: JoinSet<(Subject, Result<Option<App>, String>)> = JoinSet::new();
     let in_use = |id: &str| channels.statistics().connections(id) > 0;
     loop {
         let now = (lookup.clock)();
         let mut late = Vec::new();
-        while flights.len() < lookup.options.flights {
+        while fetches.len() < lookup.options.concurrency {
             let Some(subject) = lookup.lock().next(now, &mut late) else { break };
-            flights.spawn(fetch(subject, Arc::clone(&source), lookup.options.timeout));
+            fetches.spawn(fetch(subject, Arc::clone(&source), lookup.options.timeout));
         }
         answer_all(late, &Err(Unavailable));
         let wake = lookup.lock().wake().map(|at| Instant::now() + at.since(now));
         tokio::select! {
             () = lookup.woken.notified() => {}
-            Some(flight) = flights.join_next() => {
-                let (subject, fetched) = flight.expect("a flight neither panics nor is cancelled");
+            Some(in_flight) = fetches.join_next() => {
+                let (subject, fetched) = in_flight.expect("a fetch task neither panics nor is cancelled");
                 let fetched = fetched.and_then(|app| lookup.distinct(app));
                 let now = (lookup.clock)();
-                let settled = lookup.lock().settle(&subject, fetched, &in_use, now);
-                if let Some(why) = &settled.failure {
-                    log.complain(&subject, why);
+                let completed = lookup.lock().complete(&subject, fetched, &in_use, now);
+                if let Some(why) = &completed.failure {
+                    log.log_once(&subject, why);
                 }
-                tell(&lookup, &*source, &channels, settled);
+                notify(&lookup, &*source, &channels, completed);
             }
             () = until(wake) => {
                 let forgotten = lookup.lock().expire((lookup.clock)(), &in_use);
@@ -302,8 +302,8 @@ async fn fetch(
 }
 
 /// Answers the waiting callers, and updates sockets of a changed application.
-fn tell(lookup: &Lookup, source: &dyn Source, channels: &Channels, settled: Settled) {
-    let Settled { waiting, answered, change, forgotten, .. } = settled;
+fn notify(lookup: &Lookup, source: &dyn Source, channels: &Channels, completed: Completed) {
+    let Completed { waiting, answered, change, forgotten, .. } = completed;
     let figures = &lookup.figures;
     match &answered {
         Ok(Some(_)) => figures.found.increase(),
@@ -329,11 +329,11 @@ fn tell(lookup: &Lookup, source: &dyn Source, channels: &Channels, settled: Sett
 struct Log(Option<Instant>);
 
 /// Minimum time between two log lines.
-const COMPLAINTS: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Log {
-    fn complain(&mut self, subject: &Subject, why: &str) {
-        if self.0.is_none_or(|last| last.elapsed() >= COMPLAINTS) {
+    fn log_once(&mut self, subject: &Subject, why: &str) {
+        if self.0.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             self.0 = Some(Instant::now());
             warn!(%subject, why, "an application cannot be looked up");
         }

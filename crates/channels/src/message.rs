@@ -16,7 +16,7 @@ use crate::socket_id::SocketId;
 
 /// A message from a client.
 #[derive(Debug)]
-pub(crate) enum Said<'a> {
+pub(crate) enum ClientMessage<'a> {
     /// `pusher:ping`
     Ping,
     /// `pusher:pong`
@@ -68,9 +68,9 @@ pub(crate) struct Resume {
 /// Reasons why a message is rejected. The text is for the client's developer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    #[error("the message is no JSON: {0}")]
+    #[error("the message cannot be parsed: {0}")]
     Json(json::Invalid),
-    #[error("the message is no JSON object with an \"event\" that is a string")]
+    #[error("the message is not a JSON object with an \"event\" that is a string")]
     NoEvent,
     #[error("\"{member}\" is missing, or not of the right type")]
     Member { member: &'static str },
@@ -83,7 +83,7 @@ pub(crate) enum Malformed {
 /// Value used for `null` and missing data.
 const NULL: &str = "null";
 
-impl<'a> Said<'a> {
+impl<'a> ClientMessage<'a> {
     /// Parses one text message.
     pub(crate) fn read(text: &'a str) -> Result<Self, Malformed> {
         let message = Raw::new(text).map_err(Malformed::Json)?;
@@ -204,7 +204,7 @@ pub(crate) fn about(event: &str, channel: &str, data: &str) -> Encoded {
 pub(crate) fn subscription_error(channel: &str, kind: &str, message: &str, status: u16) -> Encoded {
     let mut data = format!(r#"{{"type":"{kind}","error":"#);
     push_string(&mut data, message);
-    write!(data, r#","status":{status}}}"#).expect("a String takes all");
+    write!(data, r#","status":{status}}}"#).expect("writing to a String cannot fail");
     about("pusher:subscription_error", channel, &data)
 }
 
@@ -297,7 +297,7 @@ impl Event<'_> {
             push_string(&mut text, user_id);
         }
         if let Some(offset) = self.offset {
-            write!(text, r#","offset":{offset}"#).expect("a String takes all");
+            write!(text, r#","offset":{offset}"#).expect("writing to a String cannot fail");
         }
         text.push('}');
         Encoded::new(&text)

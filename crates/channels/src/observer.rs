@@ -9,7 +9,7 @@ use crate::socket_id::SocketId;
 /// An event in the life of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening<'a> {
+pub enum ChannelEvent<'a> {
     /// A channel got its first subscriber.
     Occupied {
         /// Name of the channel.
@@ -67,7 +67,7 @@ pub enum Happening<'a> {
 /// copies what it needs, never waits, and never calls the registry.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Receives one event.
-    fn happened(&self, app: &Arc<App>, happening: &Happening<'_>);
+    fn observe(&self, app: &Arc<App>, event: &ChannelEvent<'_>);
 }
 
 /// An observer that ignores all events.
@@ -75,5 +75,5 @@ pub trait Observer: fmt::Debug + Send + Sync {
 pub struct NoObserver;
 
 impl Observer for NoObserver {
-    fn happened(&self, _: &Arc<App>, _: &Happening<'_>) {}
+    fn observe(&self, _: &Arc<App>, _: &ChannelEvent<'_>) {}
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::json::push_string;
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
 /// A member of a presence channel.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Members {
     }
 
     /// Adds a user with sockets on another node. Returns `true` if the user had none on any node.
-    pub(crate) fn arrive(&mut self, member: &Arc<Member>, from: Origin) -> bool {
+    pub(crate) fn add_remote(&mut self, member: &Arc<Member>, from: Origin) -> bool {
         if let Some(entry) = self.by_id.get_mut(&member.id) {
             entry.nodes.retain(|known| known.node != from.node);
             entry.nodes.push(from);
@@ -116,14 +116,14 @@ impl Members {
     }
 
     /// Removes a user's sockets on another node. Returns `true` if the user has none on any node now.
-    pub(crate) fn depart(&mut self, id: &str, node: NodeId) -> bool {
+    pub(crate) fn remove_remote(&mut self, id: &str, node: NodeId) -> bool {
         let Some(entry) = self.by_id.get_mut(id) else { return false };
         entry.nodes.retain(|known| known.node != node);
         self.remove_if_gone(id)
     }
 
     /// Returns the members that another node published only in rounds other than `round`.
-    pub(crate) fn left_behind(&self, node: NodeId, round: Option<u32>) -> Vec<Arc<str>> {
+    pub(crate) fn outdated_members(&self, node: NodeId, round: Option<u32>) -> Vec<Arc<str>> {
         let is_old = |known: &Origin| known.node == node && Some(known.round) != round;
         let old = self.by_id.values().filter(|entry| entry.nodes.iter().any(is_old));
         old.map(|entry| Arc::clone(&entry.member.id)).collect()

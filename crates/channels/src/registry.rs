@@ -10,7 +10,7 @@
 //! - Clients choose names, so shards and tables are indexed by a hash with a random key.
 
 mod channel;
-mod elsewhere;
+mod remote_counts;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,12 +30,12 @@ use crate::encoded::Encoded;
 use crate::history::Position;
 use crate::moment::Moment;
 use crate::name::{Access, ChannelName};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::observer::Observer;
-use crate::peers::{News, NodeId, Origin, Peers};
 use crate::presence::Member;
 use crate::socket_id::SocketId;
 use crate::statistics::{Counters, Statistics};
-use channel::{Around, Channel};
+use channel::{Channel, Context};
 
 /// Number of separately locked parts of the registry.
 const SHARDS: usize = 64;
@@ -50,7 +50,7 @@ pub struct Registry {
     next_id: AtomicU64,
     outlets: Outlets,
     observer: Arc<dyn Observer>,
-    peers: OnceLock<Arc<dyn Peers>>,
+    nodes: OnceLock<Arc<dyn Nodes>>,
     statistics: Arc<Statistics>,
 }
 
@@ -254,18 +254,18 @@ impl Registry {
             next_id: AtomicU64::new(1),
             outlets: Outlets::new(),
             observer,
-            peers: OnceLock::new(),
+            nodes: OnceLock::new(),
             statistics,
         }
     }
 
     /// Sets the connection to other nodes. Only the first call has an effect.
-    pub(crate) fn connect(&self, peers: Arc<dyn Peers>) {
-        let _connected_before = self.peers.set(peers);
+    pub(crate) fn connect(&self, nodes: Arc<dyn Nodes>) {
+        let _connected_before = self.nodes.set(nodes);
     }
 
-    pub(crate) fn peers(&self) -> Option<&dyn Peers> {
-        self.peers.get().map(|peers| &**peers)
+    pub(crate) fn nodes(&self) -> Option<&dyn Nodes> {
+        self.nodes.get().map(|nodes| &**nodes)
     }
 
     pub(crate) fn outlets(&self) -> &Outlets {
@@ -282,8 +282,8 @@ impl Registry {
     ) -> Result<Joined, SubscribeRefused> {
         let counters = self.statistics.of(&app.id);
         self.with(app, subscription.channel, now, |channel| {
-            channel.belongs_to(app);
-            channel.join(&self.around(app, &counters, now), subscription)
+            channel.set_app(app);
+            channel.join(&self.context(app, &counters, now), subscription)
         })
     }
 
@@ -298,7 +298,7 @@ impl Registry {
     ) {
         let counters = self.statistics.of(&app.id);
         self.with_known(app, channel.as_str(), now, |channel| {
-            channel.leave(&self.around(app, &counters, now), event_loop, member);
+            channel.leave(&self.context(app, &counters, now), event_loop, member);
         });
     }
 
@@ -310,7 +310,7 @@ impl Registry {
         now: Moment,
     ) -> Result<(), PublishRefused> {
         let counters = self.statistics.of(&app.id);
-        self.say(&self.around(app, &counters, now), publication, false)
+        self.emit(&self.context(app, &counters, now), publication, false)
     }
 
     /// Publishes all events in order, or none if a channel would exceed its rate limit; the error names the event. A
@@ -322,13 +322,13 @@ impl Registry {
         now: Moment,
     ) -> Result<(), (&'a ChannelName, PublishRefused)> {
         let counters = self.statistics.of(&app.id);
-        let around = self.around(app, &counters, now);
+        let context = self.context(app, &counters, now);
         if let Some(limit) = app.limits.channel_events {
             for (index, Publication { channel, .. }) in publications.iter().enumerate() {
                 let before = publications[..index].iter().filter(|one| one.channel == *channel);
                 let events = before.count() + 1;
                 let known = self.with_known(app, channel.as_str(), now, |channel| {
-                    channel.admits(&around, events)
+                    channel.admits(&context, events)
                 });
                 if !known.unwrap_or(events <= limit as usize) {
                     counters.rate_limited.increase();
@@ -337,30 +337,30 @@ impl Registry {
             }
         }
         for publication in publications {
-            self.say(&around, publication, true).map_err(|why| (publication.channel, why))?;
+            self.emit(&context, publication, true).map_err(|why| (publication.channel, why))?;
         }
         Ok(())
     }
 
-    fn say(
+    fn emit(
         &self,
-        around: &Around<'_>,
+        context: &Context<'_>,
         publication: &Publication<'_>,
         admitted: bool,
     ) -> Result<(), PublishRefused> {
-        let (app, now) = (around.app, around.now);
+        let (app, now) = (context.app, context.now);
         let publish = |channel: &mut Channel| {
-            channel.belongs_to(app);
-            channel.publish(around, publication, admitted)
+            channel.set_app(app);
+            channel.publish(context, publication, admitted)
         };
-        if Channel::keeps(app, publication.channel) || around.peers.is_some() {
+        if Channel::keeps(app, publication.channel) || context.nodes.is_some() {
             self.with(app, publication.channel, now, publish)
         } else {
             // A channel without subscribers and kept events needs no record. Other nodes may have subscribers, so
             // they always get the event.
             let said = self.with_known(app, publication.channel.as_str(), now, publish);
             said.unwrap_or_else(|| {
-                around.counters.published.increase();
+                context.counters.published.increase();
                 Ok(())
             })
         }
@@ -396,30 +396,30 @@ impl Registry {
     }
 
     /// Applies an update of another node.
-    pub(crate) fn hear(
+    pub(crate) fn apply_remote(
         &self,
         from: Origin,
         app: &Arc<App>,
         name: &ChannelName,
-        news: &News<'_>,
+        update: &ClusterUpdate<'_>,
         now: Moment,
     ) {
         let counters = self.statistics.of(&app.id);
-        let around = self.around(app, &counters, now);
-        let hear = |channel: &mut Channel| {
-            channel.belongs_to(app);
-            channel.hear(&around, from, news);
+        let context = self.context(app, &counters, now);
+        let apply_remote = |channel: &mut Channel| {
+            channel.set_app(app);
+            channel.apply_remote(&context, from, update);
         };
-        let makes_a_record = match news {
-            News::Published(_) => Channel::keeps(app, name),
-            News::Last { .. } | News::Member { .. } => true,
-            News::Subscribers { count, .. } => *count > 0,
+        let makes_a_record = match update {
+            ClusterUpdate::Published(_) => Channel::keeps(app, name),
+            ClusterUpdate::Last { .. } | ClusterUpdate::Member { .. } => true,
+            ClusterUpdate::Subscribers { count, .. } => *count > 0,
             _ => false,
         };
         if makes_a_record {
-            self.with(app, name, now, hear);
+            self.with(app, name, now, apply_remote);
         } else {
-            self.with_known(app, name.as_str(), now, hear);
+            self.with_known(app, name.as_str(), now, apply_remote);
         }
     }
 
@@ -427,16 +427,16 @@ impl Registry {
     pub(crate) fn forget_node(&self, node: NodeId, round: Option<u32>, now: Moment) {
         self.each(
             now,
-            |channel| channel.has_old(node, round),
-            |channel, around| {
-                channel.forget_node(around, node, round);
+            |channel| channel.has_outdated(node, round),
+            |channel, context| {
+                channel.forget_node(context, node, round);
             },
         );
     }
 
     /// Publishes the whole state of this node's channels to other nodes.
-    pub(crate) fn tell_all(&self, now: Moment) {
-        self.each(now, |_| true, |channel, around| channel.tell_all(around));
+    pub(crate) fn publish_state(&self, now: Moment) {
+        self.each(now, |_| true, |channel, context| channel.publish_state(context));
     }
 
     /// Removes expired state. One of the hub's loops calls it about once a second.
@@ -444,7 +444,7 @@ impl Registry {
         for shard in &self.shards {
             let shard = &mut *lock(shard);
             while let Some((at, hash, id)) = shard.next_due(now) {
-                self.with_id(shard, hash, id, now, |channel, around| channel.wake(around, at));
+                self.with_id(shard, hash, id, now, |channel, context| channel.wake(context, at));
             }
             if shard.due.len() * 8 < shard.due.capacity() {
                 let room = shard.due.len() * 2;
@@ -470,12 +470,17 @@ impl Registry {
         self.shards.iter().map(|shard| room(&lock(shard))).sum()
     }
 
-    fn around<'a>(&'a self, app: &'a Arc<App>, counters: &'a Counters, now: Moment) -> Around<'a> {
-        Around {
+    fn context<'a>(
+        &'a self,
+        app: &'a Arc<App>,
+        counters: &'a Counters,
+        now: Moment,
+    ) -> Context<'a> {
+        Context {
             app,
             outlets: &self.outlets,
             observer: &*self.observer,
-            peers: self.peers(),
+            nodes: self.nodes(),
             counters,
             random: &self.random,
             now,
@@ -537,7 +542,7 @@ impl Registry {
         &self,
         now: Moment,
         wanted: impl Fn(&Channel) -> bool,
-        act: impl Fn(&mut Channel, &Around<'_>),
+        act: impl Fn(&mut Channel, &Context<'_>),
     ) {
         for shard in &self.shards {
             let found: Vec<_> = {
@@ -558,7 +563,7 @@ impl Registry {
         hash: u64,
         id: ChannelId,
         now: Moment,
-        act: impl FnOnce(&mut Channel, &Around<'_>),
+        act: impl FnOnce(&mut Channel, &Context<'_>),
     ) {
         let Ok(found) = shard.channels.find_entry(hash, |channel| channel.id() == id) else {
             return;
@@ -566,7 +571,7 @@ impl Registry {
         visit(&mut shard.due, found, now, |channel| {
             let app = Arc::clone(channel.app());
             let counters = self.statistics.of(&app.id);
-            act(channel, &self.around(&app, &counters, now));
+            act(channel, &self.context(&app, &counters, now));
         });
     }
 }
@@ -580,7 +585,7 @@ fn visit<T>(
 ) -> T {
     let channel = found.get_mut();
     let result = act(channel);
-    if channel.is_needless(now) {
+    if channel.is_unneeded(now) {
         let (_, vacant) = found.remove();
         shrink(vacant.into_table());
     } else if let Some(at) = channel.next_wake(now) {

@@ -18,7 +18,7 @@ use crate::close::{Close, NOT_UNDERSTOOD};
 use crate::delivery::{ChannelId, Offset, Seat};
 use crate::encoded::Encoded;
 use crate::hello::Hello;
-use crate::message::{self, Said};
+use crate::message::{self, ClientMessage};
 use crate::moment::Moment;
 use crate::name::ChannelName;
 use crate::presence::Member;
@@ -156,15 +156,19 @@ impl Session {
     pub fn text(&mut self, text: &str, channels: &Channels, now: Moment, out: &mut Out) {
         self.heard(now);
         self.counters.received.increase();
-        match Said::read(text) {
-            Ok(Said::Ping) => out.frames.push(message::pong()),
-            Ok(Said::Pong) => {}
-            Ok(Said::Subscribe(subscribe)) => self.subscribe(&subscribe, channels, now, out),
-            Ok(Said::Unsubscribe { channel }) => self.unsubscribe(&channel, channels, now, out),
-            Ok(Said::SignIn { auth, user_data }) => {
+        match ClientMessage::read(text) {
+            Ok(ClientMessage::Ping) => out.frames.push(message::pong()),
+            Ok(ClientMessage::Pong) => {}
+            Ok(ClientMessage::Subscribe(subscribe)) => {
+                self.subscribe(&subscribe, channels, now, out)
+            }
+            Ok(ClientMessage::Unsubscribe { channel }) => {
+                self.unsubscribe(&channel, channels, now, out)
+            }
+            Ok(ClientMessage::SignIn { auth, user_data }) => {
                 self.sign_in(&auth, &user_data, channels, now, out);
             }
-            Ok(Said::Client { event, channel, data }) => {
+            Ok(ClientMessage::Client { event, channel, data }) => {
                 self.client_event(&event, &channel, data, channels, now, out);
             }
             Err(malformed) => {
@@ -264,7 +268,7 @@ impl Session {
     /// Takes a token for a subscription or a sign-in. Both send events to other clients, so a client that repeats
     /// them endlessly would load all of them. Until the first unsubscription the number is bounded anyway, and needs
     /// no bucket.
-    fn may_come(&mut self, now: Moment) -> bool {
+    fn take_subscription_token(&mut self, now: Moment) -> bool {
         let limits = &self.app.limits;
         let Some(allowances) = &mut self.allowances else { return true };
         let may = allowances.subscriptions.take_of(at_once(limits), limits.subscription_rate, now);

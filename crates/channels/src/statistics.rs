@@ -102,7 +102,7 @@ impl Counters {
                 app = id,
                 signed,
                 %why,
-                "signature refused; is the application's secret the same here and there? Further ones are only counted"
+                "signature rejected: check that both sides use the same application secret; further ones are only counted"
             );
         }
     }

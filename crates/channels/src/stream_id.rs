@@ -22,12 +22,12 @@ const PERIOD: u64 = 60;
 const DRAWN: u32 = 23;
 
 /// Issues an id from 23 random bits; the other bits are ignored.
-pub(crate) fn give(secret: &Secret, random: u64, now: UnixTime) -> SocketId {
+pub(crate) fn issue(secret: &Secret, random: u64, now: UnixTime) -> SocketId {
     of(secret, random & ((1 << DRAWN) - 1), now.seconds() / PERIOD)
 }
 
 /// Returns whether the id was issued recently.
-pub(crate) fn is_given(secret: &Secret, socket: SocketId, now: UnixTime) -> bool {
+pub(crate) fn is_issued(secret: &Secret, socket: SocketId, now: UnixTime) -> bool {
     let period = now.seconds() / PERIOD;
     let drawn = socket.bits() & ((1 << DRAWN) - 1);
     let periods = period.saturating_sub(1)..=period + 1;
@@ -54,28 +54,31 @@ mod tests {
         let at = |seconds: u64| UnixTime::from_millis(seconds * SECOND);
         let given = at(1_000_000_000);
         for random in [0, 7, u64::MAX] {
-            let id = give(&ours, random, given);
+            let id = issue(&ours, random, given);
             assert_eq!(id.to_string().parse(), Ok(id));
             for seconds in [0, 59] {
-                assert!(is_given(&ours, id, at(1_000_000_000 + seconds)));
-                assert!(is_given(&ours, id, at(1_000_000_000 - seconds)), "a clock that is behind");
-                assert!(!is_given(&other, id, given));
+                assert!(is_issued(&ours, id, at(1_000_000_000 + seconds)));
+                assert!(
+                    is_issued(&ours, id, at(1_000_000_000 - seconds)),
+                    "a clock that is behind"
+                );
+                assert!(!is_issued(&other, id, given));
             }
-            assert!(!is_given(&ours, id, at(1_000_000_000 + 120)));
-            assert!(!is_given(&ours, id, at(1_000_000_000 - 120)));
+            assert!(!is_issued(&ours, id, at(1_000_000_000 + 120)));
+            assert!(!is_issued(&ours, id, at(1_000_000_000 - 120)));
         }
-        assert_ne!(give(&ours, 1, given), give(&ours, 2, given));
+        assert_ne!(issue(&ours, 1, given), issue(&ours, 2, given));
     }
 
     #[test]
     fn all_other_ids_are_invalid() {
         let secret = Secret::new("ours");
         let now = UnixTime::from_millis(1_000_000_000 * SECOND);
-        let id = give(&secret, 5, now).bits();
+        let id = issue(&secret, 5, now).bits();
         for bit in 0..63 {
             let changed = SocketId::from_random(id ^ 1 << bit);
-            assert!(!is_given(&secret, changed, now), "bit {bit}");
+            assert!(!is_issued(&secret, changed, now), "bit {bit}");
         }
-        assert!(!is_given(&secret, SocketId::from_random(0), UnixTime::from_millis(0)));
+        assert!(!is_issued(&secret, SocketId::from_random(0), UnixTime::from_millis(0)));
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    App, AppNumber, Author, ChannelId, ChannelName, Channels, Close, Delivery, FixedApps, Full,
-    Happening, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
+    App, AppNumber, Author, ChannelEvent, ChannelId, ChannelName, Channels, Close, Delivery,
+    FixedApps, Full, Hello, Limits, Moment, NoObserver, Observer, Offset, Out, Outlet, Publication,
     PublishRefused, Rights, Seat, Secret, Session, SocketId, auth,
 };
 
@@ -309,15 +309,15 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn happened(&self, _: &Arc<App>, happening: &Happening<'_>) {
-        let line = match happening {
-            Happening::Occupied { channel } => format!("{channel} occupied"),
-            Happening::Vacated { channel } => format!("{channel} vacated"),
-            Happening::MemberAdded { channel, user_id } => format!("{channel} +{user_id}"),
-            Happening::MemberRemoved { channel, user_id } => format!("{channel} -{user_id}"),
-            Happening::SubscriptionCount { channel, count } => format!("{channel} {count}"),
-            Happening::CacheMiss { channel } => format!("{channel} missed"),
-            Happening::ClientEvent { channel, event, data, socket, user_id } => {
+    fn observe(&self, _: &Arc<App>, event: &ChannelEvent<'_>) {
+        let line = match event {
+            ChannelEvent::Occupied { channel } => format!("{channel} occupied"),
+            ChannelEvent::Vacated { channel } => format!("{channel} vacated"),
+            ChannelEvent::MemberAdded { channel, user_id } => format!("{channel} +{user_id}"),
+            ChannelEvent::MemberRemoved { channel, user_id } => format!("{channel} -{user_id}"),
+            ChannelEvent::SubscriptionCount { channel, count } => format!("{channel} {count}"),
+            ChannelEvent::CacheMiss { channel } => format!("{channel} missed"),
+            ChannelEvent::ClientEvent { channel, event, data, socket, user_id } => {
                 format!("{channel} {event} {data} {socket} {user_id:?}")
             }
         };

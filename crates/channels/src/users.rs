@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::close::Close;
 use crate::delivery::{Delivery, Seat};
 use crate::message;
-use crate::peers::{News, NodeId, Origin, Peers};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes, Origin};
 use crate::registry::Outlets;
 use crate::statistics::{Counters, Statistics};
 
@@ -40,7 +40,7 @@ type Shard = HashTable<Box<User>>;
 pub(crate) struct Reach<'a> {
     pub(crate) app: &'a Arc<App>,
     pub(crate) outlets: &'a Outlets,
-    pub(crate) peers: Option<&'a dyn Peers>,
+    pub(crate) nodes: Option<&'a dyn Nodes>,
     pub(crate) counters: &'a Counters,
 }
 
@@ -104,18 +104,18 @@ impl Users {
     }
 
     /// Applies an update of another node.
-    pub(crate) fn hear(&self, reach: &Reach<'_>, from: Origin, news: &News<'_>) {
-        match *news {
-            News::Online { user_id } => self.with(reach.app, user_id, |user| {
+    pub(crate) fn apply_remote(&self, reach: &Reach<'_>, from: Origin, update: &ClusterUpdate<'_>) {
+        match *update {
+            ClusterUpdate::Online { user_id } => self.with(reach.app, user_id, |user| {
                 user.changing(reach, |user| {
                     user.nodes.retain(|known| known.node != from.node);
                     user.nodes.push(from);
                 });
             }),
-            News::Offline { user_id } => self.with(reach.app, user_id, |user| {
+            ClusterUpdate::Offline { user_id } => self.with(reach.app, user_id, |user| {
                 user.changing(reach, |user| user.nodes.retain(|known| known.node != from.node));
             }),
-            News::Terminated { user_id } => self.terminate(reach, user_id),
+            ClusterUpdate::Terminated { user_id } => self.terminate(reach, user_id),
             _ => {}
         }
     }
@@ -137,7 +137,7 @@ impl Users {
             };
             for (app, id) in found {
                 let counters = statistics.of(&app.id);
-                let reach = Reach { app: &app, outlets, peers: None, counters: &counters };
+                let reach = Reach { app: &app, outlets, nodes: None, counters: &counters };
                 self.with(&app, &id, |user| {
                     user.changing(&reach, |user| user.nodes.retain(|known| !is_old(known)));
                 });
@@ -146,10 +146,10 @@ impl Users {
     }
 
     /// Publishes the users with sockets on this node to other nodes.
-    pub(crate) fn tell_all(&self, peers: &dyn Peers) {
+    pub(crate) fn publish_state(&self, nodes: &dyn Nodes) {
         for shard in &self.shards {
             for user in lock(shard).iter().filter(|user| !user.seats.is_empty()) {
-                peers.tell(&user.app, &News::Online { user_id: &user.id });
+                nodes.publish(&user.app, &ClusterUpdate::Online { user_id: &user.id });
             }
         }
     }
@@ -191,7 +191,7 @@ impl Users {
             })),
         };
         let result = act(found.get_mut());
-        if found.get().is_needless() {
+        if found.get().is_unneeded() {
             remove(found);
         }
         result
@@ -207,7 +207,7 @@ impl User {
         !self.seats.is_empty() || !self.nodes.is_empty()
     }
 
-    fn is_needless(&self) -> bool {
+    fn is_unneeded(&self) -> bool {
         !self.is_online() && self.watchers.is_empty()
     }
 
@@ -216,18 +216,22 @@ impl User {
         let (was_here, was_online) = (!self.seats.is_empty(), self.is_online());
         change(self);
         let (is_here, is_online) = (!self.seats.is_empty(), self.is_online());
-        if let Some(peers) = reach.peers.filter(|_| was_here != is_here) {
+        if let Some(nodes) = reach.nodes.filter(|_| was_here != is_here) {
             let user_id = &self.id;
-            let news = if is_here { News::Online { user_id } } else { News::Offline { user_id } };
-            peers.tell(reach.app, &news);
+            let update = if is_here {
+                ClusterUpdate::Online { user_id }
+            } else {
+                ClusterUpdate::Offline { user_id }
+            };
+            nodes.publish(reach.app, &update);
         }
         if was_online != is_online {
-            self.tell_watchers(if is_online { "online" } else { "offline" }, reach);
+            self.notify_watchers(if is_online { "online" } else { "offline" }, reach);
         }
     }
 
     /// Sends one delivery to each event loop with watchers.
-    fn tell_watchers(&self, name: &str, reach: &Reach<'_>) {
+    fn notify_watchers(&self, name: &str, reach: &Reach<'_>) {
         if self.watchers.is_empty() {
             return;
         }

@@ -18,10 +18,10 @@
 //! `queue`, `debounce` and the format of `spool` use neither sockets nor clocks; `run` is the task that moves the
 //! bytes.
 
+mod debounce;
 mod intake;
 mod queue;
 mod run;
-mod settling;
 mod spool;
 
 use std::fmt;
@@ -132,9 +132,9 @@ pub trait Endpoints: fmt::Debug + Send + Sync {
 pub struct Options {
     /// How long a channel must stay vacated, or a member away, before the event is sent. A client that returns within
     /// this time causes no event.
-    pub settling: Duration,
+    pub debounce: Duration,
     /// How long the first event of a batch may wait for more.
-    pub gathering: Duration,
+    pub batch_delay: Duration,
     /// Maximum number of events of one batch.
     pub batch_events: usize,
     /// Maximum size of one batch in bytes; a larger event is sent alone.
@@ -155,8 +155,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            settling: Duration::from_secs(3),
-            gathering: Duration::from_millis(50),
+            debounce: Duration::from_secs(3),
+            batch_delay: Duration::from_millis(50),
             batch_events: 50,
             batch_bytes: 256 * 1024,
             first_pause: Duration::from_secs(1),

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Options;
-use super::packet::{Header, Packet, Record, Told};
-use super::way::Way;
+use super::outbox::Outbox;
+use super::packet::{Header, Packet, PacketUpdate, Record};
 use crate::moment::Moment;
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
 /// Applies updates from other nodes to the channels of this node.
 pub(super) trait Local {
     /// Applies one update of an application.
-    fn hear(&mut self, from: Origin, app: &str, told: &Told<'_>, now: Moment);
+    fn apply_remote(&mut self, from: Origin, app: &str, update: &PacketUpdate<'_>, now: Moment);
     /// Removes state of `from.node` that it did not publish in the round `from.round`.
-    fn settle(&mut self, from: Origin, now: Moment);
+    fn end_round(&mut self, from: Origin, now: Moment);
     /// Removes all state of a node that is gone.
     fn forget(&mut self, node: NodeId, now: Moment);
     /// Publishes the whole state of this node into the [`Outbox`].
-    fn tell_all(&mut self, now: Moment);
+    fn publish_state(&mut self, now: Moment);
     /// Returns `false` if the last packet contained updates of an application that could not be looked up.
-    fn has_heard_all(&self) -> bool {
+    fn is_resolved(&self) -> bool {
         true
     }
 }
@@ -34,10 +34,10 @@ const ROUNDS_APART: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(3);
 
 /// How long a removed node is remembered. Its last packets may still be on their way or be repeated.
-const PAST: Duration = Duration::from_mins(10);
+const FORMER_NODE_LIFETIME: Duration = Duration::from_mins(10);
 
 /// A new node becomes ready after this time even if it has not received the state of all others.
-const JOIN_AT_LAST: Duration = Duration::from_secs(10);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time between announcing readiness and the assumption that all others know it. Without it, nodes that start
 /// together would all report.
@@ -46,10 +46,10 @@ const ANNOUNCED: Duration = Duration::from_millis(500);
 /// The state of the other nodes as this node knows it.
 #[derive(Debug)]
 pub struct Cluster {
-    way: Arc<Way>,
+    outbox: Arc<Outbox>,
     options: Options,
     nodes: BTreeMap<NodeId, Node>,
-    past: BTreeMap<NodeId, Past>,
+    former: BTreeMap<NodeId, FormerNode>,
     began: Moment,
     /// This node reports channel events, and announces that in its beats.
     ready: bool,
@@ -63,7 +63,7 @@ pub struct Cluster {
     round: u32,
     round_began: Option<Moment>,
     /// Another node needs the whole state.
-    wanted: bool,
+    state_requested: bool,
     report: Report,
 }
 
@@ -75,12 +75,12 @@ struct Node {
     next: u64,
     /// The round to which the node's updates belong.
     round: u32,
-    telling: Telling,
+    progress: RoundProgress,
     /// The last round arrived completely, and nothing is missing since.
     settled: bool,
     asked: Option<Moment>,
     /// The round contained updates of an application that could not be looked up.
-    lacking: bool,
+    unresolved: bool,
     ready: bool,
     /// The whole state of the node arrived once. A repeated record that was not received before was therefore missed;
     /// it is not older than this node.
@@ -91,7 +91,7 @@ struct Node {
 
 /// A node that was removed. If it was only silent and comes back, packets it sent before are not applied again.
 #[derive(Debug)]
-struct Past {
+struct FormerNode {
     next: u64,
     at: Moment,
     known: bool,
@@ -102,11 +102,11 @@ struct Past {
 
 /// Progress of the round being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
+enum RoundProgress {
     /// No round is being received, or a part of it is missing.
-    Nothing,
+    Idle,
     /// The round with this number is being received, with nothing missing so far.
-    Whole(u32),
+    Receiving(u32),
 }
 
 /// Cluster counters for metrics and the dashboard.
@@ -133,12 +133,12 @@ pub struct Report {
 
 impl Cluster {
     /// Creates the state of a node that starts at `now`.
-    pub fn new(way: Arc<Way>, options: Options, now: Moment) -> Self {
+    pub fn new(outbox: Arc<Outbox>, options: Options, now: Moment) -> Self {
         Self {
-            way,
+            outbox,
             options,
             nodes: BTreeMap::new(),
-            past: BTreeMap::new(),
+            former: BTreeMap::new(),
             began: now,
             ready: false,
             since: now,
@@ -147,7 +147,7 @@ impl Cluster {
             blind: None,
             round: 0,
             round_began: None,
-            wanted: false,
+            state_requested: false,
             report: Report::default(),
         }
     }
@@ -184,23 +184,25 @@ impl Cluster {
     /// Applies a packet. Packets of this node itself are skipped.
     pub(super) fn receive(&mut self, packet: Packet<'_>, now: Moment, local: &mut impl Local) {
         let Packet { header: Header { node: id, number, round }, records } = packet;
-        let past = self.past.get(&id);
-        if id == self.way.me() || past.is_some_and(|past| past.goodbye || number < past.next) {
+        let former = self.former.get(&id);
+        if id == self.outbox.me()
+            || former.is_some_and(|former| former.goodbye || number < former.next)
+        {
             return;
         }
-        let past = self.past.remove(&id).filter(|past| past.known);
+        let former = self.former.remove(&id).filter(|former| former.known);
         let is_new = !self.nodes.contains_key(&id);
         let node = self.nodes.entry(id).or_insert_with(|| Node {
             heard: now,
             next: number,
             round,
-            telling: Telling::Nothing,
+            progress: RoundProgress::Idle,
             settled: false,
             asked: None,
-            lacking: false,
+            unresolved: false,
             ready: false,
-            known: past.is_some(),
-            terminated: past.map_or(0, |past| past.terminated),
+            known: former.is_some(),
+            terminated: former.map_or(0, |former| former.terminated),
         });
         node.heard = now;
         if number < node.next {
@@ -210,23 +212,23 @@ impl Cluster {
         self.report.packets += 1;
         if number > node.next {
             self.report.missed += number - node.next;
-            node.telling = Telling::Nothing;
+            node.progress = RoundProgress::Idle;
             node.settled = false;
         }
         node.next = number + 1;
         node.round = round;
         if is_new {
             // A new node has not seen the state of this node.
-            self.wanted = true;
+            self.state_requested = true;
             self.next_beat = now;
         }
         for record in records {
             self.record(id, record, now, local);
         }
-        if !local.has_heard_all()
+        if !local.is_resolved()
             && let Some(node) = self.nodes.get_mut(&id)
         {
-            node.lacking = true;
+            node.unresolved = true;
             node.settled = false;
         }
     }
@@ -234,15 +236,15 @@ impl Cluster {
     fn record(&mut self, id: NodeId, record: Record<'_>, now: Moment, local: &mut impl Local) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         match record {
-            Record::Told { app, told } => {
-                if let Told::Terminated { number, again, .. } = told {
+            Record::Update { app, update } => {
+                if let PacketUpdate::Terminated { number, again, .. } = update {
                     let missed = number > node.terminated;
                     node.terminated = node.terminated.max(number);
                     if !missed || (again && !node.known) {
                         return;
                     }
                 }
-                local.hear(Origin { node: id, round: node.round }, app, &told, now);
+                local.apply_remote(Origin { node: id, round: node.round }, app, &update, now);
             }
             Record::Beat { ready } => {
                 if node.ready != ready {
@@ -250,32 +252,34 @@ impl Cluster {
                     self.rank();
                 }
             }
-            Record::Ask { to, seen } => self.wanted |= to == self.way.me() && seen >= self.round,
+            Record::Ask { to, seen } => {
+                self.state_requested |= to == self.outbox.me() && seen >= self.round
+            }
             Record::Begin { round } => {
                 node.round = round;
-                node.telling = Telling::Whole(round);
-                node.lacking = false;
+                node.progress = RoundProgress::Receiving(round);
+                node.unresolved = false;
             }
             Record::End { round } => {
-                if node.telling == Telling::Whole(round) {
-                    node.telling = Telling::Nothing;
-                    node.settled = !node.lacking;
+                if node.progress == RoundProgress::Receiving(round) {
+                    node.progress = RoundProgress::Idle;
+                    node.settled = !node.unresolved;
                     node.known = true;
                     node.asked = None;
-                    local.settle(Origin { node: id, round }, now);
+                    local.end_round(Origin { node: id, round }, now);
                 }
             }
-            Record::Bye => self.leave(id, true, now, local),
+            Record::Bye => self.remove_node(id, true, now, local),
         }
     }
 
     /// Removes a node. The ranking of reporting nodes is updated first, so that the resulting channel events are
     /// reported.
-    fn leave(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
+    fn remove_node(&mut self, id: NodeId, goodbye: bool, now: Moment, local: &mut impl Local) {
         if let Some(node) = self.nodes.remove(&id) {
-            self.past.insert(
+            self.former.insert(
                 id,
-                Past {
+                FormerNode {
                     next: node.next,
                     at: now,
                     known: node.known,
@@ -290,41 +294,42 @@ impl Cluster {
 
     fn rank(&self) {
         let others = self.nodes.iter().filter(|(_, node)| node.ready).map(|(id, _)| *id);
-        self.way.rank(others.chain(self.ready.then_some(self.way.me())).collect());
+        self.outbox.rank(others.chain(self.ready.then_some(self.outbox.me())).collect());
     }
 
     /// Performs all due work and returns when to call it again.
     pub(super) fn poll(&mut self, now: Moment, local: &mut impl Local) -> Moment {
-        self.way.age(now);
-        self.bury(now, local);
-        self.ask(now);
-        if self.wanted && self.round_began.is_none_or(|began| began + ROUNDS_APART <= now) {
-            self.wanted = false;
+        self.outbox.age(now);
+        self.remove_silent_nodes(now, local);
+        self.request_state(now);
+        if self.state_requested && self.round_began.is_none_or(|began| began + ROUNDS_APART <= now)
+        {
+            self.state_requested = false;
             self.round += 1;
             self.round_began = Some(now);
-            self.way.begin(self.round);
-            local.tell_all(now);
-            self.way.repeat();
+            self.outbox.begin(self.round);
+            local.publish_state(now);
+            self.outbox.repeat();
             let round = self.round;
-            self.way.write(|out| out.end(round));
+            self.outbox.write(|out| out.end(round));
         }
         self.join(now);
         if self.next_beat <= now {
             let ready = self.ready;
-            self.way.write(|out| out.beat(ready));
+            self.outbox.write(|out| out.beat(ready));
             self.next_beat = now + self.options.beat;
         }
         // No other deadline is more precise than a quarter of a beat.
         let round = self
             .round_began
-            .filter(|_| self.wanted)
+            .filter(|_| self.state_requested)
             .map_or(self.next_beat, |began| began + ROUNDS_APART);
         self.next_beat.min(round).min(now + self.options.beat / 4)
     }
 
     /// Removes silent nodes. While the broker is unreachable all nodes are silent, so they are kept for
     /// [`Options::blind`].
-    fn bury(&mut self, now: Moment, local: &mut impl Local) {
+    fn remove_silent_nodes(&mut self, now: Moment, local: &mut impl Local) {
         let dead: Vec<NodeId> = match self.blind {
             Some(since) if now.since(since) < self.options.blind => Vec::new(),
             Some(_) => self.nodes.keys().copied().collect(),
@@ -335,21 +340,21 @@ impl Cluster {
         };
         for id in dead {
             self.report.died += 1;
-            self.leave(id, false, now, local);
+            self.remove_node(id, false, now, local);
         }
-        self.past.retain(|_, past| now.since(past.at) < PAST);
+        self.former.retain(|_, former| now.since(former.at) < FORMER_NODE_LIFETIME);
     }
 
     /// Requests a full round from each node whose state is incomplete.
-    fn ask(&mut self, now: Moment) {
+    fn request_state(&mut self, now: Moment) {
         for (id, node) in &mut self.nodes {
             let lately = node.asked.is_some_and(|asked| now.since(asked) < ASK_AGAIN);
-            if node.settled || lately || node.telling != Telling::Nothing {
+            if node.settled || lately || node.progress != RoundProgress::Idle {
                 continue;
             }
             node.asked = Some(now);
             let (to, seen) = (*id, node.round);
-            self.way.write(|out| out.ask(to, seen));
+            self.outbox.write(|out| out.request_state(to, seen));
         }
     }
 
@@ -360,7 +365,7 @@ impl Cluster {
         }
         let since = now.since(self.began);
         let heard_all = since >= self.options.join && self.nodes.values().all(|node| node.known);
-        if heard_all || since >= JOIN_AT_LAST {
+        if heard_all || since >= JOIN_TIMEOUT {
             self.ready = true;
             self.since = now;
             self.rank();
@@ -370,7 +375,7 @@ impl Cluster {
 
     /// Announces that this node stops, so that the others need not wait for a timeout.
     pub fn end(&self) {
-        self.way.write(|out| {
+        self.outbox.write(|out| {
             out.bye();
         });
     }

@@ -58,16 +58,16 @@ impl fmt::Debug for Options {
 #[non_exhaustive]
 pub enum InvalidOptions {
     /// The list of servers is empty.
-    #[error("no server is named")]
+    #[error("the list of servers is empty")]
     NoServer,
     /// A server address is invalid.
-    #[error("the address of a server cannot be used")]
+    #[error("a server address is invalid")]
     Address(#[source] std::io::Error),
     /// NATS rejects the subject.
-    #[error("the subject cannot be used")]
+    #[error("the subject is invalid")]
     Subject(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The client cannot start to connect.
-    #[error("cannot begin to connect")]
+    #[error("cannot start to connect")]
     Connect(#[source] async_nats::ConnectError),
 }
 
@@ -91,7 +91,7 @@ impl Nats {
         let servers = options.servers.iter().map(|server| server.parse());
         let servers =
             servers.collect::<Result<Vec<ServerAddr>, _>>().map_err(InvalidOptions::Address)?;
-        let (told, changes) = mpsc::channel(CHANGES);
+        let (events, changes) = mpsc::channel(CHANGES);
         let mut connect = ConnectOptions::new()
             .name("hearth")
             .no_echo()
@@ -105,18 +105,18 @@ impl Nats {
                 doubled.min(PAUSE)
             })
             .event_callback(move |event| {
-                let told = told.clone();
+                let events = events.clone();
                 async move {
                     let change = match event {
-                        Event::Connected => BrokerEvent::Found,
-                        Event::Disconnected | Event::Closed => BrokerEvent::Lost,
+                        Event::Connected => BrokerEvent::Connected,
+                        Event::Disconnected | Event::Closed => BrokerEvent::Disconnected,
                         other => {
                             warn!(event = %other, "NATS");
                             return;
                         }
                     };
                     // The receiver is closed while the node stops.
-                    let _unheard = told.send(change).await;
+                    let _unheard = events.send(change).await;
                 }
             });
         // The client reads credentials from its options only.
@@ -157,7 +157,7 @@ impl Broker for Nats {
             let room = publish(&self.client, &self.subject, &mut self.pending);
             let moved = async {
                 tokio::select! {
-                    () = room, if waits => BrokerEvent::Room,
+                    () = room, if waits => BrokerEvent::Writable,
                     Some(message) = self.subscriber.next() => BrokerEvent::Packet(message.payload),
                     else => std::future::pending().await,
                 }
@@ -174,7 +174,7 @@ impl Broker for Nats {
         Box::pin(async {
             publish(&self.client, &self.subject, &mut self.pending).await;
             if let Err(failure) = self.client.flush().await {
-                debug!(reason = %failure, "the last packets may not have gone");
+                debug!(reason = %failure, "the last packets may not have been sent");
             }
         })
     }
@@ -184,7 +184,7 @@ impl Broker for Nats {
 async fn publish(client: &Client, subject: &str, pending: &mut Option<Bytes>) {
     let Some(packet) = pending else { return };
     if let Err(failure) = client.publish(subject.to_owned(), packet.clone()).await {
-        debug!(reason = %failure, "a packet was not taken");
+        debug!(reason = %failure, "a packet was rejected");
     }
     *pending = None;
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::ChannelName;
-use crate::peers::{News, NodeId};
+use crate::nodes::{ClusterUpdate, NodeId};
 use crate::presence::Member;
 use crate::registry::{Author, Publication};
 
@@ -19,7 +19,7 @@ pub(super) const HEADER: usize = 2 + 8 + 8 + 4;
 
 /// A packet that no node of this version can have sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a packet that is none of ours")]
+#[error("not a packet of this version")]
 pub(super) struct Malformed;
 
 /// The header before the records.
@@ -57,17 +57,17 @@ pub(super) enum Record<'a> {
     /// The node stops.
     Bye,
     /// An update of an application.
-    Told { app: &'a str, told: Told<'a> },
+    Update { app: &'a str, update: PacketUpdate<'a> },
 }
 
 /// An update as it stands in a packet.
 #[derive(Debug)]
-pub(super) enum Told<'a> {
+pub(super) enum PacketUpdate<'a> {
     Published {
         channel: ChannelName,
         event: &'a str,
         data: &'a str,
-        author: Who<'a>,
+        author: PacketAuthor<'a>,
     },
     Last {
         channel: ChannelName,
@@ -99,38 +99,40 @@ pub(super) enum Told<'a> {
 
 /// The author of an event.
 #[derive(Debug)]
-pub(super) enum Who<'a> {
+pub(super) enum PacketAuthor<'a> {
     Server { except: Option<&'a str> },
     Client { socket: &'a str, user: Option<Arc<str>> },
 }
 
-impl Told<'_> {
-    /// Passes the update to `hear` in the registry's form. A malformed socket id excludes no socket.
-    pub(super) fn give(&self, hear: impl FnOnce(&News<'_>)) {
+impl PacketUpdate<'_> {
+    /// Passes the update to `apply_remote` in the registry's form. A malformed socket id excludes no socket.
+    pub(super) fn with_update(&self, apply: impl FnOnce(&ClusterUpdate<'_>)) {
         match self {
             Self::Published { channel, event, data, author } => {
                 let author = match author {
-                    Who::Server { except } => {
+                    PacketAuthor::Server { except } => {
                         Author::Server { except: except.and_then(|id| id.parse().ok()) }
                     }
-                    Who::Client { socket, user } => match socket.parse() {
+                    PacketAuthor::Client { socket, user } => match socket.parse() {
                         Ok(socket) => Author::Client { socket, user_id: user.as_ref() },
                         Err(_) => Author::Server { except: None },
                     },
                 };
-                hear(&News::Published(&Publication { channel, event, data, author }));
+                apply(&ClusterUpdate::Published(&Publication { channel, event, data, author }));
             }
             Self::Last { channel, message, age } => {
-                hear(&News::Last { channel, message, age: *age });
+                apply(&ClusterUpdate::Last { channel, message, age: *age });
             }
             Self::Subscribers { channel, count } => {
-                hear(&News::Subscribers { channel, count: *count });
+                apply(&ClusterUpdate::Subscribers { channel, count: *count });
             }
-            Self::Member { channel, member } => hear(&News::Member { channel, member }),
-            Self::NoMember { channel, user } => hear(&News::NoMember { channel, user_id: user }),
-            Self::Online(user) => hear(&News::Online { user_id: user }),
-            Self::Offline(user) => hear(&News::Offline { user_id: user }),
-            Self::Terminated { user, .. } => hear(&News::Terminated { user_id: user }),
+            Self::Member { channel, member } => apply(&ClusterUpdate::Member { channel, member }),
+            Self::NoMember { channel, user } => {
+                apply(&ClusterUpdate::NoMember { channel, user_id: user })
+            }
+            Self::Online(user) => apply(&ClusterUpdate::Online { user_id: user }),
+            Self::Offline(user) => apply(&ClusterUpdate::Offline { user_id: user }),
+            Self::Terminated { user, .. } => apply(&ClusterUpdate::Terminated { user_id: user }),
         }
     }
 }
@@ -169,7 +171,7 @@ impl Writer<'_> {
         self.record(b'b', |out| out.0.push(u8::from(ready)));
     }
 
-    pub(super) fn ask(&mut self, to: NodeId, seen: u32) {
+    pub(super) fn request_state(&mut self, to: NodeId, seen: u32) {
         self.record(b'a', |out| {
             out.number(to.0.to_le_bytes());
             out.number(seen.to_le_bytes());
@@ -196,9 +198,9 @@ impl Writer<'_> {
         });
     }
 
-    pub(super) fn news(&mut self, app: &str, news: &News<'_>) {
-        match news {
-            News::Published(Publication { channel, event, data, author }) => {
+    pub(super) fn update(&mut self, app: &str, update: &ClusterUpdate<'_>) {
+        match update {
+            ClusterUpdate::Published(Publication { channel, event, data, author }) => {
                 self.record(b'P', |out| {
                     let (letter, socket, user) = match author {
                         Author::Server { except } => (b's', except.map(|id| id.to_string()), None),
@@ -213,26 +215,30 @@ impl Writer<'_> {
                     out.text(user.map_or("", |user| user));
                 });
             }
-            News::Last { channel, message, age } => self.record(b'L', |out| {
+            ClusterUpdate::Last { channel, message, age } => self.record(b'L', |out| {
                 out.texts(&[app, channel.as_str(), message]);
                 out.number(u64::try_from(age.as_millis()).unwrap_or(u64::MAX).to_le_bytes());
             }),
-            News::Subscribers { channel, count } => self.record(b'S', |out| {
+            ClusterUpdate::Subscribers { channel, count } => self.record(b'S', |out| {
                 out.texts(&[app, channel.as_str()]);
                 out.number(count.to_le_bytes());
             }),
-            News::Member { channel, member } => self.record(b'M', |out| {
+            ClusterUpdate::Member { channel, member } => self.record(b'M', |out| {
                 out.texts(&[app, channel.as_str(), member.id()]);
                 out.0.push(u8::from(member.info().is_some()));
                 out.text(member.info().unwrap_or_default());
             }),
-            News::NoMember { channel, user_id } => {
+            ClusterUpdate::NoMember { channel, user_id } => {
                 self.record(b'N', |out| out.texts(&[app, channel.as_str(), user_id]));
             }
-            News::Online { user_id } => self.record(b'O', |out| out.texts(&[app, user_id])),
-            News::Offline { user_id } => self.record(b'F', |out| out.texts(&[app, user_id])),
+            ClusterUpdate::Online { user_id } => {
+                self.record(b'O', |out| out.texts(&[app, user_id]))
+            }
+            ClusterUpdate::Offline { user_id } => {
+                self.record(b'F', |out| out.texts(&[app, user_id]))
+            }
             // It carries a number and has its own record: [`Writer::terminated`].
-            News::Terminated { .. } => {}
+            ClusterUpdate::Terminated { .. } => {}
         }
     }
 }
@@ -309,18 +315,18 @@ impl<'a> Reader<'a> {
             b'x' => Record::Bye,
             b'P' | b'L' | b'S' | b'M' | b'N' | b'O' | b'F' | b'T' | b'R' => {
                 let app = self.text()?;
-                Record::Told { app, told: self.told(letter)? }
+                Record::Update { app, update: self.update(letter)? }
             }
             _ => return Ok(None),
         };
         Ok(Some(record))
     }
 
-    fn told(&mut self, letter: u8) -> Result<Told<'a>, Malformed> {
+    fn update(&mut self, letter: u8) -> Result<PacketUpdate<'a>, Malformed> {
         Ok(match letter {
-            b'O' => Told::Online(self.text()?.into()),
-            b'F' => Told::Offline(self.text()?.into()),
-            b'T' | b'R' => Told::Terminated {
+            b'O' => PacketUpdate::Online(self.text()?.into()),
+            b'F' => PacketUpdate::Offline(self.text()?.into()),
+            b'T' | b'R' => PacketUpdate::Terminated {
                 user: self.text()?,
                 number: u64::from_le_bytes(self.take()?),
                 again: letter == b'R',
@@ -334,31 +340,34 @@ impl<'a> Reader<'a> {
                         let socket = self.text()?;
                         let user = self.optional()?.map(Arc::from);
                         let author = match letter {
-                            b's' => Who::Server {
+                            b's' => PacketAuthor::Server {
                                 except: Some(socket).filter(|socket| !socket.is_empty()),
                             },
-                            b'c' => Who::Client { socket, user },
+                            b'c' => PacketAuthor::Client { socket, user },
                             _ => return Err(Malformed),
                         };
-                        Told::Published { channel, event, data, author }
+                        PacketUpdate::Published { channel, event, data, author }
                     }
                     b'L' => {
                         let message = self.text()?;
-                        Told::Last {
+                        PacketUpdate::Last {
                             channel,
                             message,
                             age: Duration::from_millis(u64::from_le_bytes(self.take()?)),
                         }
                     }
-                    b'S' => Told::Subscribers { channel, count: u32::from_le_bytes(self.take()?) },
+                    b'S' => PacketUpdate::Subscribers {
+                        channel,
+                        count: u32::from_le_bytes(self.take()?),
+                    },
                     b'M' => {
                         let id = self.text()?;
-                        Told::Member {
+                        PacketUpdate::Member {
                             channel,
                             member: Arc::new(Member::new(id, self.optional()?)),
                         }
                     }
-                    _ => Told::NoMember { channel, user: self.text()? },
+                    _ => PacketUpdate::NoMember { channel, user: self.text()? },
                 }
             }
         })
@@ -382,7 +391,7 @@ impl<'a> Packet<'a> {
     pub(super) fn apps(&self) -> Vec<&'a str> {
         let mut apps: Vec<&str> = Vec::new();
         for record in &self.records {
-            if let Record::Told { app, .. } = record
+            if let Record::Update { app, .. } = record
                 && !apps.contains(app)
             {
                 apps.push(app);

@@ -40,7 +40,7 @@ pub(super) const QUEUE: usize = 256;
 
 /// Largest pipeline, in packets and approximate bytes. All replies of a pipeline share one timeout of [`ANSWER`]. The
 /// size therefore starts at one packet, doubles when the replies arrive within [`BRISK`], and halves otherwise.
-const TOGETHER: (usize, usize) = (64, 256 * 1024);
+const PIPELINE: (usize, usize) = (64, 256 * 1024);
 const BRISK: Duration = Duration::from_millis(500);
 
 /// Connection settings for Redis.
@@ -87,10 +87,10 @@ pub struct Sentinel {
 #[non_exhaustive]
 pub enum InvalidOptions {
     /// The list of servers is empty.
-    #[error("no server is named")]
+    #[error("the list of servers is empty")]
     NoServer,
     /// A server address or a certificate authority is invalid.
-    #[error("the address of a server, or its authorities, cannot be used")]
+    #[error("a server address or a certificate authority is invalid")]
     Address(#[source] RedisError),
 }
 
@@ -138,7 +138,7 @@ impl Broker for Redis {
                 event = self.events.recv() => event.expect("the task lives as long as this"),
                 Some(_) = room => {
                     self.refused = false;
-                    BrokerEvent::Room
+                    BrokerEvent::Writable
                 }
             }
         })
@@ -245,20 +245,20 @@ async fn keep_connected(
             () = drop_all(&mut packets) => return,
         };
         match attempt {
-            Ok(Ok((hears, speaks))) => {
+            Ok(Ok((subscriber, speaks))) => {
                 pause = PAUSES.0;
                 reason.clear();
-                if events.send(BrokerEvent::Found).await.is_err() {
+                if events.send(BrokerEvent::Connected).await.is_err() {
                     return;
                 }
-                let why = exchange(hears, speaks, &subject, &mut packets, &events).await;
+                let why = exchange(subscriber, speaks, &subject, &mut packets, &events).await;
                 warn!(reason = why, "the connection to Redis ended");
-                if events.send(BrokerEvent::Lost).await.is_err() {
+                if events.send(BrokerEvent::Disconnected).await.is_err() {
                     return;
                 }
             }
-            Ok(Err(failure)) => complain(&mut reason, failure.to_string()),
-            Err(_) => complain(&mut reason, String::from("no answer in time")),
+            Ok(Err(failure)) => log_once(&mut reason, failure.to_string()),
+            Err(_) => log_once(&mut reason, String::from("no answer in time")),
         }
         tokio::select! {
             () = sleep(pause) => {}
@@ -269,9 +269,9 @@ async fn keep_connected(
 }
 
 /// Logs why there is no connection, once per reason.
-fn complain(before: &mut String, reason: String) {
+fn log_once(before: &mut String, reason: String) {
     if *before != reason {
-        warn!(reason, "no connection to Redis; trying again");
+        warn!(reason, "cannot connect to Redis; retrying");
         *before = reason;
     }
 }
@@ -290,21 +290,21 @@ async fn connect(
         .set_connection_timeout(Some(ANSWER))
         .set_response_timeout(Some(ANSWER));
     let speaks = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let mut hears = client.get_async_pubsub().await?;
-    hears.subscribe(subject).await?;
-    Ok((hears, speaks))
+    let mut subscriber = client.get_async_pubsub().await?;
+    subscriber.subscribe(subject).await?;
+    Ok((subscriber, speaks))
 }
 
 /// Moves packets in both directions and returns the reason why the connection ended.
 async fn exchange(
-    hears: PubSub,
+    subscriber: PubSub,
     mut speaks: MultiplexedConnection,
     subject: &str,
     packets: &mut mpsc::Receiver<Bytes>,
     events: &mpsc::Sender<BrokerEvent>,
 ) -> &'static str {
-    let (_subscribed, mut stream) = hears.split();
-    let hear = async {
+    let (_subscribed, mut stream) = subscriber.split();
+    let receive = async {
         loop {
             match timeout(SILENCE, stream.next()).await {
                 Ok(Some(message)) => {
@@ -325,21 +325,21 @@ async fn exchange(
             while let Some(packet) = next {
                 together.publish(subject, &*packet).ignore();
                 bytes += packet.len();
-                let more = together.len() < most && bytes < TOGETHER.1;
+                let more = together.len() < most && bytes < PIPELINE.1;
                 next = if more { packets.try_recv().ok() } else { None };
             }
             let began = Instant::now();
             if let Err(failure) = together.exec_async(&mut speaks).await {
-                debug!(reason = %failure, "packets were not taken");
-                return "a packet was not taken";
+                debug!(reason = %failure, "packets were rejected");
+                return "a packet was rejected";
             }
             most = if began.elapsed() < BRISK { most * 2 } else { most / 2 };
-            most = most.clamp(1, TOGETHER.0);
+            most = most.clamp(1, PIPELINE.0);
         }
         "the node ends"
     };
     tokio::select! {
-        why = hear => why,
+        why = receive => why,
         why = speak => why,
     }
 }

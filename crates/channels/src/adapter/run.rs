@@ -12,13 +12,13 @@ use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::cluster::{Cluster, Local, Report};
-use super::packet::{Packet, Told};
-use super::{Options, Way};
+use super::packet::{Packet, PacketUpdate};
+use super::{Options, Outbox};
 use crate::app::App;
 use crate::apps::{AppRef, Found};
 use crate::channels::Channels;
 use crate::moment::Moment;
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
 /// An event of the broker connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,11 +26,11 @@ pub enum BrokerEvent {
     /// A packet from any node, including this one.
     Packet(Bytes),
     /// The broker is connected: packets can be sent and are received.
-    Found,
+    Connected,
     /// The connection was lost. The broker reconnects by itself.
-    Lost,
+    Disconnected,
     /// A packet that [`Broker::send`] returned would be accepted now.
-    Room,
+    Writable,
 }
 
 /// A publish/subscribe service to which all nodes are subscribed. It connects and reconnects by itself.
@@ -87,7 +87,7 @@ const FINISH: Duration = Duration::from_secs(2);
 /// consider this node dead.
 const LOOK_UP: Duration = Duration::from_secs(1);
 /// How long packets do not wait again for an application whose look-up timed out.
-const NOT_AGAIN: Duration = Duration::from_secs(10);
+const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Connects these channels with those of other nodes. The returned future runs until `ending` completes, sends a
 /// goodbye, and must be polled by the caller.
@@ -103,15 +103,15 @@ pub fn start(
 ) -> (impl Future<Output = Report> + Send, Joined) {
     let woken = Arc::new(Notify::new());
     let notify = Arc::clone(&woken);
-    let way = Arc::new(Way::new(me, &options, move || notify.notify_one()));
-    channels.connect(Arc::<Way>::clone(&way));
-    let (told, joined) = watch::channel(Report::default());
+    let outbox = Arc::new(Outbox::new(me, &options, move || notify.notify_one()));
+    channels.connect(Arc::<Outbox>::clone(&outbox));
+    let (reports, joined) = watch::channel(Report::default());
     let node = Running {
         channels,
         broker,
-        way,
+        outbox,
         woken,
-        told,
+        reports,
         clock,
         waiting: VecDeque::new(),
         connected: false,
@@ -123,9 +123,9 @@ pub fn start(
 struct Running<C> {
     channels: Channels,
     broker: Box<dyn Broker>,
-    way: Arc<Way>,
+    outbox: Arc<Outbox>,
     woken: Arc<Notify>,
-    told: watch::Sender<Report>,
+    reports: watch::Sender<Report>,
     clock: C,
     waiting: VecDeque<Bytes>,
     connected: bool,
@@ -138,24 +138,24 @@ type Late = HashMap<String, Instant>;
 impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     async fn run(mut self, options: Options, ending: impl Future<Output = ()> + Send) -> Report {
         let mut ending = pin!(ending);
-        let mut cluster = Cluster::new(Arc::clone(&self.way), options, (self.clock)());
+        let mut cluster = Cluster::new(Arc::clone(&self.outbox), options, (self.clock)());
         cluster.lost((self.clock)());
         let mut nodes = 0;
         loop {
             let now = (self.clock)();
-            let mut local = Here::new(&self.channels);
+            let mut local = LocalChannels::new(&self.channels);
             let wake = cluster.poll(now, &mut local);
             self.send();
             let report = cluster.report();
             if report.nodes != nodes {
-                info!(nodes = report.nodes, "other nodes");
+                info!(nodes = report.nodes, "number of other nodes changed");
                 nodes = report.nodes;
             }
-            self.told.send_if_modified(|before| std::mem::replace(before, report) != report);
+            self.reports.send_if_modified(|before| std::mem::replace(before, report) != report);
             let wake = Instant::now() + wake.since(now);
             let woken = Arc::clone(&self.woken);
             tokio::select! {
-                event = self.broker.next() => self.hear(event, wake, &mut cluster).await,
+                event = self.broker.next() => self.handle_all(event, wake, &mut cluster).await,
                 () = woken.notified() => {}
                 () = sleep_until(wake) => {}
                 () = &mut ending => break,
@@ -163,7 +163,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         }
         cluster.end();
         if timeout(FINISH, self.finish()).await.is_err() {
-            warn!("other nodes were not told that this one ends: they find out");
+            warn!("the goodbye was not sent: other nodes remove this one after a timeout");
         }
         cluster.report()
     }
@@ -171,7 +171,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     /// Sends outgoing packets; keeps some of them while the broker is disconnected.
     fn send(&mut self) {
         if !self.connected {
-            self.waiting.extend(self.way.take());
+            self.waiting.extend(self.outbox.take());
             let mut bytes: usize = self.waiting.iter().map(Bytes::len).sum();
             while bytes > KEPT {
                 bytes -= self.waiting.pop_front().map_or(bytes, |packet| packet.len());
@@ -181,7 +181,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
         // While the broker accepts no packets, updates stay in the outbox. They are bounded there and make few large
         // packets.
         if self.offer() {
-            self.waiting.extend(self.way.take());
+            self.waiting.extend(self.outbox.take());
             self.offer();
         }
     }
@@ -201,7 +201,7 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
     async fn finish(&mut self) {
         self.send();
         while self.connected && !self.waiting.is_empty() {
-            self.connected = self.broker.next().await != BrokerEvent::Lost;
+            self.connected = self.broker.next().await != BrokerEvent::Disconnected;
             self.send();
         }
         self.broker.finish().await;
@@ -209,60 +209,60 @@ impl<C: Fn() -> Moment + Send + Sync> Running<C> {
 
     /// Handles an event and all further events that are available, until `wake` at the latest. Others' packets may
     /// arrive faster than the broker accepts this node's.
-    async fn hear(&mut self, event: BrokerEvent, wake: Instant, cluster: &mut Cluster) {
-        self.heard(event, cluster).await;
+    async fn handle_all(&mut self, event: BrokerEvent, wake: Instant, cluster: &mut Cluster) {
+        self.handle(event, cluster).await;
         for _ in 1..AT_ONCE {
             let event =
                 if Instant::now() < wake { self.broker.next().now_or_never() } else { None };
             let Some(event) = event else { return };
-            self.heard(event, cluster).await;
+            self.handle(event, cluster).await;
         }
     }
 
-    async fn heard(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
+    async fn handle(&mut self, event: BrokerEvent, cluster: &mut Cluster) {
         match event {
             BrokerEvent::Packet(bytes) => {
                 let Ok(packet) = Packet::read(&bytes) else {
-                    warn!(bytes = bytes.len(), "a packet of no node of this version");
+                    warn!(bytes = bytes.len(), "invalid packet from the broker");
                     return cluster.malformed();
                 };
-                let mut local = Here::new(&self.channels);
+                let mut local = LocalChannels::new(&self.channels);
                 local.look_up(&packet, &mut self.late).await;
                 cluster.receive(packet, (self.clock)(), &mut local);
             }
-            BrokerEvent::Found => {
-                info!("the broker is there");
+            BrokerEvent::Connected => {
+                info!("connected to the broker");
                 self.connected = true;
                 cluster.found((self.clock)());
             }
-            BrokerEvent::Lost => {
-                warn!("the broker is gone; clients of this node are served all the same");
+            BrokerEvent::Disconnected => {
+                warn!("connection to the broker lost; clients of this node are still served");
                 self.connected = false;
                 cluster.lost((self.clock)());
             }
             // Packets are sent before the next event is awaited.
-            BrokerEvent::Room => {}
+            BrokerEvent::Writable => {}
         }
     }
 }
 
 /// The channels of this node, with the applications that a packet concerns.
-pub(super) struct Here<'a> {
+pub(super) struct LocalChannels<'a> {
     channels: &'a Channels,
     apps: HashMap<String, Arc<App>>,
     /// An application of the packet could not be looked up.
-    lacks: bool,
+    unresolved: bool,
 }
 
-impl<'a> Here<'a> {
+impl<'a> LocalChannels<'a> {
     pub(super) fn new(channels: &'a Channels) -> Self {
-        Self { channels, apps: HashMap::new(), lacks: false }
+        Self { channels, apps: HashMap::new(), unresolved: false }
     }
 
     /// Looks up the applications of a packet. An application that does not exist here has no clients here.
     async fn look_up(&mut self, packet: &Packet<'_>, late: &mut Late) {
         let now = Instant::now();
-        late.retain(|_, since| now < *since + NOT_AGAIN);
+        late.retain(|_, since| now < *since + LOOK_UP_PAUSE);
         let mut asked = Vec::new();
         for id in packet.apps() {
             match self.channels.apps().find(AppRef::Id(id)) {
@@ -288,9 +288,9 @@ impl<'a> Here<'a> {
                     self.apps.insert(id.to_owned(), app);
                 }
                 Ok(Ok(Ok(None))) => {}
-                Ok(_) => self.lacks = true,
+                Ok(_) => self.unresolved = true,
                 Err(_) => {
-                    self.lacks = true;
+                    self.unresolved = true;
                     late.entry(id.to_owned()).or_insert(now);
                 }
             }
@@ -304,26 +304,26 @@ impl<'a> Here<'a> {
     }
 }
 
-impl Local for Here<'_> {
-    fn hear(&mut self, from: Origin, app: &str, told: &Told<'_>, now: Moment) {
+impl Local for LocalChannels<'_> {
+    fn apply_remote(&mut self, from: Origin, app: &str, update: &PacketUpdate<'_>, now: Moment) {
         if let Some(app) = self.apps.get(app) {
-            told.give(|news| self.channels.hear(from, app, news, now));
+            update.with_update(|update| self.channels.apply_remote(from, app, update, now));
         }
     }
 
-    fn settle(&mut self, from: Origin, now: Moment) {
-        self.channels.settle(from, now);
+    fn end_round(&mut self, from: Origin, now: Moment) {
+        self.channels.end_round(from, now);
     }
 
     fn forget(&mut self, node: NodeId, now: Moment) {
         self.channels.forget(node, now);
     }
 
-    fn tell_all(&mut self, now: Moment) {
-        self.channels.tell_all(now);
+    fn publish_state(&mut self, now: Moment) {
+        self.channels.publish_state(now);
     }
 
-    fn has_heard_all(&self) -> bool {
-        !self.lacks
+    fn is_resolved(&self) -> bool {
+        !self.unresolved
     }
 }

@@ -10,11 +10,11 @@ use proptest::prelude::*;
 
 use super::cluster::Cluster;
 use super::packet::Packet;
-use super::run::Here;
-use super::{Options, Report, Way};
+use super::run::LocalChannels;
+use super::{Options, Outbox, Report};
 use crate::app::App;
 use crate::moment::Moment;
-use crate::peers::NodeId;
+use crate::nodes::NodeId;
 use crate::testing::{Diary, Loop, app};
 
 /// Pseudo-random numbers from a seed (`SplitMix64`).
@@ -33,7 +33,7 @@ impl Dice {
 
 struct Node {
     id: NodeId,
-    way: Arc<Way>,
+    outbox: Arc<Outbox>,
     cluster: Cluster,
     server: Loop,
     diary: Arc<Diary>,
@@ -54,11 +54,11 @@ impl Node {
             server = Loop::on(Arc::clone(&server.app), server.channels.clone());
         }
         server.now = now;
-        let way = Arc::new(Way::new(NodeId(id), &Options::default(), || {}));
-        server.channels.connect(Arc::<Way>::clone(&way));
-        let cluster = Cluster::new(Arc::clone(&way), Options::default(), now);
+        let outbox = Arc::new(Outbox::new(NodeId(id), &Options::default(), || {}));
+        server.channels.connect(Arc::<Outbox>::clone(&outbox));
+        let cluster = Cluster::new(Arc::clone(&outbox), Options::default(), now);
         let (sockets, got, inbox) = Default::default();
-        Self { id: NodeId(id), way, cluster, server, diary, sockets, got, inbox, wake: now }
+        Self { id: NodeId(id), outbox, cluster, server, diary, sockets, got, inbox, wake: now }
     }
 
     fn open(&mut self) -> u32 {
@@ -176,15 +176,15 @@ impl World {
             let mut due: Vec<(Moment, Bytes)> = due;
             due.sort_by_key(|(at, _)| *at);
             for (_, packet) in due {
-                let mut here = Here::new(&node.server.channels).knows(&node.server.app);
+                let mut here = LocalChannels::new(&node.server.channels).knows(&node.server.app);
                 node.cluster.receive(Packet::read(&packet).unwrap(), self.now, &mut here);
             }
             if node.wake <= self.now {
-                let mut here = Here::new(&node.server.channels).knows(&node.server.app);
+                let mut here = LocalChannels::new(&node.server.channels).knows(&node.server.app);
                 node.wake = node.cluster.poll(self.now, &mut here);
             }
             node.server.turn();
-            sent.extend(node.way.take().into_iter().map(|packet| (node.id, packet)));
+            sent.extend(node.outbox.take().into_iter().map(|packet| (node.id, packet)));
         }
         for (from, packet) in sent {
             self.send(from, &packet);
@@ -336,11 +336,11 @@ fn a_lost_termination_is_repeated_but_does_not_affect_later_connections() {
     let back = world.nodes[1].open();
     world.nodes[1].server.sign_in(back, r#"{"id":"7"}"#);
     world.add();
-    let elsewhere = world.nodes[2].open();
-    world.nodes[2].server.sign_in(elsewhere, r#"{"id":"7"}"#);
+    let remote = world.nodes[2].open();
+    world.nodes[2].server.sign_in(remote, r#"{"id":"7"}"#);
     world.pass(Duration::from_secs(10));
     assert_eq!(
-        (world.nodes[1].server.closed(back), world.nodes[2].server.closed(elsewhere)),
+        (world.nodes[1].server.closed(back), world.nodes[2].server.closed(remote)),
         (None, None)
     );
 }
@@ -382,7 +382,7 @@ fn a_stopping_node_says_goodbye_and_is_removed_at_once() {
     world.pass(Duration::from_secs(1));
     assert_eq!(world.nodes[0].subscribers("a"), 1);
     world.nodes[2].cluster.end();
-    let goodbye = world.nodes[2].way.take();
+    let goodbye = world.nodes[2].outbox.take();
     let gone = world.kill(2);
     for packet in &goodbye {
         world.send(gone.id, packet);
@@ -504,7 +504,7 @@ fn records_above_the_limit_cause_a_gap_that_other_nodes_detect_and_fill() {
             world.nodes[0].subscribe(socket, "b", "");
         }
     }
-    let waiting: usize = world.nodes[0].way.take().iter().map(Bytes::len).sum();
+    let waiting: usize = world.nodes[0].outbox.take().iter().map(Bytes::len).sum();
     assert!(waiting < 70 * 1024 * 1024, "{waiting}");
     assert_eq!(world.nodes[1].subscribers("b"), 0);
     world.pass(Duration::from_secs(5));
@@ -521,7 +521,7 @@ fn one_node_reports_each_channel_and_each_node_reports_a_share() {
         let channel = format!("channel-{number}");
         let reporting: Vec<_> = (0..5)
             .filter(|index| {
-                crate::peers::Peers::reports(&*world.nodes[*index].way, &world.app, &channel)
+                crate::nodes::Nodes::reports(&*world.nodes[*index].outbox, &world.app, &channel)
             })
             .collect();
         assert_eq!(reporting.len(), 1);

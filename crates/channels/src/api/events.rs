@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Asked, Info, Refused, text_of};
+use super::{Info, Refused, SignedRequest, text_of};
 use crate::auth;
 use crate::json::{Invalid, Kind, Raw, push_string, quoted};
 use crate::name::{Access, ChannelName};
@@ -18,7 +18,7 @@ struct Event<'a> {
     info: Option<Info>,
 }
 
-pub(super) fn publish(asked: &Asked<'_>) -> Result<String, Refused> {
+pub(super) fn publish(asked: &SignedRequest<'_>) -> Result<String, Refused> {
     let from_query;
     let body = if asked.call.body.is_empty() {
         from_query = query_as_json(asked);
@@ -42,7 +42,7 @@ pub(super) fn publish(asked: &Asked<'_>) -> Result<String, Refused> {
     Ok(out)
 }
 
-pub(super) fn publish_batch(asked: &Asked<'_>) -> Result<String, Refused> {
+pub(super) fn publish_batch(asked: &SignedRequest<'_>) -> Result<String, Refused> {
     let body = object(Raw::from_bytes(asked.call.body))?;
     let batch = body.get("batch").filter(|batch| batch.kind() == Kind::Array);
     let batch = batch.ok_or_else(|| Refused::bad("batch must be an array of events"))?;
@@ -70,7 +70,7 @@ pub(super) fn publish_batch(asked: &Asked<'_>) -> Result<String, Refused> {
 }
 
 fn publish_all<'a>(
-    asked: &Asked<'_>,
+    asked: &SignedRequest<'_>,
     publications: impl Iterator<Item = Publication<'a>>,
 ) -> Result<(), Refused> {
     let publications: Vec<_> = publications.collect();
@@ -79,7 +79,7 @@ fn publish_all<'a>(
 }
 
 fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
-    let raw = body.map_err(|invalid| Refused::bad(format!("the body is no JSON: {invalid}")))?;
+    let raw = body.map_err(|invalid| Refused::bad(format!("the body cannot be parsed:  {invalid}")))?;
     if raw.kind() == Kind::Object {
         Ok(raw)
     } else {
@@ -89,7 +89,7 @@ fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
 
 /// Returns the query parameters as JSON, for a request without a body: "For POST requests, parameters MAY be
 /// submitted in the query string".
-fn query_as_json(asked: &Asked<'_>) -> String {
+fn query_as_json(asked: &SignedRequest<'_>) -> String {
     let single = ["name", "data", "channel", "socket_id", "info"];
     let single = single.into_iter().filter_map(|name| {
         let value = asked.parameter(name)?;
@@ -102,7 +102,7 @@ fn query_as_json(asked: &Asked<'_>) -> String {
 }
 
 impl<'a> Event<'a> {
-    fn read(event: Raw<'a>, asked: &Asked<'_>, of_batch: bool) -> Result<Self, Refused> {
+    fn read(event: Raw<'a>, asked: &SignedRequest<'_>, of_batch: bool) -> Result<Self, Refused> {
         let limits = &asked.app.limits;
         let name = text_of(event, "name")?
             .filter(|name| !name.is_empty())
@@ -136,7 +136,7 @@ impl<'a> Event<'a> {
 
     fn channels(
         event: Raw<'a>,
-        asked: &Asked<'_>,
+        asked: &SignedRequest<'_>,
         of_batch: bool,
     ) -> Result<Vec<ChannelName>, Refused> {
         if let Some(channel) = text_of(event, "channel")? {

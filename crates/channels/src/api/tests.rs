@@ -121,12 +121,12 @@ fn a_socket_can_be_excluded() {
         done()
     );
     assert_eq!((server.got(author).len(), server.got(other).len()), (0, 1));
-    for nobody in [json!("123.456"), json!("99999999999.1"), json!(null)] {
+    for invalid in [json!("123.456"), json!("99999999999.1"), json!(null)] {
         assert_eq!(
             post(
                 &server,
                 "/apps/1/events",
-                &json!({"name": "n", "channel": "a", "data": "1", "socket_id": nobody})
+                &json!({"name": "n", "channel": "a", "data": "1", "socket_id": invalid})
             ),
             done()
         );
@@ -147,11 +147,11 @@ fn a_response_contains_channel_info_on_request() {
     let mut server = Loop::new(app());
     client(&mut server, &["presence-a", "b"]);
     client(&mut server, &["presence-a"]);
-    let body = json!({"name": "n", "channels": ["presence-a", "b", "nobody"], "data": "1", "info": "subscription_count,user_count"});
+    let body = json!({"name": "n", "channels": ["presence-a", "b", "unused"], "data": "1", "info": "subscription_count,user_count"});
     let expected = json!({"channels": {
         "presence-a": {"user_count": 2, "subscription_count": 2},
         "b": {"subscription_count": 1},
-        "nobody": {"subscription_count": 0},
+        "unused": {"subscription_count": 0},
     }});
     assert_eq!(post(&server, "/apps/1/events", &body), (200, expected));
     let body = json!({"batch": [
@@ -257,11 +257,11 @@ fn an_invalid_event_is_rejected_with_the_reason() {
     }
     assert_eq!(
         error(&ask(&server, "POST", "/apps/1/events", &[], "{")),
-        (400, "the body is no JSON: no JSON from byte 1 on")
+        (400, "the body cannot be parsed: invalid JSON at byte 1")
     );
     assert_eq!(
         error(&ask(&server, "POST", "/apps/1/events", &[], &"[".repeat(20_000))),
-        (400, "the body is no JSON: JSON nested deeper than 512")
+        (400, "the body cannot be parsed:  JSON nested deeper than 512")
     );
     for fine in [
         json!({"name": "n".repeat(200), "channels": vec!["a"; 100], "data": ""}),

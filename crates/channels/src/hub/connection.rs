@@ -7,7 +7,7 @@ use crate::socket_id::SocketId;
 use crate::websocket::{Decoder, Rules, Upgrade};
 
 use super::audience::Places;
-use super::event_stream::{Epochs, Wanted};
+use super::event_stream::{Epochs, StreamSubscription};
 use super::figures::Reason;
 use super::queue::{Bound, Form, Queue};
 use super::transport::Transport;
@@ -60,7 +60,7 @@ pub(super) enum Stage {
     Closing {
         reason: Reason,
         /// Incoming bytes are discarded: they could not be parsed, or the client has closed as well.
-        deaf: bool,
+        discard_input: bool,
         /// The connection ends without a further frame from the client.
         done: bool,
     },
@@ -71,7 +71,7 @@ pub(super) enum Stage {
 pub(super) struct Asking {
     pub(super) origin: Option<String>,
     /// The requested event stream, if any, and whether the response head has been written.
-    pub(super) stream: Option<(Wanted, bool)>,
+    pub(super) stream: Option<(StreamSubscription, bool)>,
     /// Bytes received in the meantime.
     pub(super) read: Vec<u8>,
 }

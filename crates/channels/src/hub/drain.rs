@@ -83,7 +83,7 @@ mod tests {
         // Connections whose handshake had started are accepted first.
         assert_eq!(drain.listeners_end(), at(900));
         assert_eq!(drain.end(close_timeout), at(2_900));
-        let nobody = Drain::new(at(0), Duration::ZERO, 10);
-        assert_eq!((nobody.listeners_end(), nobody.end(close_timeout)), (at(0), at(2_000)));
+        let immediate = Drain::new(at(0), Duration::ZERO, 10);
+        assert_eq!((immediate.listeners_end(), immediate.end(close_timeout)), (at(0), at(2_000)));
     }
 }

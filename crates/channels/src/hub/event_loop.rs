@@ -28,7 +28,7 @@ use super::dirty::Dirty;
 use super::drain::{self, Drain};
 use super::event_stream::Epochs;
 use super::figures::{LoopFigures, Reason};
-use super::inbox::{Errand, Inbox};
+use super::inbox::{Inbox, LoopCommand};
 use super::listener::Listener;
 use super::options::{Options, StartError};
 use super::queue::Spares;
@@ -71,7 +71,7 @@ pub(super) struct EventLoop {
     /// When to check listeners again that ran out of descriptors.
     later: Option<Moment>,
     /// Running out of descriptors has been logged.
-    told_of_no_room: bool,
+    logged_no_descriptor: bool,
 
     seats: Seats<Connection>,
     audiences: Audiences,
@@ -86,7 +86,7 @@ pub(super) struct EventLoop {
     again: Vec<Seat>,
     /// Deliveries taken from the inbox, the next one last.
     deliveries: Vec<Delivery>,
-    errands: Vec<Errand>,
+    commands: Vec<LoopCommand>,
     /// Changed applications whose sockets are not all updated yet.
     renewals: VecDeque<Renewal>,
     drain: Option<Drain>,
@@ -135,7 +135,7 @@ impl EventLoop {
             sockets: Arc::clone(sockets),
             listeners,
             later: None,
-            told_of_no_room: false,
+            logged_no_descriptor: false,
             seats: Seats::new(number),
             audiences: Audiences::default(),
             wheel: Wheel::new(now),
@@ -144,7 +144,7 @@ impl EventLoop {
             dirty: Dirty::default(),
             again: Vec::new(),
             deliveries: Vec::new(),
-            errands: Vec::new(),
+            commands: Vec::new(),
             renewals: VecDeque::new(),
             drain: None,
             trim: now,
@@ -213,8 +213,8 @@ impl EventLoop {
         for event in events {
             self.socket(event);
         }
-        self.errands();
-        self.give_out();
+        self.commands();
+        self.deliver();
         self.renew();
         self.timers();
         if self.drain.is_some() {
@@ -232,7 +232,7 @@ impl EventLoop {
             || !self.again.is_empty()
             || !self.renewals.is_empty()
             || !self.deliveries.is_empty();
-        if busy || !self.inbox.fall_asleep() {
+        if busy || !self.inbox.prepare_to_sleep() {
             return Some(Duration::ZERO);
         }
         let until = |moment: Moment| moment.since(self.now);
@@ -262,7 +262,7 @@ impl EventLoop {
     }
 
     /// Returns memory to the system after many sockets were closed.
-    fn give_back(&mut self) {
+    fn trim_memory(&mut self) {
         if self.peak >= CROWD && self.seats.len() < self.peak / 2 {
             self.peak = self.seats.len();
             self.spares = Spares::default();
@@ -270,21 +270,21 @@ impl EventLoop {
         }
     }
 
-    fn errands(&mut self) {
-        let mut errands = std::mem::take(&mut self.errands);
-        self.inbox.errands(&mut errands);
-        for errand in errands.drain(..) {
-            match errand {
-                Errand::Adopt(adopted) => self.adopt(*adopted),
-                Errand::AdoptStream(adopted) => self.adopt_stream(*adopted),
-                Errand::App { seat, app } => {
+    fn commands(&mut self) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.inbox.commands(&mut commands);
+        for command in commands.drain(..) {
+            match command {
+                LoopCommand::Adopt(adopted) => self.adopt(*adopted),
+                LoopCommand::AdoptStream(adopted) => self.adopt_stream(*adopted),
+                LoopCommand::App { seat, app } => {
                     self.with(seat, |this, seat, connection| this.found(seat, connection, app));
                 }
-                Errand::Drain(patience) => self.begin_drain(patience),
+                LoopCommand::Drain(patience) => self.begin_drain(patience),
             }
         }
-        errands.shrink_to(64);
-        self.errands = errands;
+        commands.shrink_to(64);
+        self.commands = commands;
     }
 
     fn timers(&mut self) {
@@ -295,7 +295,7 @@ impl EventLoop {
         self.peak = self.peak.max(self.seats.len());
         if self.now >= self.trim {
             self.trim = self.now + TRIM;
-            self.give_back();
+            self.trim_memory();
         }
         let mut due = Vec::new();
         self.wheel.due(self.now, &mut due);
@@ -356,7 +356,7 @@ impl EventLoop {
         if !matches!(connection.stage, Stage::Open(_)) {
             return;
         }
-        let closing = Stage::Closing { reason: Reason::Gone, deaf: true, done: true };
+        let closing = Stage::Closing { reason: Reason::Gone, discard_input: true, done: true };
         let Stage::Open(session) = std::mem::replace(&mut connection.stage, closing) else {
             return;
         };
@@ -404,8 +404,8 @@ impl EventLoop {
 
     fn is_done(&self) -> bool {
         let Some(drain) = self.drain else { return false };
-        let nobody = self.seats.len() == 0 && self.listeners.is_empty();
-        nobody || self.now >= drain.end(self.options.close_timeout)
+        let finished = self.seats.len() == 0 && self.listeners.is_empty();
+        finished || self.now >= drain.end(self.options.close_timeout)
     }
 
     fn seat(&self, token: Token) -> Option<Seat> {

@@ -21,7 +21,7 @@ use crate::socket_id::{InvalidSocketId, SocketId};
 
 /// Fields of a request for an event stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct StreamRequest<'a> {
     /// Path and query.
     pub(super) target: &'a str,
     /// Value of the header field `Origin`.
@@ -34,7 +34,7 @@ pub(super) struct Asked<'a> {
 
 /// A parsed request for an event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct StreamSubscription {
     /// Key of the application.
     pub(super) key: String,
     /// The request is for a socket id, not for a stream.
@@ -62,9 +62,9 @@ fn key(target: &str) -> Option<&str> {
     (!key.is_empty() && !key.contains('/')).then_some(key)
 }
 
-impl Wanted {
-    pub(super) fn read(asked: &Asked<'_>) -> Result<Self, Close> {
-        let Asked { target, origin: _, site, last_event_id } = *asked;
+impl StreamSubscription {
+    pub(super) fn read(asked: &StreamRequest<'_>) -> Result<Self, Close> {
+        let StreamRequest { target, origin: _, site, last_event_id } = *asked;
         let key = key(target).ok_or(Close::NO_SUCH_PATH)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let (mut channels, mut signatures) = (Cow::Borrowed(""), Cow::Borrowed(""));
@@ -98,7 +98,7 @@ impl Wanted {
             }
             if let Some(Place { epoch, offset }) = place {
                 write!(text, r#","resume":{{"epoch":"{epoch:016x}","offset":{offset}}}"#)
-                    .expect("a String takes all");
+                    .expect("writing to a String cannot fail");
             }
             text.push_str("}}");
             text
@@ -148,7 +148,7 @@ pub(super) struct Epochs(Vec<(Box<str>, u64)>);
 
 impl Epochs {
     /// Stores the epoch that `message` contains for a channel.
-    pub(super) fn learn(&mut self, message: &Encoded) {
+    pub(super) fn store(&mut self, message: &Encoded) {
         let text = message.text();
         let Ok(message) = Raw::from_bytes(&text) else { return };
         let [event, channel, data] = message.pick(["event", "channel", "data"]);
@@ -181,16 +181,16 @@ pub(super) fn write(text: &[u8], epochs: &Epochs) -> Bytes {
             epoch.zip(offset.and_then(Raw::unsigned)).map(|(epoch, offset)| Place { epoch, offset })
         };
         if let Some(Place { epoch, offset }) = place {
-            writeln!(event, "id: {epoch:016x}:{offset}").expect("a String takes all");
+            writeln!(event, "id: {epoch:016x}:{offset}").expect("writing to a String cannot fail");
         }
         // An event name with a line break cannot be written; the data still contain it.
         if let Some(name) = name.filter(|name| !name.contains(['\r', '\n'])) {
-            writeln!(event, "event: {name}").expect("a String takes all");
+            writeln!(event, "event: {name}").expect("writing to a String cannot fail");
         }
     }
     // JSON may contain line breaks between its parts. `lines` splits at two of the three that an event stream has.
     for line in text.lines().flat_map(|line| line.split('\r')) {
-        writeln!(event, "data: {line}").expect("a String takes all");
+        writeln!(event, "data: {line}").expect("writing to a String cannot fail");
     }
     event.push('\n');
     event.into_bytes().into()
@@ -245,7 +245,7 @@ fn answer(status: &str, body: &str, origin: Option<&str>) -> Box<[u8]> {
 fn allow(head: &mut String, origin: Option<&str>) {
     if let Some(origin) = origin {
         write!(head, "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n")
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
 }
 
@@ -255,8 +255,8 @@ mod tests {
 
     use super::*;
 
-    fn read(target: &str, last_event_id: Option<&str>) -> Result<Wanted, Close> {
-        Wanted::read(&Asked { target, origin: None, site: None, last_event_id })
+    fn read(target: &str, last_event_id: Option<&str>) -> Result<StreamSubscription, Close> {
+        StreamSubscription::read(&StreamRequest { target, origin: None, site: None, last_event_id })
     }
 
     #[test]
@@ -281,8 +281,8 @@ mod tests {
                 r#"{"event":"pusher:subscribe","data":{"channel":"news","resume":{"epoch":"00000000000000ff","offset":7}}}"#
             ]
         );
-        let anew = "/app/key/sse?channels=news&last_event_id=00000000000000ff:7";
-        assert_eq!(read(anew, None).unwrap(), wanted);
+        let target = "/app/key/sse?channels=news&last_event_id=00000000000000ff:7";
+        assert_eq!(read(target, None).unwrap(), wanted);
         let id = read("/app/key/sse/id", None).unwrap();
         assert!(id.only_id && id.key == "key" && !wanted.only_id);
         assert_eq!(read("/app/key/sse?channels=a&socket_id=1", None), Err(Close::OTHER_ID));
@@ -302,7 +302,7 @@ mod tests {
         let first = Encoded::new(
             r#"{"event":"pusher_internal:subscription_succeeded","channel":"news","data":"{\"resume\":{\"epoch\":\"00000000000000ff\",\"offset\":3}}"}"#,
         );
-        epochs.learn(&first);
+        epochs.store(&first);
         let event =
             |text: &str| String::from_utf8(write(text.as_bytes(), &epochs).to_vec()).unwrap();
         assert!(

@@ -36,7 +36,7 @@ struct Reserve {
 }
 
 /// Commands for an event loop.
-pub(super) enum Errand {
+pub(super) enum LoopCommand {
     /// Adds a socket whose WebSocket request another front has read.
     Adopt(Box<Adopted>),
     /// Adds a socket whose event stream request another front has read.
@@ -53,7 +53,7 @@ pub(super) struct Losses {
     pub(super) channels: HashSet<ChannelId>,
     pub(super) seats: HashSet<Seat>,
     /// More channels and seats were affected than are stored: all clients of the application.
-    pub(super) everybody: bool,
+    pub(super) all: bool,
 }
 
 /// Maximum number of lost deliveries stored individually per application.
@@ -69,7 +69,7 @@ impl Losses {
             Delivery::App { .. } | Delivery::Close { .. } => {}
         }
         if self.channels.len() + self.seats.len() > LOSSES {
-            *self = Self { everybody: true, ..Self::default() };
+            *self = Self { all: true, ..Self::default() };
         }
     }
 }
@@ -87,7 +87,7 @@ struct Contents {
     /// Reserves of the applications that have added deliveries since the inbox became full.
     reserves: HashMap<AppNumber, Reserve>,
     losses: HashMap<AppNumber, Losses>,
-    errands: Vec<Errand>,
+    commands: Vec<LoopCommand>,
     /// The loop waits for sockets and must be woken.
     asleep: bool,
     /// The loop has ended.
@@ -100,21 +100,21 @@ impl Inbox {
     }
 
     /// Adds a command; returns it if the loop has ended.
-    pub(super) fn ask(&self, errand: Errand) -> Result<(), Errand> {
+    pub(super) fn send(&self, command: LoopCommand) -> Result<(), LoopCommand> {
         let mut contents = self.lock();
         if contents.ended {
-            return Err(errand);
+            return Err(command);
         }
-        contents.errands.push(errand);
+        contents.commands.push(command);
         self.wake(contents);
         Ok(())
     }
 
     /// Moves the commands into the given list, which must be empty.
-    pub(super) fn errands(&self, errands: &mut Vec<Errand>) {
+    pub(super) fn commands(&self, commands: &mut Vec<LoopCommand>) {
         let mut contents = self.lock();
         contents.asleep = false;
-        std::mem::swap(&mut contents.errands, errands);
+        std::mem::swap(&mut contents.commands, commands);
     }
 
     /// Moves the deliveries into the given list, which must be empty, and returns the losses after them.
@@ -128,9 +128,9 @@ impl Inbox {
 
     /// Must be called before waiting for sockets: from then on each addition wakes the loop. Returns `false` if the
     /// inbox is not empty.
-    pub(super) fn fall_asleep(&self) -> bool {
+    pub(super) fn prepare_to_sleep(&self) -> bool {
         let mut contents = self.lock();
-        contents.asleep = contents.deliveries.is_empty() && contents.errands.is_empty();
+        contents.asleep = contents.deliveries.is_empty() && contents.commands.is_empty();
         contents.asleep
     }
 
@@ -154,7 +154,7 @@ impl Inbox {
         }
         drop(contents);
         // An eventfd accepts 2^64 - 2 of these before it blocks.
-        self.waker.wake().expect("an eventfd takes a one");
+        self.waker.wake().expect("an eventfd accepts a one");
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) enum Accepted {
     /// A connection was accepted and closed, because there is no descriptor for it.
     NoRoom,
     /// No connection is waiting.
-    Nobody,
+    Empty,
     /// No connection can be accepted now; retry later.
     Later,
 }
@@ -146,7 +146,7 @@ fn is_abandoned(path: &Path) -> bool {
 }
 
 /// Sets the options that the hub's own sockets inherit on a socket that another front accepted.
-pub(super) fn equip(socket: &Socket) -> io::Result<()> {
+pub(super) fn set_options(socket: &Socket) -> io::Result<()> {
     let Socket::Tcp(stream) = socket else { return Ok(()) };
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
@@ -180,9 +180,9 @@ impl Listener {
             match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::AGAIN) => {
                     self.ready = false;
-                    return Accepted::Nobody;
+                    return Accepted::Empty;
                 }
-                Some(Errno::MFILE | Errno::NFILE) => return self.turn_away(),
+                Some(Errno::MFILE | Errno::NFILE) => return self.accept_and_close(),
                 Some(Errno::NOBUFS | Errno::NOMEM) => return Accepted::Later,
                 // The client has gone, or the network reported an error (accept(2)). Only this connection is lost.
                 _ => {}
@@ -205,7 +205,7 @@ impl Listener {
     }
 
     /// Accepts the next connection with a reserved descriptor, and closes it.
-    fn turn_away(&mut self) -> Accepted {
+    fn accept_and_close(&mut self) -> Accepted {
         drop(self.spare.pop());
         let taken = self.try_accept();
         let outcome = match taken {
@@ -255,7 +255,7 @@ pub(super) fn warn_of_low_limits() {
     {
         tracing::warn!(
             somaxconn,
-            "net.core.somaxconn is low: clients that come all at once wait a second and try again"
+            "net.core.somaxconn is low: clients that connect at the same time may wait a second"
         );
     }
 }
@@ -283,7 +283,7 @@ mod tests {
         assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
-        assert!(matches!(listeners[0].accept(), Accepted::Nobody));
+        assert!(matches!(listeners[0].accept(), Accepted::Empty));
     }
 
     #[test]
@@ -297,6 +297,6 @@ mod tests {
         // Its SYN is dropped; the next one is sent after a second.
         let late = std::net::TcpStream::connect_timeout(&port, Duration::from_millis(200));
         assert_eq!(late.map_err(|error| error.kind()).err(), Some(ErrorKind::TimedOut));
-        assert!(matches!(listeners[0].accept(), Accepted::Nobody));
+        assert!(matches!(listeners[0].accept(), Accepted::Empty));
     }
 }

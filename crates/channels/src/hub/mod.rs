@@ -42,7 +42,7 @@ pub use options::{Address, Listen, Options, StartError};
 use crate::channels::Channels;
 use event_loop::EventLoop;
 use figures::LoopFigures;
-use inbox::{Errand, Inbox};
+use inbox::{Inbox, LoopCommand};
 
 /// A set of running event loops.
 #[derive(Debug)]
@@ -103,19 +103,19 @@ impl Hub {
 
     /// Adds a socket whose request another front has read. Never waits. If the hub has ended, the socket is closed.
     pub fn adopt(&self, socket: Adopted) {
-        self.give(Errand::Adopt(Box::new(socket)));
+        self.send(LoopCommand::Adopt(Box::new(socket)));
     }
 
     /// Adds a socket whose event stream request another front has read.
     pub fn adopt_stream(&self, socket: AdoptedStream) {
-        self.give(Errand::AdoptStream(Box::new(socket)));
+        self.send(LoopCommand::AdoptStream(Box::new(socket)));
     }
 
-    fn give(&self, errand: Errand) {
+    fn send(&self, command: LoopCommand) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         if let Some(handle) = self.loops.get(turn % self.loops.len().max(1)) {
             // A returned command is dropped, which closes its socket.
-            drop(handle.inbox.ask(errand));
+            drop(handle.inbox.send(command));
         }
     }
 
@@ -124,7 +124,7 @@ impl Hub {
     pub fn drain(&self, patience: Duration) {
         for handle in &self.loops {
             // A loop that has already ended needs no drain.
-            drop(handle.inbox.ask(Errand::Drain(patience)));
+            drop(handle.inbox.send(LoopCommand::Drain(patience)));
         }
     }
 

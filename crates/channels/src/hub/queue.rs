@@ -31,7 +31,7 @@ pub(super) enum Form {
 
 /// Encoding parameters of one socket.
 #[derive(Debug)]
-pub(super) struct Manner<'a> {
+pub(super) struct Encoding<'a> {
     pub(super) form: Form,
     pub(super) deflater: &'a mut Deflater,
     /// Epochs of an event stream's channels.
@@ -56,16 +56,16 @@ enum Queued {
 }
 
 impl Queued {
-    fn bytes(&self, manner: &mut Manner<'_>) -> &[u8] {
+    fn bytes(&self, encoding: &mut Encoding<'_>) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
-            Self::Message(message) => match manner.form {
+            Self::Message(message) => match encoding.form {
                 Form::Deflated(from) if message.frame().len() > from as usize => {
-                    message.deflated(|text| manner.deflater.frame(text))
+                    message.deflated(|text| encoding.deflater.frame(text))
                 }
                 Form::Plain | Form::Deflated(_) => message.frame(),
                 Form::EventStream => {
-                    message.event_stream(|text| event_stream::write(text, manner.epochs))
+                    message.event_stream(|text| event_stream::write(text, encoding.epochs))
                 }
             },
         }
@@ -199,17 +199,17 @@ impl Queue {
     pub(super) fn flush(
         &mut self,
         transport: &mut Transport,
-        manner: &mut Manner<'_>,
+        encoding: &mut Encoding<'_>,
         scratch: &mut [u8],
         spares: &mut Spares,
         moved: &mut Moved,
     ) -> io::Result<Flushed> {
         while let Some(first) = self.waiting.front() {
-            let (_, first) = first.bytes(manner).split_at(self.begun);
+            let (_, first) = first.bytes(encoding).split_at(self.begun);
             let result = if self.waiting.len() == 1 || first.len() >= LARGE {
                 transport.write(first).map(|written| (written, first.len()))
             } else {
-                let gathered = self.gather(manner, scratch);
+                let gathered = self.gather(encoding, scratch);
                 transport.write(gathered).map(|written| (written, gathered.len()))
             };
             moved.writes += 1;
@@ -221,7 +221,7 @@ impl Queue {
                 Err(error) => return Err(error),
             };
             moved.bytes += written;
-            self.written(written, manner);
+            self.written(written, encoding);
             if written < offered && transport.short_is_all() {
                 return Ok(Flushed::Blocked);
             }
@@ -235,10 +235,10 @@ impl Queue {
     }
 
     /// Copies as many frames as fit, starting with the first.
-    fn gather<'a>(&self, manner: &mut Manner<'_>, scratch: &'a mut [u8]) -> &'a [u8] {
+    fn gather<'a>(&self, encoding: &mut Encoding<'_>, scratch: &'a mut [u8]) -> &'a [u8] {
         let (mut length, mut skip) = (0, self.begun);
         for queued in &self.waiting {
-            let (_, bytes) = queued.bytes(manner).split_at(std::mem::take(&mut skip));
+            let (_, bytes) = queued.bytes(encoding).split_at(std::mem::take(&mut skip));
             let Some(place) = scratch.get_mut(length..length + bytes.len()) else { break };
             place.copy_from_slice(bytes);
             length += bytes.len();
@@ -246,9 +246,9 @@ impl Queue {
         scratch.split_at(length).0
     }
 
-    fn written(&mut self, mut bytes: usize, manner: &mut Manner<'_>) {
+    fn written(&mut self, mut bytes: usize, encoding: &mut Encoding<'_>) {
         while let Some(first) = self.waiting.front() {
-            let left = first.bytes(manner).len() - self.begun;
+            let left = first.bytes(encoding).len() - self.begun;
             if bytes < left {
                 self.begun += bytes;
                 return;

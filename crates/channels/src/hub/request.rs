@@ -1,6 +1,6 @@
 //! Parses the request at the start of a connection to a listener of the hub.
 
-use super::event_stream::{self, Asked};
+use super::event_stream::{self, StreamRequest};
 use crate::websocket::{BadUpgrade, Upgrade};
 
 /// Maximum size of a request head in bytes.
@@ -23,7 +23,7 @@ pub(super) enum Request<'a> {
         origin: Option<&'a str>,
     },
     /// A request for Server-Sent Events.
-    EventStream(Asked<'a>),
+    EventStream(StreamRequest<'a>),
     /// A request for a WebSocket that is rejected with this response.
     Refused(&'static [u8]),
     /// Any other request.
@@ -61,7 +61,7 @@ pub(super) fn read(bytes: &[u8], deflate: bool) -> Request<'_> {
         Ok(Some(upgrade)) => {
             Request::WebSocket { length, upgrade, target, origin: field("origin") }
         }
-        Ok(None) if event_stream::is_meant(target) => Request::EventStream(Asked {
+        Ok(None) if event_stream::is_meant(target) => Request::EventStream(StreamRequest {
             target,
             origin: field("origin"),
             site: field("sec-fetch-site"),

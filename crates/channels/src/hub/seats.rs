@@ -89,6 +89,6 @@ impl<T> Seats<T> {
     }
 
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        self.slots.get_mut(slot as usize).expect("a seat that was given")
+        self.slots.get_mut(slot as usize).expect("the seat is reserved")
     }
 }

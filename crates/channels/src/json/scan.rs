@@ -10,7 +10,7 @@ use super::DEPTH;
 #[non_exhaustive]
 pub enum Invalid {
     /// The text violates RFC 8259, or ends too early.
-    #[error("no JSON from byte {at} on")]
+    #[error("invalid JSON at byte {at}")]
     Syntax {
         /// Offset of the error in bytes.
         at: usize,

@@ -64,7 +64,7 @@ enum Due {
 }
 
 /// Actions that follow a completed fetch.
-pub(super) struct Settled {
+pub(super) struct Completed {
     /// Callbacks of the waiting callers.
     pub(super) waiting: Vec<Answer>,
     /// Result for them.
@@ -165,38 +165,38 @@ impl Cache {
     }
 
     /// Processes the result of a fetch.
-    pub(super) fn settle(
+    pub(super) fn complete(
         &mut self,
         subject: &Subject,
         fetched: Fetched,
         in_use: &dyn Fn(&str) -> bool,
         now: Moment,
-    ) -> Settled {
+    ) -> Completed {
         let pending = self.pending.remove(subject);
-        let mut settled = Settled {
+        let mut completed = Completed {
             waiting: pending.map(|pending| pending.waiting).unwrap_or_default(),
             answered: Ok(None),
             change: None,
             forgotten: Vec::new(),
             failure: None,
         };
-        match fetched.and_then(|app| self.sound(subject, app)) {
+        match fetched.and_then(|app| self.validate(subject, app)) {
             Ok(Some(app)) => {
                 self.refused.remove(subject);
-                let app = self.learn(app, in_use, &mut settled, now);
-                settled.answered = Ok(Some(app));
+                let app = self.learn(app, in_use, &mut completed, now);
+                completed.answered = Ok(Some(app));
             }
             Ok(None) => {
                 if let Subject::Id(id) = subject
                     && let Some(app) = self.forget(id)
                 {
-                    settled.change = Some(Change { before: app, now: None });
+                    completed.change = Some(Change { before: app, now: None });
                 }
                 self.refuse(subject, Ok(()), now + self.options.absence);
             }
             Err(why) => {
-                settled.failure = Some(why);
-                settled.answered = Err(Unavailable);
+                completed.failure = Some(why);
+                completed.answered = Err(Unavailable);
                 match subject {
                     // The cached application stays valid.
                     Subject::Id(id) if self.apps.contains_key(id) => {
@@ -207,11 +207,11 @@ impl Cache {
                 }
             }
         }
-        settled
+        completed
     }
 
     /// Checks that the application has the requested key or id, and a key that no other application has.
-    fn sound(&self, subject: &Subject, app: Option<App>) -> Fetched {
+    fn validate(&self, subject: &Subject, app: Option<App>) -> Fetched {
         let Some(app) = app else { return Ok(None) };
         let meant = match subject {
             Subject::Id(id) => app.id == *id,
@@ -232,7 +232,7 @@ impl Cache {
         &mut self,
         app: App,
         in_use: &dyn Fn(&str) -> bool,
-        settled: &mut Settled,
+        completed: &mut Completed,
         now: Moment,
     ) -> Arc<App> {
         let due = now + self.options.age;
@@ -245,7 +245,7 @@ impl Cache {
         }
         let before = self.forget(&app.id);
         if before.is_none() && self.apps.len() >= self.options.kept {
-            self.make_room(in_use, &mut settled.forgotten);
+            self.make_room(in_use, &mut completed.forgotten);
         }
         let app = Arc::new(app);
         self.ids.insert(Arc::clone(&app.key), Arc::clone(&app.id));
@@ -254,7 +254,7 @@ impl Cache {
         for subject in [Subject::Id(Arc::clone(&app.id)), Subject::Key(Arc::clone(&app.key))] {
             self.refused.remove(&subject);
         }
-        settled.change = before.map(|before| Change { before, now: Some(Arc::clone(&app)) });
+        completed.change = before.map(|before| Change { before, now: Some(Arc::clone(&app)) });
         app
     }
 

@@ -54,18 +54,18 @@ impl Asked {
         next.map(|subject| subject.to_string())
     }
 
-    fn settle(
+    fn complete(
         &mut self,
         app: AppRef<'_>,
         fetched: Result<Option<App>, String>,
         now: Moment,
-    ) -> Settled {
+    ) -> Completed {
         let in_use = self.in_use;
-        let mut settled = self.cache.settle(&Subject::of(app), fetched, &|_| in_use, now);
-        for answer in settled.waiting.drain(..) {
-            answer(settled.answered.clone());
+        let mut completed = self.cache.complete(&Subject::of(app), fetched, &|_| in_use, now);
+        for answer in completed.waiting.drain(..) {
+            answer(completed.answered.clone());
         }
-        settled
+        completed
     }
 
     fn expire(&mut self, now: Moment) -> usize {
@@ -106,7 +106,7 @@ fn look_ups_of_one_application_share_one_fetch() {
     assert_eq!(asked.next(at(0)).as_deref(), Some("key k"));
     asked.ask(KEY, at(1));
     assert_eq!((asked.next(at(1)), asked.told()), (None, vec![]));
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(1));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(1));
     assert_eq!(asked.told(), ["1", "1", "1", "1"]);
     assert_eq!((asked.find(KEY), asked.find(ID)), ("1".into(), "1".into()));
     asked.ask(ID, at(1));
@@ -118,7 +118,7 @@ fn a_negative_result_is_cached_for_a_while() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
-    asked.settle(KEY, Ok(None), at(0));
+    asked.complete(KEY, Ok(None), at(0));
     assert_eq!(asked.find(KEY), "none");
     asked.expire(at(9));
     asked.ask(KEY, at(9));
@@ -134,7 +134,7 @@ fn a_failed_fetch_is_not_a_negative_result_and_is_retried_soon() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
-    asked.settle(KEY, Err("it burns".into()), at(0));
+    asked.complete(KEY, Err("it burns".into()), at(0));
     assert_eq!(asked.find(KEY), "unknown");
     // A look-up within a second of a failure is answered without a fetch.
     asked.ask(KEY, at(0));
@@ -149,7 +149,7 @@ fn used_applications_are_refetched_while_valid_and_unused_ones_are_removed() {
     let mut asked = Asked::new(Options::default());
     asked.ask(KEY, at(0));
     asked.next(at(0));
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(0));
     asked.find(KEY);
     assert_eq!(asked.expire(at(59)), 0);
     assert_eq!(asked.next(at(59)), None);
@@ -157,16 +157,16 @@ fn used_applications_are_refetched_while_valid_and_unused_ones_are_removed() {
     assert_eq!(asked.next(at(60)).as_deref(), Some("id 1"));
     assert_eq!(asked.find(KEY), "1");
     // The source fails: the cached application stays valid and is fetched again.
-    assert!(asked.settle(ID, Err("it burns".into()), at(60)).change.is_none());
+    assert!(asked.complete(ID, Err("it burns".into()), at(60)).change.is_none());
     assert_eq!(asked.find(KEY), "1");
     asked.expire(at(65));
     assert_eq!(asked.next(at(65)).as_deref(), Some("id 1"));
-    assert!(asked.settle(ID, Ok(Some(app("1", "k"))), at(65)).change.is_none());
+    assert!(asked.complete(ID, Ok(Some(app("1", "k"))), at(65)).change.is_none());
     // No caller looks it up, but a socket is open.
     asked.in_use = true;
     asked.expire(at(125));
     assert_eq!(asked.next(at(125)).as_deref(), Some("id 1"));
-    asked.settle(ID, Ok(Some(app("1", "k"))), at(125));
+    asked.complete(ID, Ok(Some(app("1", "k"))), at(125));
     asked.in_use = false;
     assert_eq!(asked.expire(at(185)), 1);
     assert_eq!((asked.find(KEY), asked.cache.len()), ("unknown".into(), 0));
@@ -175,29 +175,29 @@ fn used_applications_are_refetched_while_valid_and_unused_ones_are_removed() {
 #[test]
 fn changed_and_removed_applications_update_their_sockets() {
     let mut asked = Asked::new(Options::default());
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
-    let change = asked.settle(ID, Ok(Some(app("1", "other"))), at(1)).change.unwrap();
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(0));
+    let change = asked.complete(ID, Ok(Some(app("1", "other"))), at(1)).change.unwrap();
     assert_eq!((&*change.before.key, &*change.now.unwrap().key), ("k", "other"));
     assert_eq!((asked.find(KEY), asked.find(AppRef::Key("other"))), ("unknown".into(), "1".into()));
-    let change = asked.settle(ID, Ok(None), at(2)).change.unwrap();
+    let change = asked.complete(ID, Ok(None), at(2)).change.unwrap();
     assert!(change.now.is_none());
     assert_eq!(
         (asked.find(ID), asked.find(AppRef::Key("other"))),
         ("none".into(), "unknown".into())
     );
     // It exists again before the negative result expires, because the look-up by key found it.
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(3));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(3));
     assert_eq!(asked.find(ID), "1");
 }
 
 #[test]
 fn a_result_for_another_application_is_a_failure() {
     let mut asked = Asked::new(Options::default());
-    let failure = |settled: Settled| settled.failure.unwrap_or_default();
-    assert!(failure(asked.settle(KEY, Ok(Some(app("1", "x"))), at(0))).contains("another"));
-    assert!(failure(asked.settle(ID, Ok(Some(app("2", "k"))), at(0))).contains("another"));
-    asked.settle(KEY, Ok(Some(app("1", "k"))), at(0));
-    let twice = failure(asked.settle(AppRef::Id("2"), Ok(Some(app("2", "k"))), at(0)));
+    let failure = |completed: Completed| completed.failure.unwrap_or_default();
+    assert!(failure(asked.complete(KEY, Ok(Some(app("1", "x"))), at(0))).contains("another"));
+    assert!(failure(asked.complete(ID, Ok(Some(app("2", "k"))), at(0))).contains("another"));
+    asked.complete(KEY, Ok(Some(app("1", "k"))), at(0));
+    let twice = failure(asked.complete(AppRef::Id("2"), Ok(Some(app("2", "k"))), at(0)));
     assert_eq!(twice, "the key of `2` is the one of `1` too");
     assert_eq!((asked.find(KEY), asked.find(AppRef::Id("2"))), ("1".into(), "unknown".into()));
 }
@@ -220,8 +220,8 @@ fn pending_and_cached_entries_are_bounded_whatever_keys_clients_use() {
     asked.ask(AppRef::Key(&"x".repeat(201)), at(5));
     assert_eq!((asked.told(), asked.next(at(5))), (vec!["none".to_owned(); 2], None));
     for n in 0..1000 {
-        asked.settle(AppRef::Key(&format!("k{n}")), Ok(None), at(5));
-        asked.settle(
+        asked.complete(AppRef::Key(&format!("k{n}")), Ok(None), at(5));
+        asked.complete(
             AppRef::Id(&format!("{n}")),
             Ok(Some(app(&format!("{n}"), &n.to_string()))),
             at(5),
@@ -234,10 +234,10 @@ fn pending_and_cached_entries_are_bounded_whatever_keys_clients_use() {
     // Applications with sockets are never removed.
     asked.in_use = true;
     let before = asked.cache.len();
-    asked.settle(AppRef::Id("new"), Ok(Some(app("new", "new"))), at(5));
+    asked.complete(AppRef::Id("new"), Ok(Some(app("new", "new"))), at(5));
     for n in 0..20 {
         let id = format!("more{n}");
-        asked.settle(AppRef::Id(&id), Ok(Some(app(&id, &id))), at(5));
+        asked.complete(AppRef::Id(&id), Ok(Some(app(&id, &id))), at(5));
     }
     assert_eq!(asked.cache.len(), before + 21);
 }

@@ -88,7 +88,7 @@ fn event_loop(
         }
         for delivery in deliveries {
             let Delivery::Channel { channel, offset, message, .. } = delivery else {
-                panic!("nobody sends {delivery:?}")
+                panic!("unexpected {delivery:?}")
             };
             let Some(heard) = heard.get_mut(&channel) else { continue };
             if offset <= heard.after {

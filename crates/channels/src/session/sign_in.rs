@@ -34,7 +34,7 @@ impl Session {
     ) {
         if self.user.is_some() {
             self.allowances(now);
-            if !self.may_come(now) {
+            if !self.take_subscription_token(now) {
                 let message = "too many sign-ins of one connection";
                 out.frames.push(message::error(LIMIT_EXCEEDED, message));
                 return;

@@ -65,7 +65,7 @@ impl Session {
         now: Moment,
         out: &mut Out,
     ) -> Result<(), Refused> {
-        if !self.may_come(now) {
+        if !self.take_subscription_token(now) {
             let rate = self.app.limits.subscription_rate;
             return Err(Refused::limit(&format_args!(
                 "a connection that leaves channels may subscribe {rate} times per second"
@@ -110,7 +110,7 @@ impl Session {
         let joined = self
             .join(&name, member, resume, channels, now, out)
             .map_err(|why| Refused::limit(&why))?;
-        out.frames.push(succeeded(name.as_str(), &told_first(&joined, resume.is_some())));
+        out.frames.push(succeeded(name.as_str(), &subscription_data(&joined, resume.is_some())));
         out.frames.extend(joined.missed.iter().flatten().cloned());
         match (&joined.missed, joined.cached) {
             (None, Some(cached)) => out.frames.push(cached),
@@ -189,8 +189,7 @@ impl Session {
             // A signed-in user is known already (Pusher Channels: "Authorizing users").
             (None, Some(user)) => self.member_of(&user.id, user.info.as_deref())?,
             (None, None) => {
-                let why =
-                    "channel_data is missing: who does not sign in needs it on presence channels";
+                let why = "channel_data is missing: presence channels require it unless the client has signed in";
                 return Err(Refused::unauthorized(&why));
             }
         };
@@ -232,7 +231,7 @@ fn succeeded(channel: &str, data: &str) -> crate::encoded::Encoded {
 }
 
 /// Returns the data of `subscription_succeeded`.
-fn told_first(joined: &Joined, resumes: bool) -> String {
+fn subscription_data(joined: &Joined, resumes: bool) -> String {
     let mut data = String::from("{");
     if let Some(roster) = &joined.roster {
         data.push_str(r#""presence":"#);
@@ -243,13 +242,14 @@ fn told_first(joined: &Joined, resumes: bool) -> String {
             data.push(',');
         }
         write!(data, r#""resume":{{"epoch":"{epoch:016x}","offset":{offset}}}"#)
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     if resumes {
         if data.len() > 1 {
             data.push(',');
         }
-        write!(data, r#""recovered":{}"#, joined.missed.is_some()).expect("a String takes all");
+        write!(data, r#""recovered":{}"#, joined.missed.is_some())
+            .expect("writing to a String cannot fail");
     }
     data.push('}');
     data

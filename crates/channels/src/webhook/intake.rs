@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Endpoint, Endpoints, Topic};
 use crate::app::App;
 use crate::json::{Raw, push_string, quoted};
-use crate::observer::{Happening, Observer};
+use crate::observer::{ChannelEvent, Observer};
 
 /// A channel event that waits for the queue.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub(super) struct Note {
     pub(super) app: Arc<str>,
     pub(super) endpoints: Arc<[Endpoint]>,
     pub(super) channel: Arc<str>,
-    pub(super) what: What,
+    pub(super) kind: NoteKind,
 }
 
 /// The kind and details of an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum NoteKind {
     Occupied,
     Vacated,
     MemberAdded(Arc<str>),
@@ -32,7 +32,7 @@ pub(super) enum What {
     Client(String),
 }
 
-impl What {
+impl NoteKind {
     pub(super) fn topic(&self) -> Topic {
         match self {
             Self::Occupied => Topic::Occupied,
@@ -56,7 +56,8 @@ impl What {
                 push_string(&mut json, user);
             }
             Self::Count(count) => {
-                write!(json, r#","subscription_count":{count}"#).expect("a String takes all");
+                write!(json, r#","subscription_count":{count}"#)
+                    .expect("writing to a String cannot fail");
             }
             Self::Client(members) => json.push_str(members),
             Self::Occupied | Self::Vacated | Self::CacheMiss => {}
@@ -110,19 +111,19 @@ impl Intake {
 }
 
 impl Observer for Intake {
-    fn happened(&self, app: &Arc<App>, happening: &Happening<'_>) {
+    fn observe(&self, app: &Arc<App>, event: &ChannelEvent<'_>) {
         let endpoints = self.endpoints.of(app);
         if endpoints.is_empty() {
             return;
         }
-        let (channel, topic) = match happening {
-            Happening::Occupied { channel } => (channel, Topic::Occupied),
-            Happening::Vacated { channel } => (channel, Topic::Vacated),
-            Happening::MemberAdded { channel, .. } => (channel, Topic::MemberAdded),
-            Happening::MemberRemoved { channel, .. } => (channel, Topic::MemberRemoved),
-            Happening::SubscriptionCount { channel, .. } => (channel, Topic::SubscriptionCount),
-            Happening::CacheMiss { channel } => (channel, Topic::CacheMiss),
-            Happening::ClientEvent { channel, .. } => (channel, Topic::ClientEvent),
+        let (channel, topic) = match event {
+            ChannelEvent::Occupied { channel } => (channel, Topic::Occupied),
+            ChannelEvent::Vacated { channel } => (channel, Topic::Vacated),
+            ChannelEvent::MemberAdded { channel, .. } => (channel, Topic::MemberAdded),
+            ChannelEvent::MemberRemoved { channel, .. } => (channel, Topic::MemberRemoved),
+            ChannelEvent::SubscriptionCount { channel, .. } => (channel, Topic::SubscriptionCount),
+            ChannelEvent::CacheMiss { channel } => (channel, Topic::CacheMiss),
+            ChannelEvent::ClientEvent { channel, .. } => (channel, Topic::ClientEvent),
         };
         // An endpoint that only subscribes to leaving members still needs the joining ones, which cancel them.
         let wanted = |endpoint: &Endpoint| {
@@ -132,18 +133,20 @@ impl Observer for Intake {
         if !endpoints.iter().any(wanted) {
             return;
         }
-        let what = match happening {
-            Happening::Occupied { .. } => What::Occupied,
-            Happening::Vacated { .. } => What::Vacated,
-            Happening::MemberAdded { user_id, .. } => What::MemberAdded(Arc::clone(user_id)),
-            Happening::MemberRemoved { user_id, .. } => What::MemberRemoved(Arc::clone(user_id)),
-            Happening::SubscriptionCount { count, .. } => What::Count(*count),
-            Happening::CacheMiss { .. } => What::CacheMiss,
-            Happening::ClientEvent { event, data, socket, user_id, .. } => {
-                What::Client(client(event, data, &socket.to_string(), user_id.map(|user| &**user)))
+        let kind = match event {
+            ChannelEvent::Occupied { .. } => NoteKind::Occupied,
+            ChannelEvent::Vacated { .. } => NoteKind::Vacated,
+            ChannelEvent::MemberAdded { user_id, .. } => NoteKind::MemberAdded(Arc::clone(user_id)),
+            ChannelEvent::MemberRemoved { user_id, .. } => {
+                NoteKind::MemberRemoved(Arc::clone(user_id))
             }
+            ChannelEvent::SubscriptionCount { count, .. } => NoteKind::Count(*count),
+            ChannelEvent::CacheMiss { .. } => NoteKind::CacheMiss,
+            ChannelEvent::ClientEvent { event, data, socket, user_id, .. } => NoteKind::Client(
+                client(event, data, &socket.to_string(), user_id.map(|user| &**user)),
+            ),
         };
-        let note = Note { app: Arc::clone(&app.id), endpoints, channel: Arc::clone(channel), what };
+        let note = Note { app: Arc::clone(&app.id), endpoints, channel: Arc::clone(channel), kind };
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() >= NOTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Options;
+use super::debounce::Debounce;
 use super::intake::Note;
-use super::settling::Settling;
 use super::spool::{Kept, Record};
 use crate::moment::{Moment, UnixTime};
 
@@ -82,12 +82,12 @@ struct Event {
 struct Line {
     events: VecDeque<Event>,
     bytes: usize,
-    batch: Option<Flight>,
+    batch: Option<InFlight>,
 }
 
 /// A batch from its creation until it is accepted or dropped.
 #[derive(Debug)]
-struct Flight {
+struct InFlight {
     id: BatchId,
     body: Arc<str>,
     events: usize,
@@ -101,7 +101,7 @@ struct Flight {
 #[derive(Debug)]
 pub struct Queue {
     options: Options,
-    settling: Settling,
+    debounce: Debounce,
     lines: BTreeMap<Address, Line>,
     append: Vec<u8>,
     next_batch: u64,
@@ -120,10 +120,10 @@ impl Queue {
 
     /// Creates a queue whose time starts at `now`.
     pub(super) fn begun(options: Options, kept: Vec<Kept>, now: Moment) -> Self {
-        let settling = Settling::new(options.settling);
+        let debounce = Debounce::new(options.debounce);
         let mut queue = Self {
             options,
-            settling,
+            debounce,
             lines: BTreeMap::new(),
             append: Vec::new(),
             next_batch: 0,
@@ -149,7 +149,7 @@ impl Queue {
             let address = Address { app: event.app.into(), target: event.target.into() };
             let line = self.lines.entry(address).or_default();
             line.bytes += event.json.len();
-            let flying = line.batch.as_ref().map_or(0, |flight| flight.events);
+            let flying = line.batch.as_ref().map_or(0, |in_flight| in_flight.events);
             line.events.insert(flying, Event { sequence: 0, since: now, json: event.json.into() });
             self.report.waiting += 1;
         }
@@ -162,7 +162,7 @@ impl Queue {
     /// Adds events.
     pub(super) fn take(&mut self, notes: Vec<Note>, now: Moment) {
         for note in notes {
-            if let Some(note) = self.settling.add(note, now) {
+            if let Some(note) = self.debounce.add(note, now) {
                 self.accept(&note, now);
             }
         }
@@ -174,7 +174,7 @@ impl Queue {
     /// Stops debouncing and batching, because the process stops.
     pub fn end(&mut self, now: Moment) {
         self.ending = true;
-        while let Some(note) = self.settling.give_up() {
+        while let Some(note) = self.debounce.give_up() {
             self.accept(&note, now);
         }
     }
@@ -184,9 +184,9 @@ impl Queue {
         for endpoint in note
             .endpoints
             .iter()
-            .filter(|endpoint| endpoint.wants(note.what.topic(), &note.channel))
+            .filter(|endpoint| endpoint.wants(note.kind.topic(), &note.channel))
         {
-            let json = json.get_or_insert_with(|| note.what.json(&note.channel));
+            let json = json.get_or_insert_with(|| note.kind.json(&note.channel));
             let sequence = self.next_sequence;
             self.next_sequence += 1;
             Record::Event { sequence, app: &note.app, target: &endpoint.target, json }
@@ -204,7 +204,7 @@ impl Queue {
         self.report.waiting += 1;
         while line.bytes > self.options.kept {
             // A batch being sent stays, because it may have arrived.
-            let oldest = line.batch.as_ref().map_or(0, |flight| flight.events);
+            let oldest = line.batch.as_ref().map_or(0, |in_flight| in_flight.events);
             let Some(dropped) = line.events.remove(oldest) else { break };
             line.bytes -= dropped.json.len();
             self.report.waiting -= 1;
@@ -215,22 +215,22 @@ impl Queue {
 
     /// Returns the work to do now.
     pub fn poll(&mut self, now: Moment, unix: UnixTime) -> Step {
-        while let Some(note) = self.settling.settled(now) {
+        while let Some(note) = self.debounce.released(now) {
             self.accept(&note, now);
         }
-        let mut step = Step { wake: self.settling.wake(), ..Step::default() };
+        let mut step = Step { wake: self.debounce.wake(), ..Step::default() };
         let mut wake = |at: Moment| step.wake = Some(step.wake.map_or(at, |before| before.min(at)));
         for (address, line) in &mut self.lines {
             let body = match &mut line.batch {
-                Some(flight) => match flight.again {
+                Some(in_flight) => match in_flight.again {
                     None => continue,
                     Some(again) if again > now => {
                         wake(again);
                         continue;
                     }
                     Some(_) => {
-                        flight.again = None;
-                        Arc::clone(&flight.body)
+                        in_flight.again = None;
+                        Arc::clone(&in_flight.body)
                     }
                 },
                 None => match ready(line, &self.options, self.ending, now) {
@@ -241,7 +241,7 @@ impl Queue {
                     }
                     Ready::Events(count) => {
                         let body = body(line.events.iter().take(count), unix);
-                        line.batch = Some(Flight {
+                        line.batch = Some(InFlight {
                             id: BatchId(self.next_batch),
                             body: Arc::clone(&body),
                             events: count,
@@ -254,9 +254,9 @@ impl Queue {
                     }
                 },
             };
-            let Some(flight) = &line.batch else { continue };
+            let Some(in_flight) = &line.batch else { continue };
             let (app, target) = (Arc::clone(&address.app), Arc::clone(&address.target));
-            step.send.push(Batch { id: flight.id, app, target, body });
+            step.send.push(Batch { id: in_flight.id, app, target, body });
         }
         step.append = mem::take(&mut self.append);
         step
@@ -265,19 +265,21 @@ impl Queue {
     /// Takes the result of a batch. Unknown batches are ignored.
     pub fn done(&mut self, id: BatchId, outcome: Outcome, now: Moment) {
         let line = self.lines.iter_mut().find(|(_, line)| {
-            line.batch.as_ref().is_some_and(|flight| flight.id == id && flight.again.is_none())
+            line.batch
+                .as_ref()
+                .is_some_and(|in_flight| in_flight.id == id && in_flight.again.is_none())
         });
         let Some((address, line)) = line else { return };
-        let Some(flight) = &mut line.batch else { return };
-        let events = flight.events as u64;
+        let Some(in_flight) = &mut line.batch else { return };
+        let events = in_flight.events as u64;
         match outcome {
             Outcome::Taken => self.report.delivered += events,
             Outcome::Failed => {
                 self.report.failures += 1;
-                let last = flight.first_sent + self.options.patience;
+                let last = in_flight.first_sent + self.options.patience;
                 if now < last {
-                    flight.again = Some((now + flight.pause).min(last));
-                    flight.pause = (flight.pause * 2).min(self.options.longest_pause);
+                    in_flight.again = Some((now + in_flight.pause).min(last));
+                    in_flight.pause = (in_flight.pause * 2).min(self.options.longest_pause);
                     return;
                 }
                 self.report.given_up += events;
@@ -286,7 +288,7 @@ impl Queue {
         }
         self.report.waiting -= events;
         let mut last = 0;
-        for event in line.events.drain(..flight.events) {
+        for event in line.events.drain(..in_flight.events) {
             line.bytes -= event.json.len();
             last = event.sequence;
         }
@@ -319,7 +321,7 @@ impl Queue {
 
     /// Returns whether no work is left, including batches being sent.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.append.is_empty() && self.settling.wake().is_none()
+        self.lines.is_empty() && self.append.is_empty() && self.debounce.wake().is_none()
     }
 
     /// Returns how long a stopping process may wait.
@@ -349,7 +351,7 @@ fn ready(line: &Line, options: &Options, ending: bool, now: Moment) -> Ready {
     });
     let count = fitting.count().max(1);
     let full = count < line.events.len() || count >= options.batch_events;
-    let gathered = first.since + options.gathering;
+    let gathered = first.since + options.batch_delay;
     if full || ending || gathered <= now { Ready::Events(count) } else { Ready::At(gathered) }
 }
 

@@ -87,7 +87,7 @@ pub async fn run(
         tokio::select! {
             () = woken.notified() => {}
             Some(flight) = flights.join_next() => {
-                let (id, outcome) = flight.expect("a flight neither panics nor is cancelled");
+                let (id, outcome) = flight.expect("a send task neither panics nor is cancelled");
                 queue.done(id, outcome, clock());
             }
             () = until(wake) => {}
@@ -176,17 +176,19 @@ impl Disk {
         let place = folder.clone();
         match task::spawn_blocking(move || Spool::open(&place)).await {
             Ok(Ok((spool, kept))) => {
-                info!(events = kept.len(), "webhooks of an earlier process are taken over");
+                info!(events = kept.len(), "webhooks left by an earlier process are sent now");
                 queue.adopt(kept, now);
-                self.spool = Some(spool.into_unsound());
+                self.spool = Some(spool.into_damaged());
                 self.adopted = true;
             }
             Ok(Err(OpenError::InUse { .. })) => self.soon = Some((folder, at + LOOK_AGAIN)),
             Ok(Err(failure)) => {
-                warn!(reason = %failure, "webhooks are not kept for a restart; trying again");
+                warn!(reason = %failure, "webhooks cannot be stored for a restart; retrying");
                 self.soon = Some((folder, at + REPAIR));
             }
-            Err(_broke) => error!("webhooks are not kept for a restart: their file broke"),
+            Err(_broke) => {
+                error!("webhooks cannot be stored for a restart: the file operation panicked")
+            }
         }
     }
 
@@ -220,14 +222,14 @@ impl Disk {
             (spool, outcome)
         });
         let Ok((spool, outcome)) = job.await else {
-            error!("webhooks are not kept any more: their file broke");
+            error!("webhooks are not stored any more: the file operation panicked");
             return;
         };
         match (outcome, was_sound, spool.is_sound()) {
             (Err(failure), true, _) => {
-                warn!(reason = %failure, "webhooks are not kept for a restart; they are sent all the same");
+                warn!(reason = %failure, "webhooks cannot be stored for a restart; they are still sent");
             }
-            (_, false, true) => info!("webhooks are kept again"),
+            (_, false, true) => info!("webhooks are stored again"),
             _ => {}
         }
         self.sync =
@@ -241,7 +243,7 @@ impl Disk {
         let Some(mut spool) = self.spool.take() else { return };
         let outcome = task::spawn_blocking(move || spool.sync()).await;
         if !matches!(outcome, Ok(Ok(()))) {
-            warn!("the webhooks' file could not be synced");
+            warn!("the webhooks file could not be synced");
         }
     }
 }

@@ -137,7 +137,7 @@ pub enum OpenError {
         folder: PathBuf,
     },
     /// A system error.
-    #[error("cannot keep webhooks in {}", folder.display())]
+    #[error("cannot store webhooks in {}", folder.display())]
     System {
         /// The folder.
         folder: PathBuf,
@@ -278,7 +278,7 @@ impl Spool {
     }
 
     /// Marks the file for replacement in the next turn.
-    pub(super) fn into_unsound(mut self) -> Self {
+    pub(super) fn into_damaged(mut self) -> Self {
         self.sound = false;
         self
     }

@@ -6,7 +6,7 @@ pub struct CloseCode(u16);
 
 /// A number that is not allowed in a close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} may not stand in a close frame")]
+#[error("{0} is not allowed in a close frame")]
 pub struct InvalidCloseCode(pub u16);
 
 impl CloseCode {

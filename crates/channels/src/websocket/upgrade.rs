@@ -19,7 +19,7 @@ pub enum BadUpgrade {
     #[error("{0}")]
     Malformed(&'static str),
     /// The version is unsupported: status 426 with `Sec-WebSocket-Version: 13`.
-    #[error("only version 13 of the WebSocket protocol is spoken")]
+    #[error("only version 13 of the WebSocket protocol is supported")]
     Version,
 }
 

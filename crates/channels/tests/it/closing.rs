@@ -136,7 +136,7 @@ fn a_drain_closes_a_few_at_a_time_with_4200_and_then_ends() {
     assert!(ends[239] > Duration::from_millis(1500), "all were closed within {:?}", ends[239]);
     assert_eq!(server.hub.figures().closed_by(Reason::Drained), 240);
     assert!(server.channels.registry().is_empty());
-    assert!(std::net::TcpStream::connect(server.address).is_err(), "nobody listens any more");
+    assert!(std::net::TcpStream::connect(server.address).is_err(), "the listener is closed");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_drain_does_not_wait_long_for_clients_that_do_not_answer_its_close() {
     let took = began.elapsed().unwrap();
     assert!(took < PATIENCE, "it took {took:?}");
     for stream in &mut streams {
-        assert_eq!(server_frame(stream).0, 0x88, "each was told");
+        assert_eq!(server_frame(stream).0, 0x88, "each received a close frame");
     }
 }
 

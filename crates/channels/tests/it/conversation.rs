@@ -350,8 +350,8 @@ fn a_look_up_delays_only_the_clients_of_its_application() {
         server_frame(&mut stream).1.starts_with(br#"{"event":"pusher:connection_established""#)
     );
     assert_eq!(server_frame(&mut stream), (0x8a, b"early".to_vec()));
-    let mut nobody = Client::upgrade(tcp(server.address), "/app/nobody?protocol=7");
-    assert_eq!(nobody.rest().1, End::Closed(4001));
+    let mut rejected = Client::upgrade(tcp(server.address), "/app/nobody?protocol=7");
+    assert_eq!(rejected.rest().1, End::Closed(4001));
 }
 
 #[test]

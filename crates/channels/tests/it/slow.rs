@@ -50,7 +50,7 @@ fn a_client_that_does_not_read_is_closed_when_its_queue_is_full_and_others_recei
             break;
         }
     }
-    assert!(server.hub.figures().dropped > 0, "after {published} messages nothing was let go");
+    assert!(server.hub.figures().dropped > 0, "after {published} messages none was dropped");
     let (events, end) = slow.rest();
     assert_eq!(end, End::Closed(4100));
     assert_eq!(events.last().unwrap()["data"]["code"], 4100);

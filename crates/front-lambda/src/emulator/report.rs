@@ -66,7 +66,7 @@ pub(super) fn report(id: &str, ending: &Ending, facts: Facts) -> String {
         facts.memory_size
     );
     let mut more = |text: std::fmt::Arguments<'_>| {
-        line.write_fmt(text).expect("a String takes all");
+        line.write_fmt(text).expect("writing to a String cannot fail");
         line.push('\t');
     };
     if let Some(init) = facts.init {

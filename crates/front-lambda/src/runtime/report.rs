@@ -54,7 +54,7 @@ impl Report {
             }
             // JSON has escaped what it has to: this is in a string.
             for unit in character.encode_utf16(&mut [0; 2]) {
-                write!(cause, "\\u{unit:04x}").expect("a String takes all");
+                write!(cause, "\\u{unit:04x}").expect("writing to a String cannot fail");
             }
         }
         cause

@@ -267,13 +267,13 @@ fn config(common: &Common, socket: &Path, status: &str) -> Result<String, StartE
     );
     if getuid().is_root() && options.identity.is_none() {
         writeln!(text, "user = {}\ngroup = {}", getuid().as_raw(), getgid().as_raw())
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     if let Some(limit) = options.request_timeout {
         // Hearth ends a stuck child itself, and to the millisecond. This is for one whose connection it has closed and whose place
         // another child took, and for a Hearth that is stuck.
         writeln!(text, "request_terminate_timeout = {}s", limit.as_secs() + 5)
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     Ok(text)
 }

@@ -15,8 +15,8 @@ fn channel(name: &str) -> ChannelName {
     ChannelName::new(name, 200).unwrap()
 }
 
-/// Passes one update of each kind to `tell`.
-fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
+/// Passes one update of each kind to `publish`.
+fn all_updates(publish: &mut dyn FnMut(&ClusterUpdate<'_>)) {
     let (a, presence, user) = (channel("a"), channel("presence-a"), Arc::from("u\"ä"));
     let socket = SocketId::from_random(12_345_678_901);
     for author in [
@@ -25,30 +25,33 @@ fn all_news(tell: &mut dyn FnMut(&News<'_>)) {
         Author::Client { socket, user_id: None },
         Author::Client { socket, user_id: Some(&user) },
     ] {
-        tell(&News::Published(&Publication {
+        publish(&ClusterUpdate::Published(&Publication {
             channel: &a,
             event: "n",
             data: r#"{"x":"ä"}"#,
             author,
         }));
     }
-    tell(&News::Last { channel: &a, message: "{}", age: Duration::from_millis(1234) });
-    tell(&News::Subscribers { channel: &a, count: 17 });
+    publish(&ClusterUpdate::Last { channel: &a, message: "{}", age: Duration::from_millis(1234) });
+    publish(&ClusterUpdate::Subscribers { channel: &a, count: 17 });
     for info in [None, Some("{}")] {
-        tell(&News::Member { channel: &presence, member: &Arc::new(Member::new("7", info)) });
+        publish(&ClusterUpdate::Member {
+            channel: &presence,
+            member: &Arc::new(Member::new("7", info)),
+        });
     }
-    tell(&News::NoMember { channel: &presence, user_id: "7" });
-    tell(&News::Online { user_id: &user });
-    tell(&News::Offline { user_id: &user });
+    publish(&ClusterUpdate::NoMember { channel: &presence, user_id: "7" });
+    publish(&ClusterUpdate::Online { user_id: &user });
+    publish(&ClusterUpdate::Offline { user_id: &user });
 }
 
 #[test]
 fn all_updates_arrive_unchanged() {
     let mut told = Vec::new();
     let bytes = packet(|out| {
-        all_news(&mut |news| {
-            told.push(format!("{news:?}"));
-            out.news("app", news);
+        all_updates(&mut |update| {
+            told.push(format!("{update:?}"));
+            out.update("app", update);
         });
         out.terminated("app", "7", 9, true);
     });
@@ -57,15 +60,15 @@ fn all_updates_arrive_unchanged() {
     assert_eq!((packet.header, packet.apps()), (HEAD, vec!["app"]));
     let mut heard = Vec::new();
     for record in &packet.records {
-        let Record::Told { told, .. } = record else { panic!("{record:?}") };
-        told.give(|news| heard.push(format!("{news:?}")));
+        let Record::Update { update, .. } = record else { panic!("{record:?}") };
+        update.with_update(|update| heard.push(format!("{update:?}")));
     }
     assert_eq!(heard, told);
 }
 
 #[test]
 fn a_truncated_packet_is_rejected_and_unknown_records_are_skipped() {
-    let bytes = packet(|out| all_news(&mut |news| out.news("app", news)));
+    let bytes = packet(|out| all_updates(&mut |update| out.update("app", update)));
     let ends: Vec<usize> =
         (0..=bytes.len()).filter(|length| Packet::read(&bytes[..*length]).is_ok()).collect();
     // A packet may be cut only between two of its twelve records or before the first.
@@ -83,10 +86,10 @@ fn a_truncated_packet_is_rejected_and_unknown_records_are_skipped() {
 
 #[test]
 fn an_invalid_socket_id_excludes_no_socket() {
-    let author = Who::Client { socket: "no socket", user: None };
-    let told = Told::Published { channel: channel("a"), event: "n", data: "1", author };
-    told.give(|news| {
-        let News::Published(publication) = news else { panic!("{news:?}") };
+    let author = PacketAuthor::Client { socket: "no socket", user: None };
+    let update = PacketUpdate::Published { channel: channel("a"), event: "n", data: "1", author };
+    update.with_update(|update| {
+        let ClusterUpdate::Published(publication) = update else { panic!("{update:?}") };
         assert!(matches!(publication.author, Author::Server { except: None }));
     });
 }
@@ -97,8 +100,8 @@ proptest! {
         let bytes = if ours { [&HEAD.write()[..], &bytes].concat() } else { bytes };
         if let Ok(packet) = Packet::read(&bytes) {
             for record in packet.records {
-                if let Record::Told { told, .. } = record {
-                    told.give(|_| {});
+                if let Record::Update { update, .. } = record {
+                    update.with_update(|_| {});
                 }
             }
         }

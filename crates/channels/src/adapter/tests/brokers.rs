@@ -18,7 +18,7 @@ use crate::adapter::nats::{self, Nats};
 use crate::adapter::redis::{self, Redis};
 use crate::adapter::{Broker, Joined, Options, Report, start};
 use crate::moment::Moment;
-use crate::peers::NodeId;
+use crate::nodes::NodeId;
 use crate::testing::{Diary, Loop, app};
 
 /// Time limit for a busy machine.
@@ -305,15 +305,17 @@ async fn live_and_die(mut nodes: Vec<Node>) {
     // One node stops and is gone at once; another dies and is gone after the timeout.
     let ended = nodes.pop().unwrap();
     ended.end().await;
-    eventually("who ended is gone", || nodes.iter_mut().all(|node| node.members().len() == 2))
-        .await;
+    eventually("the stopped node is removed", || {
+        nodes.iter_mut().all(|node| node.members().len() == 2)
+    })
+    .await;
     let report = nodes[0].joined.report();
     assert_eq!((report.died, report.missed, report.malformed), (0, 0, 0));
 
     let mut died = nodes.pop().unwrap();
     died.task.abort_all();
     while died.task.join_next().await.is_some() {}
-    eventually("who died is gone", || nodes[0].members().len() == 1).await;
+    eventually("the dead node is removed", || nodes[0].members().len() == 1).await;
     let report = nodes[0].joined.report();
     assert_eq!((report.died, report.nodes, report.repeated), (1, 0, 0));
     let told = told(&nodes);
@@ -354,7 +356,7 @@ async fn hang_and_restart(mut nodes: Vec<Node>, mut server: Server) {
         all_are_members(&mut nodes).await;
         for node in &mut nodes {
             assert!(node.times(what) <= 1, "nothing twice");
-            assert_eq!(node.times("member_removed"), 0, "a short absence costs nobody a place");
+            assert_eq!(node.times("member_removed"), 0, "a short outage removes no member");
         }
     }
 }

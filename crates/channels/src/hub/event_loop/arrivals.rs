@@ -48,19 +48,19 @@ impl EventLoop {
             match listener.accept() {
                 Accepted::Socket(socket) => {
                     self.figures.accepted.add(1);
-                    self.told_of_no_room = false;
+                    self.logged_no_descriptor = false;
                     let connection = Connection::new(
                         Transport::new(socket, None),
                         secure,
                         self.now + self.options.handshake_timeout,
                     );
-                    self.seat_down(connection, |_, _, _| Fate::Stays);
+                    self.add_socket(connection, |_, _, _| Fate::Stays);
                 }
                 Accepted::NoRoom => {
                     self.figures.closed(Reason::OverCapacity);
                     self.no_room();
                 }
-                Accepted::Nobody => return,
+                Accepted::Empty => return,
                 Accepted::Later => {
                     self.no_room();
                     self.later = Some(self.now + LATER);
@@ -71,9 +71,9 @@ impl EventLoop {
     }
 
     fn no_room(&mut self) {
-        if !std::mem::replace(&mut self.told_of_no_room, true) {
+        if !std::mem::replace(&mut self.logged_no_descriptor, true) {
             tracing::error!(
-                "no descriptor is left for new connections: they are refused (ulimit -n, LimitNOFILE=)"
+                "no file descriptor is left: new connections are rejected; raise ulimit -n or LimitNOFILE="
             );
         }
     }
@@ -82,13 +82,13 @@ impl EventLoop {
     pub(super) fn adopt(&mut self, adopted: Adopted) {
         let Adopted { stream, tls, upgrade, answered, target, origin, secure, mut read } = adopted;
         let Some(connection) = self.connection(stream, tls, secure) else { return };
-        self.seat_down(connection, |this, seat, connection| {
+        self.add_socket(connection, |this, seat, connection| {
             if !answered {
                 connection.queue.push_last([], Some(upgrade.answer()));
             }
             connection.agree(upgrade, this.options.deflate);
-            this.arrive(seat, connection, &target, origin.as_deref());
-            let fate = this.hear(seat, connection, &mut read);
+            this.open_session(seat, connection, &target, origin.as_deref());
+            let fate = this.read_frames(seat, connection, &mut read);
             // The TLS buffers may hold data that epoll does not report.
             if fate == Fate::Stays { this.readable(seat, connection, false) } else { fate }
         });
@@ -109,7 +109,7 @@ impl EventLoop {
                 .set_nonblocking(true)
                 .map(|()| Socket::Unix(mio::net::UnixStream::from_std(stream))),
         };
-        let socket = socket.and_then(|socket| listener::equip(&socket).map(|()| socket));
+        let socket = socket.and_then(|socket| listener::set_options(&socket).map(|()| socket));
         let Ok(socket) = socket else {
             self.figures.closed(Reason::Gone);
             return None;
@@ -119,7 +119,7 @@ impl EventLoop {
     }
 
     /// Assigns a seat to a socket and runs its first turn.
-    pub(super) fn seat_down(
+    pub(super) fn add_socket(
         &mut self,
         mut connection: Connection,
         turn: impl FnOnce(&mut Self, Seat, &mut Connection) -> Fate,
@@ -146,7 +146,7 @@ impl EventLoop {
             request::Request::WebSocket { length, upgrade, target, origin } => {
                 connection.queue.push_last([], Some(upgrade.answer()));
                 connection.agree(upgrade, deflate);
-                self.arrive(seat, connection, target, origin);
+                self.open_session(seat, connection, target, origin);
                 length
             }
             request::Request::EventStream(asked) => {
@@ -175,12 +175,13 @@ impl EventLoop {
             }
         };
         let (_, rest) = bytes.split_at_mut(length);
-        self.hear(seat, connection, rest)
+        self.read_frames(seat, connection, rest)
     }
 
     fn refuse_request(&mut self, connection: &mut Connection, answer: &[u8]) {
         connection.queue.push_last([], Some(answer.into()));
-        connection.stage = Stage::Closing { reason: Reason::BadRequest, deaf: true, done: false };
+        connection.stage =
+            Stage::Closing { reason: Reason::BadRequest, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 

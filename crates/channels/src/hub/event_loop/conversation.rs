@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::super::connection::{Asking, Connection, Fate, Stage};
 use super::super::event_stream;
 use super::super::figures::Reason;
-use super::super::inbox::Errand;
+use super::super::inbox::LoopCommand;
 use super::super::queue::{Form, Overflow};
 use super::EventLoop;
 use crate::app::App;
@@ -71,12 +71,12 @@ impl EventLoop {
                 whole.extend_from_slice(bytes);
                 self.request(seat, connection, &mut whole)
             }
-            _ => self.hear(seat, connection, bytes),
+            _ => self.read_frames(seat, connection, bytes),
         }
     }
 
     /// Starts a session on a socket whose WebSocket handshake succeeded.
-    pub(super) fn arrive(
+    pub(super) fn open_session(
         &mut self,
         seat: Seat,
         connection: &mut Connection,
@@ -97,18 +97,18 @@ impl EventLoop {
             Found::Unknown => {
                 let origin = origin.map(str::to_owned);
                 let asking = Asking { origin, stream: None, read: Vec::new() };
-                self.ask(seat, connection, &target.key, asking);
+                self.send(seat, connection, &target.key, asking);
             }
         }
     }
 
     /// Looks up an application that is not known immediately.
-    pub(super) fn ask(&self, seat: Seat, connection: &mut Connection, key: &str, asking: Asking) {
+    pub(super) fn send(&self, seat: Seat, connection: &mut Connection, key: &str, asking: Asking) {
         connection.stage = Stage::Asking(Box::new(asking));
         let inbox = Arc::clone(&self.inbox);
         let answer = move |app| {
             // A loop that has ended needs no result.
-            drop(inbox.ask(Errand::App { seat, app }));
+            drop(inbox.send(LoopCommand::App { seat, app }));
         };
         self.channels.apps().ask(AppRef::Key(key), Box::new(answer));
     }
@@ -132,7 +132,7 @@ impl EventLoop {
             Ok(app) => self.open(seat, connection, app, origin.as_deref()),
             Err(close) => self.refuse(connection, close, Reason::Refused),
         }
-        self.hear(seat, connection, &mut read)
+        self.read_frames(seat, connection, &mut read)
     }
 
     fn open(
@@ -152,12 +152,12 @@ impl EventLoop {
             connection.socket = Some(socket);
             connection.stage = Stage::Open(session);
         }
-        self.settle(seat, connection, &mut out);
+        self.apply(seat, connection, &mut out);
         self.out = out;
     }
 
     /// Handles frames of a client.
-    pub(super) fn hear(
+    pub(super) fn read_frames(
         &mut self,
         seat: Seat,
         connection: &mut Connection,
@@ -176,7 +176,7 @@ impl EventLoop {
                 asking.read.extend_from_slice(bytes);
                 return Fate::Stays;
             }
-            Stage::Closing { deaf: true, .. } => return Fate::Stays,
+            Stage::Closing { discard_input: true, .. } => return Fate::Stays,
             _ => {}
         }
         let mut at = 0;
@@ -184,8 +184,8 @@ impl EventLoop {
             let (_, rest) = bytes.split_at_mut(at);
             let step = match connection.decoder.next(rest, connection.rules(), &mut self.inflater) {
                 Ok(step) => step,
-                Err(violation) => {
-                    self.violation(connection, violation);
+                Err(close_after_violation) => {
+                    self.close_after_violation(connection, close_after_violation);
                     return Fate::Stays;
                 }
             };
@@ -193,7 +193,7 @@ impl EventLoop {
             let Some(message) = step.message else { return Fate::Stays };
             self.figures.received.add(1);
             self.message(seat, connection, message);
-            if let Stage::Closing { deaf: true, done, reason } = connection.stage {
+            if let Stage::Closing { discard_input: true, done, reason } = connection.stage {
                 let over = done && connection.queue.is_empty();
                 return if over { Fate::Ends(reason) } else { Fate::Stays };
             }
@@ -217,7 +217,7 @@ impl EventLoop {
             Message::Pong(_) => session.heard(self.now),
             Message::Close { .. } => {}
         }
-        self.settle(seat, connection, &mut out);
+        self.apply(seat, connection, &mut out);
         self.out = out;
         if overflow == Err(Overflow) {
             self.overflow(connection);
@@ -225,7 +225,7 @@ impl EventLoop {
     }
 
     /// Applies the decisions of a session.
-    pub(super) fn settle(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
+    pub(super) fn apply(&mut self, seat: Seat, connection: &mut Connection, out: &mut Out) {
         let mut overflow = false;
         if out.close.is_none() {
             self.figures.delivered.add(out.frames.len() as u64);
@@ -233,7 +233,7 @@ impl EventLoop {
                 session.counters().sent.add(out.frames.len() as u64);
             }
             if let Some(epochs) = &mut connection.epochs {
-                out.frames.iter().for_each(|frame| epochs.learn(frame));
+                out.frames.iter().for_each(|frame| epochs.store(frame));
             }
             for frame in out.frames.drain(..) {
                 overflow |= connection.queue.push(frame, connection.bound).is_err();
@@ -280,12 +280,12 @@ impl EventLoop {
         if connection.form == Form::EventStream {
             // An event stream has no close frame: it ends, and the client reconnects.
             connection.queue.push_last([], Some(event_stream::RETRY.into()));
-            connection.stage = Stage::Closing { reason, deaf: true, done: true };
+            connection.stage = Stage::Closing { reason, discard_input: true, done: true };
             return;
         }
         let code = CloseCode::new(close.code).unwrap_or(CloseCode::INTERNAL);
         connection.queue.push_last([], Some(close_frame(Some(code), close.reason)));
-        connection.stage = Stage::Closing { reason, deaf: false, done: false };
+        connection.stage = Stage::Closing { reason, discard_input: false, done: false };
     }
 
     fn client_closes(&mut self, connection: &mut Connection, code: Option<CloseCode>) {
@@ -297,20 +297,25 @@ impl EventLoop {
             connection.until = self.now + self.options.close_timeout;
             Reason::Client
         };
-        connection.stage = Stage::Closing { reason, deaf: true, done: true };
+        connection.stage = Stage::Closing { reason, discard_input: true, done: true };
     }
 
     /// Closes after a violation of RFC 6455; nothing that the client sends afterwards can be parsed.
-    fn violation(&mut self, connection: &mut Connection, violation: Violation) {
+    fn close_after_violation(
+        &mut self,
+        connection: &mut Connection,
+        close_after_violation: Violation,
+    ) {
         let reason = if let Stage::Closing { reason, .. } = connection.stage {
             reason
         } else {
             self.leave(connection);
-            let frame = close_frame(Some(violation.code()), &violation.to_string());
+            let frame =
+                close_frame(Some(close_after_violation.code()), &close_after_violation.to_string());
             connection.queue.push_last([], Some(frame));
             Reason::Violation
         };
-        connection.stage = Stage::Closing { reason, deaf: true, done: false };
+        connection.stage = Stage::Closing { reason, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 
@@ -360,7 +365,7 @@ impl EventLoop {
                 }
                 let mut out = std::mem::take(&mut self.out);
                 session.idle(self.now, &mut out);
-                self.settle(seat, connection, &mut out);
+                self.apply(seat, connection, &mut out);
                 self.out = out;
                 Fate::Stays
             }

@@ -3,7 +3,7 @@
 use super::super::connection::{Fate, Stage};
 use super::super::figures::Reason;
 use super::super::inbox::Losses;
-use super::super::queue::{Flushed, Manner, Moved};
+use super::super::queue::{Encoding, Flushed, Moved};
 use super::super::transport::Transport;
 use super::{EventLoop, Renewal, mark, token};
 use crate::close::Close;
@@ -22,7 +22,7 @@ impl EventLoop {
     /// Puts messages into queues, once the sockets of the previous deliveries have been written. This keeps a
     /// client's queue from filling only because the loop has not written yet. Deliveries that wait in the inbox are
     /// then handled together.
-    pub(super) fn give_out(&mut self) {
+    pub(super) fn deliver(&mut self) {
         if !self.dirty.is_past_mark() {
             return;
         }
@@ -40,9 +40,9 @@ impl EventLoop {
             let Some(delivery) = self.deliveries.pop() else { break };
             messages += match delivery {
                 Delivery::Channel { channel, offset, message, except } => {
-                    self.give_channel(channel, offset, &message, except)
+                    self.deliver_to_channel(channel, offset, &message, except)
                 }
-                Delivery::Seats { seats, message } => self.give_seats(&seats, &message),
+                Delivery::Seats { seats, message } => self.deliver_to_seats(&seats, &message),
                 Delivery::App { id, app } => {
                     self.renewals.push_back(Renewal { id, app, slot: 0 });
                     1
@@ -68,7 +68,7 @@ impl EventLoop {
         }
     }
 
-    fn give_channel(
+    fn deliver_to_channel(
         &mut self,
         channel: ChannelId,
         offset: Offset,
@@ -110,7 +110,7 @@ impl EventLoop {
         messages
     }
 
-    fn give_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
+    fn deliver_to_seats(&mut self, seats: &[Seat], message: &Encoded) -> usize {
         let mut messages = 0;
         let mut overflowed = Vec::new();
         for seat in seats {
@@ -148,10 +148,10 @@ impl EventLoop {
     fn lost(&mut self, app: AppNumber, losses: &Losses) {
         tracing::error!(
             channels = losses.channels.len(),
-            "events are published faster than this machine can deliver them: subscribers are closed to come back"
+            "events are published faster than this machine can deliver them: subscribers are closed and reconnect"
         );
         let mut seats: Vec<Seat> = losses.seats.iter().copied().collect();
-        if losses.everybody {
+        if losses.all {
             seats = (0..self.seats.slots()).filter_map(|slot| self.seats.seat_at(slot)).collect();
         }
         for channel in &losses.channels {
@@ -183,7 +183,7 @@ impl EventLoop {
             let mut moved = Moved::default();
             let flushed = connection.queue.flush(
                 &mut connection.transport,
-                &mut Manner {
+                &mut Encoding {
                     form: connection.form,
                     deflater: &mut self.deflater,
                     epochs: connection.epochs.as_deref().unwrap_or(&self.no_epochs),
@@ -236,12 +236,12 @@ impl EventLoop {
 fn closing(stage: &Stage, transport: &mut Transport) -> Fate {
     match stage {
         Stage::Closing { done: true, reason, .. } => {
-            transport.part();
+            transport.close_both();
             Fate::Ends(*reason)
         }
         // The write side is shut down. Incoming bytes are still read and discarded, because the kernel would
         // otherwise reset the connection and lose what the client has not read.
-        Stage::Closing { deaf: true, .. } => {
+        Stage::Closing { discard_input: true, .. } => {
             transport.finish();
             Fate::Stays
         }

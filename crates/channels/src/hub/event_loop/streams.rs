@@ -2,7 +2,7 @@
 
 use super::super::adopted::AdoptedStream;
 use super::super::connection::{Asking, Connection, Fate, Stage};
-use super::super::event_stream::{self, Asked, Epochs, Wanted};
+use super::super::event_stream::{self, Epochs, StreamRequest, StreamSubscription};
 use super::super::figures::Reason;
 use super::super::queue::Form;
 use super::EventLoop;
@@ -25,8 +25,8 @@ impl EventLoop {
         let AdoptedStream { stream, tls, answered, beside, secure, .. } = adopted;
         let Some(mut connection) = self.connection(stream, tls, secure) else { return };
         connection.beside = beside;
-        self.seat_down(connection, |this, seat, connection| {
-            let asked = Asked {
+        self.add_socket(connection, |this, seat, connection| {
+            let asked = StreamRequest {
                 target: &adopted.target,
                 origin: adopted.origin.as_deref(),
                 site: adopted.site.as_deref(),
@@ -42,14 +42,14 @@ impl EventLoop {
         &mut self,
         seat: Seat,
         connection: &mut Connection,
-        asked: &Asked<'_>,
+        asked: &StreamRequest<'_>,
         answered: bool,
     ) {
         let origin = asked.origin;
         self.figures.upgraded.add(1);
         connection.form = Form::EventStream;
         connection.epochs = Some(Box::new(Epochs::default()));
-        let wanted = match Wanted::read(asked) {
+        let wanted = match StreamSubscription::read(asked) {
             Ok(wanted) => wanted,
             Err(close) => return self.refuse_stream(connection, close, origin, answered),
         };
@@ -63,7 +63,7 @@ impl EventLoop {
                 let key = wanted.key.clone();
                 let origin = origin.map(str::to_owned);
                 let asking = Asking { origin, stream: Some((wanted, answered)), read: Vec::new() };
-                self.ask(seat, connection, &key, asking);
+                self.send(seat, connection, &key, asking);
             }
         }
     }
@@ -73,7 +73,7 @@ impl EventLoop {
         seat: Seat,
         connection: &mut Connection,
         app: Arc<App>,
-        wanted: &Wanted,
+        wanted: &StreamSubscription,
         origin: Option<&str>,
         answered: bool,
     ) {
@@ -81,13 +81,17 @@ impl EventLoop {
         let hello = Hello { tls: connection.secure, origin, without_origin: wanted.own_page };
         if wanted.only_id {
             return match hello.check(&app) {
-                Ok(()) => self.give_id(connection, &app, origin),
+                Ok(()) => self.respond_with_id(connection, &app, origin),
                 Err(close) => self.refuse_stream(connection, close, origin, answered),
             };
         }
         let socket = match wanted.socket {
             Some(socket)
-                if !stream_id::is_given(&app.secret, socket, UnixTime::from(SystemTime::now())) =>
+                if !stream_id::is_issued(
+                    &app.secret,
+                    socket,
+                    UnixTime::from(SystemTime::now()),
+                ) =>
             {
                 return self.refuse_stream(connection, Close::OTHER_ID, origin, answered);
             }
@@ -113,15 +117,16 @@ impl EventLoop {
         if !answered {
             connection.queue.push_last([], Some(event_stream::head(origin)));
         }
-        self.settle(seat, connection, &mut out);
+        self.apply(seat, connection, &mut out);
     }
 
     /// Responds with a socket id for which a client can have its channels signed.
-    fn give_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
+    fn respond_with_id(&mut self, connection: &mut Connection, app: &App, origin: Option<&str>) {
         let socket =
-            stream_id::give(&app.secret, self.random.next(), UnixTime::from(SystemTime::now()));
+            stream_id::issue(&app.secret, self.random.next(), UnixTime::from(SystemTime::now()));
         connection.queue.push_last([], Some(event_stream::id(socket, origin)));
-        connection.stage = Stage::Closing { reason: Reason::Client, deaf: true, done: false };
+        connection.stage =
+            Stage::Closing { reason: Reason::Client, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 
@@ -137,7 +142,8 @@ impl EventLoop {
             return self.refuse(connection, close, Reason::Refused);
         }
         connection.queue.push_last([], Some(event_stream::refusal(close, origin)));
-        connection.stage = Stage::Closing { reason: Reason::Refused, deaf: true, done: false };
+        connection.stage =
+            Stage::Closing { reason: Reason::Refused, discard_input: true, done: false };
         connection.until = self.now + self.options.close_timeout;
     }
 }

@@ -38,7 +38,7 @@ fn a_new_member_receives_the_members_and_they_are_notified_of_it() {
         presence(&answer),
         &json!({"count": 1, "ids": ["ann"], "hash": {"ann": {"name": "Ann"}}})
     );
-    assert_eq!(answer.len(), 1, "nobody is told of itself");
+    assert_eq!(answer.len(), 1, "a member receives no event about itself");
 
     let answer = world.subscribe(bob, "presence-a", Some(BOB));
     let there = presence(&answer);

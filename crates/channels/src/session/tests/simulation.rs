@@ -114,7 +114,7 @@ struct Model {
     channels: BTreeMap<String, Channel>,
     lives: u64,
     published: u64,
-    happened: Vec<String>,
+    events: Vec<String>,
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -201,7 +201,7 @@ impl Model {
             return self.refuse(socket, name, 403);
         }
         if self.channel(name).subscribers.is_empty() {
-            self.happened.push(format!("{name} occupied"));
+            self.events.push(format!("{name} occupied"));
         }
         let mut data = json!({});
         if presence {
@@ -210,7 +210,7 @@ impl Model {
             let entry = self.channel(name).members.entry(user.to_owned());
             entry.or_insert_with(|| (info.clone(), BTreeSet::new())).1.insert(socket);
             if is_new {
-                self.happened.push(format!("{name} +{user}"));
+                self.events.push(format!("{name} +{user}"));
                 let added = json!({"user_id": user, "user_info": info});
                 self.give_all(name, &internal("member_added", name, &added), None);
             }
@@ -245,7 +245,7 @@ impl Model {
         if name.contains("cache-") {
             let last = self.channel(name).last.clone();
             if last.is_none() {
-                self.happened.push(format!("{name} missed"));
+                self.events.push(format!("{name} missed"));
             }
             let miss = json!({"event": "pusher:cache_miss", "channel": name});
             self.give(socket, last.map_or(miss, |(event, _)| event));
@@ -256,7 +256,7 @@ impl Model {
     fn note_count(&mut self, name: &str) {
         if !name.starts_with("presence-") {
             let count = self.channel(name).subscribers.len();
-            self.happened.push(format!("{name} {count}"));
+            self.events.push(format!("{name} {count}"));
         }
     }
 
@@ -276,7 +276,7 @@ impl Model {
             sockets.remove(&socket);
             if sockets.is_empty() {
                 self.channel(name).members.remove(&user);
-                self.happened.push(format!("{name} -{user}"));
+                self.events.push(format!("{name} -{user}"));
                 self.give_all(
                     name,
                     &internal("member_removed", name, &json!({"user_id": user})),
@@ -285,7 +285,7 @@ impl Model {
             }
         }
         if self.channel(name).subscribers.is_empty() {
-            self.happened.push(format!("{name} vacated"));
+            self.events.push(format!("{name} vacated"));
         }
         self.note_count(name);
         self.tell_count(name);
@@ -323,10 +323,10 @@ impl Model {
             return self.error(socket, 4301);
         };
         let id = &self.sockets[socket].id;
-        let who = user.as_ref().map(|user| format!("{user:?}"));
-        self.happened.push(format!(
+        let member = user.as_ref().map(|user| format!("{user:?}"));
+        self.events.push(format!(
             "{name} client-e {number} {id} {}",
-            who.map_or_else(|| "None".to_owned(), |who| format!("Some({who})"))
+            member.map_or_else(|| "None".to_owned(), |member| format!("Some({member})"))
         ));
         let mut frame = json!({"event": "client-e", "channel": name, "data": number});
         if let Some(user) = user {
@@ -341,7 +341,7 @@ impl Model {
             .any(|socket| !socket.closed && socket.user.as_ref().is_some_and(|(id, _)| id == user))
     }
 
-    fn tell_watchers(&mut self, user: &str, name: &str) {
+    fn notify_watchers(&mut self, user: &str, name: &str) {
         let frame = watchlist(name, &[user.to_owned()]);
         for socket in 0..self.sockets.len() {
             let watches = self.sockets[socket]
@@ -361,7 +361,7 @@ impl Model {
                 .subscribers
                 .retain(|other| *other != socket);
             if !self.is_online(before) {
-                self.tell_watchers(before, "offline");
+                self.notify_watchers(before, "offline");
             }
         }
         let same = before.is_some_and(|(before, _)| before == user);
@@ -369,7 +369,7 @@ impl Model {
         let data = json!({"id": user, "watchlist": watches}).to_string();
         self.give(socket, json!({"event": "pusher:signin_success", "data": {"user_data": data}}));
         if is_first {
-            self.tell_watchers(user, "online");
+            self.notify_watchers(user, "online");
         }
         self.sockets[socket].user = Some((user.to_owned(), watches.clone()));
         let online: Vec<_> = watches.into_iter().filter(|id| self.is_online(id)).collect();
@@ -391,7 +391,7 @@ impl Model {
                 .subscribers
                 .retain(|other| *other != socket);
             if !self.is_online(&user) {
-                self.tell_watchers(&user, "offline");
+                self.notify_watchers(&user, "offline");
             }
         }
     }
@@ -640,7 +640,7 @@ fn run(ops: &[Op]) {
             let got = real.got(socket);
             assert_eq!(got, expected, "socket {socket} after step {step}, {op:?}");
         }
-        assert_eq!(diary.read(), std::mem::take(&mut model.happened), "after step {step}, {op:?}");
+        assert_eq!(diary.read(), std::mem::take(&mut model.events), "after step {step}, {op:?}");
     }
 
     for (name, channel) in &model.channels {
@@ -656,7 +656,7 @@ fn run(ops: &[Op]) {
     for world in &mut real.loops {
         world.pass(HISTORY);
     }
-    assert_eq!(channels.records(), Records::default(), "what nobody needs is gone");
+    assert_eq!(channels.records(), Records::default(), "unneeded records are removed");
 }
 
 proptest! {

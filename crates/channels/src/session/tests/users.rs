@@ -132,7 +132,7 @@ fn a_second_sign_in_on_a_socket_replaces_the_first() {
     world.sign_in(socket, &user("ann", &[]));
     assert_eq!(world.events(watcher), [online(&["ann"])]);
     world.sign_in(socket, &user("ann", &[]));
-    assert_eq!(world.events(watcher), [Value::Null; 0], "the same one anew is no news");
+    assert_eq!(world.events(watcher), [Value::Null; 0], "the same user again causes no event");
     world.sign_in(socket, &user("bob", &[]));
     assert_eq!(world.events(watcher), [watchlist("offline", &["ann"]), online(&["bob"])]);
     world.publish("#server-to-user-ann", "hello", "1").unwrap();

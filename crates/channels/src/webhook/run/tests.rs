@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::app::{Limits, Rights, Secret};
 use crate::apps::FixedApps;
-use crate::observer::{Happening, Observer as _};
+use crate::observer::{ChannelEvent, Observer as _};
 use crate::webhook::{Endpoint, Endpoints, Kept, Options};
 
 fn app() -> App {
@@ -52,7 +52,7 @@ impl Carrier for Listener {
         self.heard.lock().unwrap().push(delivery);
         let mut outcomes = self.outcomes.lock().unwrap();
         let outcome = if outcomes.is_empty() { Some(Outcome::Taken) } else { outcomes.remove(0) };
-        Box::pin(async move { outcome.expect("the listener was told to panic") })
+        Box::pin(async move { outcome.expect("the test makes the listener panic") })
     }
 }
 
@@ -84,7 +84,7 @@ fn start_with(keeping: Keeping, kept: Vec<Kept>, listener: &Arc<Listener>) -> Ru
 
 impl Running {
     fn occupied(&self, channel: &str) {
-        self.intake.happened(&Arc::new(app()), &Happening::Occupied { channel: &channel.into() });
+        self.intake.observe(&Arc::new(app()), &ChannelEvent::Occupied { channel: &channel.into() });
     }
 
     async fn end(mut self) -> Report {
@@ -125,7 +125,7 @@ async fn undelivered_webhooks_are_sent_after_a_restart() {
     until(|| !deaf.bodies().is_empty()).await;
     running.occupied("b");
     let channel: Arc<str> = "c".into();
-    running.intake.happened(&Arc::new(app()), &Happening::Vacated { channel: &channel });
+    running.intake.observe(&Arc::new(app()), &ChannelEvent::Vacated { channel: &channel });
     assert_eq!(running.end().await.waiting, 3);
 
     let listener = Listener::new([]);
@@ -160,12 +160,12 @@ fn a_reloaded_page_is_not_reported_to_an_endpoint_with_one_of_the_two_events() {
     let mut queue = Queue::new(Options::default(), vec![]);
     let (app, reloaded, left): (_, Arc<str>, Arc<str>) =
         (Arc::new(app()), "reloaded".into(), "left".into());
-    for happening in [
-        Happening::Vacated { channel: &reloaded },
-        Happening::Vacated { channel: &left },
-        Happening::Occupied { channel: &reloaded },
+    for event in [
+        ChannelEvent::Vacated { channel: &reloaded },
+        ChannelEvent::Vacated { channel: &left },
+        ChannelEvent::Occupied { channel: &reloaded },
     ] {
-        intake.happened(&app, &happening);
+        intake.observe(&app, &event);
     }
     queue.take(intake.take(), Moment::default());
     let later = Moment::from_millis(10_000);

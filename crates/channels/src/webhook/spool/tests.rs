@@ -112,12 +112,12 @@ fn a_mostly_obsolete_file_is_replaced() {
 fn waiting_events_are_readable_only_by_the_servers_user() {
     let folder = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let around = folder.path().join("storage");
-    let place = around.join("spool");
+    let context = folder.path().join("storage");
+    let place = context.join("spool");
     let (mut spool, _) = open(&place);
     assert_eq!(mode(&place), 0o700);
     fs::create_dir(folder.path().join("any")).unwrap();
-    assert_eq!(mode(&around), mode(&folder.path().join("any")), "others have files there");
+    assert_eq!(mode(&context), mode(&folder.path().join("any")), "others have files there");
     let file = place.join("webhooks.spool");
     assert_eq!((mode(&file), mode(&place.join("lock"))), (0o600, 0o600));
     spool.replace(&written(&[event(1, "a")])).unwrap();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::intake::{Note, What};
+use super::intake::{Note, NoteKind};
 use crate::moment::Moment;
 
 /// Identifies a subject with at most one pending event: a channel's end, a member's absence, a channel's count.
@@ -16,11 +16,11 @@ use crate::moment::Moment;
 struct Key {
     app: Arc<str>,
     channel: Arc<str>,
-    matter: Matter,
+    subject: Subject,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Matter {
+enum Subject {
     Existence,
     Member(Arc<str>),
     Count,
@@ -30,34 +30,39 @@ enum Matter {
 type Due = (Moment, u64);
 
 /// Maximum number of pending events. Beyond it the oldest is released.
-const MATTERS: usize = 100_000;
+const MAX_PENDING: usize = 100_000;
 
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(super) struct Debounce {
     time: Duration,
     due: BTreeMap<Due, (Key, Note)>,
     keys: HashMap<Key, Due>,
     next: u64,
 }
 
-impl Settling {
+impl Debounce {
     pub(super) fn new(time: Duration) -> Self {
         Self { time, due: BTreeMap::new(), keys: HashMap::new(), next: 0 }
     }
 
     /// Adds an event; returns one to send at once.
     pub(super) fn add(&mut self, note: Note, now: Moment) -> Option<Note> {
-        let key =
-            |matter| Key { app: Arc::clone(&note.app), channel: Arc::clone(&note.channel), matter };
-        match &note.what {
-            What::Occupied => self.came(&key(Matter::Existence), note),
-            What::MemberAdded(user) => self.came(&key(Matter::Member(Arc::clone(user))), note),
-            What::Vacated => self.begin(key(Matter::Existence), note, now),
-            What::MemberRemoved(user) => {
-                self.begin(key(Matter::Member(Arc::clone(user))), note, now)
+        let key = |subject| Key {
+            app: Arc::clone(&note.app),
+            channel: Arc::clone(&note.channel),
+            subject,
+        };
+        match &note.kind {
+            NoteKind::Occupied => self.cancel(&key(Subject::Existence), note),
+            NoteKind::MemberAdded(user) => {
+                self.cancel(&key(Subject::Member(Arc::clone(user))), note)
             }
-            What::Count(_) => {
-                let key = key(Matter::Count);
+            NoteKind::Vacated => self.begin(key(Subject::Existence), note, now),
+            NoteKind::MemberRemoved(user) => {
+                self.begin(key(Subject::Member(Arc::clone(user))), note, now)
+            }
+            NoteKind::Count(_) => {
+                let key = key(Subject::Count);
                 // The newest number is sent at the time of the first.
                 let Some((_, waiting)) = self.keys.get(&key).and_then(|due| self.due.get_mut(due))
                 else {
@@ -66,11 +71,11 @@ impl Settling {
                 *waiting = note;
                 None
             }
-            What::CacheMiss | What::Client(_) => Some(note),
+            NoteKind::CacheMiss | NoteKind::Client(_) => Some(note),
         }
     }
 
-    fn came(&mut self, key: &Key, note: Note) -> Option<Note> {
+    fn cancel(&mut self, key: &Key, note: Note) -> Option<Note> {
         match self.keys.remove(key) {
             Some(due) => {
                 self.due.remove(&due);
@@ -87,7 +92,7 @@ impl Settling {
             self.due.remove(&before);
         }
         self.due.insert(due, (key, note));
-        if self.due.len() > MATTERS { self.pop() } else { None }
+        if self.due.len() > MAX_PENDING { self.pop() } else { None }
     }
 
     fn pop(&mut self) -> Option<Note> {
@@ -97,7 +102,7 @@ impl Settling {
     }
 
     /// Returns the next event whose time is over.
-    pub(super) fn settled(&mut self, now: Moment) -> Option<Note> {
+    pub(super) fn released(&mut self, now: Moment) -> Option<Note> {
         if self.wake()? <= now { self.pop() } else { None }
     }
 

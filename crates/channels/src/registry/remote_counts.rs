@@ -1,11 +1,11 @@
 //! The number of subscribers of one channel on other nodes.
 
-use crate::peers::{NodeId, Origin};
+use crate::nodes::{NodeId, Origin};
 
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere(Vec<(Origin, u32)>);
+pub(super) struct RemoteCounts(Vec<(Origin, u32)>);
 
-impl Elsewhere {
+impl RemoteCounts {
     pub(super) fn total(&self) -> usize {
         self.0.iter().map(|(_, count)| *count as usize).sum()
     }
@@ -28,7 +28,7 @@ impl Elsewhere {
     }
 
     /// Returns whether [`RemoteCounts::forget`] would remove a number.
-    pub(super) fn has_old(&self, node: NodeId, round: Option<u32>) -> bool {
+    pub(super) fn has_outdated(&self, node: NodeId, round: Option<u32>) -> bool {
         self.0.iter().any(|(known, _)| known.node == node && Some(known.round) != round)
     }
 }

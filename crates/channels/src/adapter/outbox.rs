@@ -12,10 +12,10 @@ use super::Options;
 use super::packet::{HEADER, Header, Writer};
 use crate::app::App;
 use crate::moment::Moment;
-use crate::peers::{News, NodeId, Peers};
+use crate::nodes::{ClusterUpdate, NodeId, Nodes};
 
 /// The outgoing updates of this node for all other nodes.
-pub struct Way {
+pub struct Outbox {
     me: NodeId,
     packet: usize,
     bound: usize,
@@ -54,13 +54,13 @@ struct Terminated {
 /// How long, and how many, terminations are repeated for nodes that may have missed them.
 const RECENT: (Duration, usize) = (Duration::from_secs(30), 1000);
 
-impl fmt::Debug for Way {
+impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Way").field("me", &self.me).finish_non_exhaustive()
     }
 }
 
-impl Way {
+impl Outbox {
     /// Creates the outbox of the node `me`, an id drawn at random at process start. `wake` is called when there is
     /// something to send, and must not wait.
     pub fn new(me: NodeId, options: &Options, wake: impl Fn() + Send + Sync + 'static) -> Self {
@@ -178,10 +178,10 @@ impl Waiting {
     }
 }
 
-impl Peers for Way {
-    fn tell(&self, app: &Arc<App>, news: &News<'_>) {
-        let News::Terminated { user_id } = news else {
-            return self.write(|out| out.news(&app.id, news));
+impl Nodes for Outbox {
+    fn publish(&self, app: &Arc<App>, update: &ClusterUpdate<'_>) {
+        let ClusterUpdate::Terminated { user_id } = update else {
+            return self.write(|out| out.update(&app.id, update));
         };
         let mut waiting = self.lock();
         waiting.terminated += 1;

@@ -32,7 +32,7 @@ pub struct Origin {
 
 /// An update that nodes exchange.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum ClusterUpdate<'a> {
     /// An event was published on the origin and must be published here too. This is the only update that must not be
     /// applied twice.
     Published(&'a Publication<'a>),
@@ -84,18 +84,18 @@ pub enum News<'a> {
 }
 
 /// The connection to other nodes. Without it this node is alone.
-pub trait Peers: fmt::Debug + Send + Sync {
+pub trait Nodes: fmt::Debug + Send + Sync {
     /// Publishes an update to all other nodes.
     ///
     /// Called in the order in which a channel or user changes, while its shard is locked. The implementation copies
     /// what it needs, never waits, and never calls the registry. It may drop an update of one channel that a newer
     /// one of the same kind replaces.
-    fn tell(&self, app: &Arc<App>, news: &News<'_>);
+    fn publish(&self, app: &Arc<App>, update: &ClusterUpdate<'_>);
 
     /// Returns whether this node reports the events of a channel to its observer.
     ///
     /// Exactly one live node must return `true`; otherwise webhooks are sent twice or not at all. A ranking of all
-    /// nodes by a hash of node and channel satisfies this. Called under the same lock as [`Peers::tell`].
+    /// nodes by a hash of node and channel satisfies this. Called under the same lock as [`Nodes::publish`].
     fn reports(&self, app: &App, channel: &str) -> bool;
 }
 
