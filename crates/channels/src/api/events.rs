@@ -79,7 +79,8 @@ fn publish_all<'a>(
 }
 
 fn object(body: Result<Raw<'_>, Invalid>) -> Result<Raw<'_>, Refused> {
-    let raw = body.map_err(|invalid| Refused::bad(format!("the body cannot be parsed:  {invalid}")))?;
+    let raw =
+        body.map_err(|invalid| Refused::bad(format!("the body cannot be parsed: {invalid}")))?;
     if raw.kind() == Kind::Object {
         Ok(raw)
     } else {

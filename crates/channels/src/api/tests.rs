@@ -261,7 +261,7 @@ fn an_invalid_event_is_rejected_with_the_reason() {
     );
     assert_eq!(
         error(&ask(&server, "POST", "/apps/1/events", &[], &"[".repeat(20_000))),
-        (400, "the body cannot be parsed:  JSON nested deeper than 512")
+        (400, "the body cannot be parsed: JSON nested deeper than 512")
     );
     for fine in [
         json!({"name": "n".repeat(200), "channels": vec!["a"; 100], "data": ""}),
