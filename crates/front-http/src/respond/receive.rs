@@ -62,7 +62,7 @@ impl<A: Application> Exchange<'_, A> {
         self.route_again(parts, body, hints).await
     }
 
-    /// Calls [`Self::route`] through a boxed future, because `route` may call this function's caller.
+    /// Calls [`Self::route`] through a boxed future, which breaks the recursion between the two.
     fn route_again<'a>(
         self,
         parts: Parts,
