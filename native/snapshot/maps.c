@@ -180,7 +180,7 @@ static bool is_droppable(const char *flags) {
 
 bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why) {
     struct engine *e = engine;
-    long fd = raw(SYS_open, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+    long fd = raw_open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return text_add_failure(why, "/proc/self/smaps", fd);
     }
@@ -235,7 +235,7 @@ const struct mapping *maps_at(uint64_t address) {
 void maps_visit(uint64_t start, uint64_t end,
     bool (*visit)(const struct mapping *mapping, void *data), void *data) {
     char buffer[8192]; /* a path has at most 4,096 bytes */
-    long fd = raw(SYS_open, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    long fd = raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return;
     }

@@ -39,6 +39,9 @@ static bool shows_writes(int pagemap, struct memory_file *file, char *pages) {
 }
 
 static bool try_file(void) {
+    if (PAGE > PAGE_LARGEST) {
+        return because("the kernel's pages are larger than 64 KB");
+    }
     if (!arrange_fits()) {
         return because("not enough address space (RLIMIT_AS)");
     }

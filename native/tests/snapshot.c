@@ -64,6 +64,7 @@ void pause_for(unsigned milliseconds) {
     }
 }
 
+#if defined(__x86_64__)
 long raw(long number, long a, long b, long c, long d, long e, long f) {
     register long r10 __asm__("r10") = d;
     register long r8 __asm__("r8") = e;
@@ -75,6 +76,22 @@ long raw(long number, long a, long b, long c, long d, long e, long f) {
                      : "rcx", "r11", "memory");
     return result;
 }
+#else
+long raw(long number, long a, long b, long c, long d, long e, long f) {
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    __asm__ volatile("svc #0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
+    return x0;
+}
+#endif
 
 /* Runs on the engine's stack just before the process ends. */
 static void on_said(const char *what) {
@@ -111,10 +128,14 @@ static void read_kernel_state(struct kernel_state *state) {
     state->facts[8] = value;
     state->facts[9] = raw(SYS_ioprio_get, 1, 0, 0, 0, 0, 0);
     state->facts[10] = fegetround();
+#if defined(__x86_64__)
     unsigned short control;
     __asm__("fnstcw %0" : "=m"(control));
     state->facts[11] = control;
     state->facts[12] = __builtin_ia32_stmxcsr() & 0xffc0; /* without the flags */
+#else
+    __asm__("mrs %0, fpcr" : "=r"(state->facts[11]));
+#endif
 }
 
 /* malloc's free end, which the engine may treat as dead: it reads its header only. */
@@ -126,7 +147,7 @@ static void find_malloc_top(void) {
 static void compare_kernel_state(void) {
     static const char *const names[] = {"alternate stack", "alternate stack's size", "ITIMER_REAL",
         "ITIMER_VIRTUAL", "ITIMER_PROF", "dumpable", "keepcaps", "signal at the parent's death",
-        "subreaper", "ioprio", "rounding", "x87 control word", "mxcsr"};
+        "subreaper", "ioprio", "rounding", "floating point control word", "mxcsr"};
     struct kernel_state now;
     read_kernel_state(&now);
     for (int number = 1; number < 65; number++) {
