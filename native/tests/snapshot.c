@@ -1,5 +1,5 @@
 /* The snapshot engine tried from outside: boots, damages, restores, and compares everything. No PHP.
- * usage: snapshot [PART OF A NAME] */
+ * usage: snapshot [PART OF A NAME]; QUICK=1 leaves out variants, SEED= repeats a run, TESTS_TIMES= multiplies time limits */
 #include <errno.h>
 #include <fenv.h>
 #include <malloc.h>
@@ -62,6 +62,11 @@ void pause_for(unsigned milliseconds) {
         .tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
     while (nanosleep(&left, &left) != 0) {
     }
+}
+
+unsigned limit_of(unsigned seconds) {
+    const char *times = getenv("TESTS_TIMES");
+    return times != NULL ? seconds * (unsigned)atoi(times) : seconds;
 }
 
 #if defined(__x86_64__)
@@ -161,6 +166,19 @@ static void compare_kernel_state(void) {
     }
 }
 
+/* QUICK=1 is for emulated processors: two variants of each case, and the long ones are shorter. */
+static bool is_quick(void) {
+    const char *quick = getenv("QUICK");
+    return quick != NULL && *quick == '1';
+}
+
+static unsigned turns_of(const struct test_case *c) {
+    enum { LONG = 1000, VERY_LONG = 10000, SHORTER = 20 };
+    unsigned turns = c->turns != 0 ? c->turns : DEFAULT_TURNS;
+    bool is_long = turns >= ((c->flags & STEADY) != 0 ? VERY_LONG : LONG);
+    return is_long && is_quick() ? turns / SHORTER : turns;
+}
+
 static const struct variant variants[] = {
     {.name = "default"},
     {.name = "strict", .options = {.strict = true}, .raw = true},
@@ -188,7 +206,7 @@ static __attribute__((noinline)) _Noreturn void live(
 
     bool kept_errno = errno == 77;
     unsigned turn = board->turn;
-    unsigned last = c->turns != 0 ? c->turns : DEFAULT_TURNS;
+    unsigned last = turns_of(c);
     bool seldom = (c->flags & SELDOM) != 0 && turn % 64 != 0 && turn != last;
     if (!seldom && (c->flags & UNSEEN) == 0) {
         raw(SYS_kill, board->pid, SIGSTOP, 0, 0, 0, 0); /* the inspector looks */
@@ -230,7 +248,7 @@ static void on_alarm(int number) {
 }
 
 static void judge(const struct test_case *c, int status) {
-    unsigned last = c->turns != 0 ? c->turns : DEFAULT_TURNS;
+    unsigned last = turns_of(c);
     unsigned turn = board->turn;
     if (WIFSIGNALED(status)) {
         check(false, "the process died by signal %d; the engine said: %s", WTERMSIG(status),
@@ -306,7 +324,7 @@ void run_variant(const struct test_case *c, const struct variant *variant) {
     }
     struct size_facts sizes = {0};
     watched = pid;
-    alarm(60 + c->turns / 50);
+    alarm(limit_of(60 + turns_of(c) / 50));
     int status;
     while (waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status)) {
         if (WSTOPSIG(status) == SIGSTOP) {
@@ -338,6 +356,10 @@ void run_case(const struct test_case *c) {
     }
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
         const struct variant *variant = &variants[i];
+        bool needed = i == 0 || variant->share || ((c->flags & RAW) != 0 && variant->complete);
+        if (is_quick() && !needed) {
+            continue;
+        }
         if ((variant->raw || (c->flags & RAW) == 0) &&
             (variant->complete || (c->flags & CHECKED) == 0) &&
             (c->outcome == EXACT || !variant->exact_only)) {

@@ -100,6 +100,8 @@ _Noreturn void give_up(const char *what);
 /* xorshift64* on board->seed: what it gave is not put back. */
 uint64_t random_number(void);
 void pause_for(unsigned milliseconds);
+/* A time limit in seconds; TESTS_TIMES in the environment multiplies it, for emulated processors. */
+unsigned limit_of(unsigned seconds);
 /* The raw system call, so that errno stays. */
 long raw(long number, long a, long b, long c, long d, long e, long f);
 
