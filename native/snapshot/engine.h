@@ -81,7 +81,7 @@ struct region {
     uint64_t start, end;
     uint8_t *kinds;
     const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
-    bool file, stack;
+    bool file, stack, executable;
     bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
     bool hot;   /* looked at first when faults were seen */
     char name[48];
@@ -96,6 +96,7 @@ struct known_page {
     uint64_t lines_next; /* those that changed since the last complete check */
     uint64_t changed_at; /* number of the restore that found it changed last */
     bool hashed;
+    bool executable;
     _Alignas(64) uint64_t hash[8];
 };
 

@@ -200,6 +200,7 @@ bool maps_read_flags(struct region *regions, uint32_t *count, struct text *why) 
         } else if (here && starts_with(line, "VmFlags:")) {
             if (!is_droppable(line)) {
                 regions[kept] = regions[next];
+                regions[kept].executable = executable;
                 /* Executable memory from a memfd is refused by some security policies. */
                 regions[kept].fixed = executable || regions[kept].stack || is_fixed(line);
                 kept++;

@@ -7,8 +7,8 @@
 #include <sys/auxv.h>
 
 enum {
-    BLOCK = 64,           /* bytes that are compared and written at once */
-    HAS_PMULL = 1 << 4,   /* HWCAP_PMULL; asm/hwcap.h */
+    BLOCK = 64,         /* bytes that are compared and written at once */
+    HAS_PMULL = 1 << 4, /* HWCAP_PMULL; asm/hwcap.h */
 };
 
 /* Makes `live` what `copy` is. Returns whether it was not. Both aligned to BLOCK. */
@@ -16,9 +16,9 @@ static inline __attribute__((always_inline)) bool put_back_block(char *live, con
     uint8_t *to = (uint8_t *)live;
     const uint8x16x4_t then = vld1q_u8_x4((const uint8_t *)copy);
     const uint8x16x4_t now = vld1q_u8_x4(to);
-    uint8x16_t differ = vorrq_u8(
-        vorrq_u8(veorq_u8(then.val[0], now.val[0]), veorq_u8(then.val[1], now.val[1])),
-        vorrq_u8(veorq_u8(then.val[2], now.val[2]), veorq_u8(then.val[3], now.val[3])));
+    uint8x16_t differ =
+        vorrq_u8(vorrq_u8(veorq_u8(then.val[0], now.val[0]), veorq_u8(then.val[1], now.val[1])),
+            vorrq_u8(veorq_u8(then.val[2], now.val[2]), veorq_u8(then.val[3], now.val[3])));
     if (vmaxvq_u32(vreinterpretq_u32_u8(differ)) == 0) {
         return false;
     }
@@ -44,6 +44,32 @@ static inline __attribute__((always_inline)) uint64_t put_back_page(char *live, 
     return wrong;
 }
 
+/* Instructions are fetched by a cache that does not see writes: code that was put back (PCRE's JIT) would still be the request's. libgcc's
+ * __clear_cache() keeps a variable of its own. Arm ARM, B2.4.4 */
+static void synchronize_code(char *code, uint64_t len) {
+    enum { WORD = 4 };
+    uint64_t type;
+    __asm__("mrs %0, ctr_el0" : "=r"(type));
+    const uint64_t data_line = (uint64_t)WORD << (type >> 16 & 15);
+    const uint64_t code_line = (uint64_t)WORD << (type & 15);
+    for (uint64_t at = 0; at < len; at += data_line) {
+        __asm__ volatile("dc cvau, %0" : : "r"(code + at) : "memory");
+    }
+    __asm__ volatile("dsb ish" : : : "memory");
+    for (uint64_t at = 0; at < len; at += code_line) {
+        __asm__ volatile("ic ivau, %0" : : "r"(code + at) : "memory");
+    }
+    __asm__ volatile("dsb ish\n    isb" : : : "memory");
+}
+
+static void synchronize_changed(const struct known_page *pages, uint64_t count, uint64_t restore) {
+    for (uint64_t i = 0; i < count; i++) {
+        if (pages[i].executable && pages[i].changed_at == restore) {
+            synchronize_code(pages[i].live, PAGE);
+        }
+    }
+}
+
 static uint64_t compare_neon(
     struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
     (void)key;
@@ -55,6 +81,7 @@ static uint64_t compare_neon(
             changed++;
         }
     }
+    synchronize_changed(pages, count, restore);
     return changed;
 }
 
@@ -71,8 +98,7 @@ __attribute__((target(TARGET_PMULL))) static inline void clnh_pmull(
         const uint8x16x4_t with = vld1q_u8_x4((const uint8_t *)key + at);
 #pragma GCC unroll 2
         for (int pair = 0; pair < 2; pair++) {
-            poly64x2_t a =
-                vreinterpretq_p64_u8(veorq_u8(data.val[2 * pair], with.val[2 * pair]));
+            poly64x2_t a = vreinterpretq_p64_u8(veorq_u8(data.val[2 * pair], with.val[2 * pair]));
             poly64x2_t b =
                 vreinterpretq_p64_u8(veorq_u8(data.val[2 * pair + 1], with.val[2 * pair + 1]));
             sums[2 * pair] = veorq_u8(sums[2 * pair],
@@ -91,10 +117,17 @@ __attribute__((target(TARGET_PMULL))) static inline void clnh_pmull(
 #define HASH clnh_pmull
 #include "snapshot/put_back_loop.h"
 
+static uint64_t hash_pmull(
+    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+    uint64_t changed = hashed_pmull(pages, count, key, restore, misses);
+    synchronize_changed(pages, count, restore);
+    return changed;
+}
+
 put_back_function *put_back_choose(bool exact, const char **name) {
     bool hashes = !exact && (getauxval(AT_HWCAP) & HAS_PMULL) != 0;
     *name = hashes ? "pmull" : "compare neon";
-    return hashes ? hashed_pmull : compare_neon;
+    return hashes ? hash_pmull : compare_neon;
 }
 
 #endif
