@@ -171,14 +171,12 @@ void descriptors_take(void) {
     list();
     e->descriptor_max = e->descriptor_count > 0 ? e->descriptors[e->descriptor_count - 1].fd : -1;
     fds->maps = descriptors_own(raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), "maps");
-    fds->statm =
-        descriptors_own(raw_open("/proc/self/statm", O_RDONLY | O_CLOEXEC), "statm");
-    fds->status =
-        descriptors_own(raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC), "status");
-    fds->tasks = descriptors_own(
-        raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "task");
-    fds->directory = descriptors_own(
-        raw_open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), "the current directory");
+    fds->statm = descriptors_own(raw_open("/proc/self/statm", O_RDONLY | O_CLOEXEC), "statm");
+    fds->status = descriptors_own(raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC), "status");
+    fds->tasks =
+        descriptors_own(raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "task");
+    fds->directory =
+        descriptors_own(raw_open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), "the current directory");
     process_files_open();
     pagemap_open();
     e->identity = choose_identity();

@@ -14,8 +14,8 @@
 #include "snapshot.h"
 
 struct scenery boot;
-unsigned char boot_data[GLOBAL_PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST))) = {
-    1, 2, 3};
+unsigned char boot_data[GLOBAL_PAGES * PAGE_LARGEST]
+    __attribute__((aligned(PAGE_LARGEST))) = {1, 2, 3};
 unsigned char boot_bss[GLOBAL_PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST)));
 __thread unsigned char boot_thread_local[2 * PAGE_LARGEST];
 
