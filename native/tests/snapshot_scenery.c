@@ -50,7 +50,9 @@ static void build_memory(void) {
     fill(boot.large, LARGE);
 
     int private = MAP_PRIVATE | MAP_ANONYMOUS, both = PROT_READ | PROT_WRITE;
-    boot.anon = map(ANON_PAGES * PAGE, both, private, -1);
+    /* With large pages it has the size that the arena serves; the flag keeps it apart. */
+    int apart = ANON_PAGES * PAGE < CHUNK / 2 ? 0 : MAP_NORESERVE;
+    boot.anon = map(ANON_PAGES * PAGE, both, private | apart, -1);
     for (size_t page = 0; page < ANON_PAGES; page += 2) {
         fill(boot.anon + page * PAGE, PAGE);
     }
