@@ -40,7 +40,7 @@ enum flag {
     LAST = 256,    /* nothing may follow in the same turn: it would fail by itself */
     COUNTED =
         512, /* found by the number of resident pages: as RAW where the kernel only estimates it */
-    UNSEEN = 64, /* no inspector: nobody waits for the process to stop */
+    UNSEEN = 64, /* no inspector: no process waits for this one to stop */
 };
 
 struct test_case {
@@ -74,7 +74,7 @@ struct board {
     uintptr_t frame; /* the stack above it must be exact */
     void *kept;      /* of snapshot_keep(); its mapping is the engine's */
     void *
-        arena; /* an address inside it, or NULL; what the scenery does not own in there is nobody's */
+        arena; /* an address inside it, or NULL; what the scenery does not own in there has no owner */
     struct snapshot_range chunks[MAX_CHUNKS]; /* owned inside the arena */
     uint32_t chunk_count;
     struct snapshot_range excluded[MAX_EXCLUDED]; /* dead: not compared */
