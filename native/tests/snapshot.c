@@ -426,7 +426,7 @@ int main(int argc, char **argv) {
     if (code >= 0) {
         return code;
     }
-    only = argc >= 2 ? argv[1] : NULL;
+    only = argc >= 2 && *argv[1] != 0 ? argv[1] : NULL;
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) {
         perror("mmap");
