@@ -1,9 +1,9 @@
-//! From a request to its answer: checks, routing, the application. What HTTP asks of an answer is in `send`.
+//! Turns a request into a response: checks, routing, the application. `send` has what HTTP requires of a response.
 //!
 //! Invariants
-//! - Every request gets exactly one answer.
-//! - Nothing in an answer of the front's own tells about paths, processes or errors of the inside.
-//! - A request without a body, routed to PHP, looks at the disk at most once and starts no task and no timer.
+//! - Every request gets exactly one response.
+//! - The front's own responses reveal no paths, processes or internal errors.
+//! - A request without a body, routed to PHP, accesses the disk at most once and starts no task and no timer.
 
 mod receive;
 mod send;
@@ -41,27 +41,27 @@ use crate::trusted_headers::TrustedHeader;
 
 use self::send::{About, Kept, drop_hop_by_hop, finish};
 
-/// What all requests of a connection have in common.
+/// State shared by all requests of a connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The other end, or what the PROXY protocol says it is.
+    /// Address of the peer, or the one stated by the PROXY protocol.
     pub(crate) peer: SocketAddr,
-    /// Our end.
+    /// Local address.
     pub(crate) local: SocketAddr,
     pub(crate) tls: bool,
-    /// The other end is a trusted proxy.
+    /// The peer is a trusted proxy.
     pub(crate) trusted: bool,
-    /// Its listener answers nothing but where the same is over TLS.
+    /// The listener redirects every request to https.
     pub(crate) redirect: bool,
-    /// An HTTP/1.1 connection's.
+    /// Phase of an HTTP/1.1 connection.
     pub(crate) phase: Option<Arc<PhaseCell>>,
-    /// The host of its first request, taken apart: nearly always that of all others.
+    /// The parsed host of the first request, which nearly all further requests share.
     pub(crate) host: OnceLock<Host>,
-    /// What a request for a WebSocket was granted: its connection ends as HTTP.
+    /// An accepted WebSocket handshake, which ends HTTP on the connection.
     pub(crate) grant: GrantCell,
 }
 
-/// A Host field, taken apart.
+/// A parsed Host field.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     field: HeaderValue,
@@ -69,7 +69,7 @@ pub(crate) struct Host {
     port: Option<u16>,
 }
 
-/// Who asks, after trusted proxies were believed.
+/// The client, according to trusted proxies.
 struct Client {
     remote: SocketAddr,
     scheme: Scheme,
@@ -77,7 +77,7 @@ struct Client {
     server_port: u16,
 }
 
-/// An answer before HTTP's last touches.
+/// A response before the final HTTP fields are set.
 struct Answer<B> {
     head: http::response::Parts,
     source: Source<B>,
@@ -191,7 +191,7 @@ pub(crate) async fn respond<A: Application>(
     finish(front, &about, answer, &mut account).map(|source| AnswerBody::new(source, account))
 }
 
-/// What is logged as a request's target: of an event stream without what opens channels.
+/// Returns the target for logs; for an event stream without its signatures.
 fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
     if realtime.is_some_and(|realtime| realtime.streams(uri.path())) {
         realtime::without_signatures(&uri.to_string())
@@ -200,7 +200,7 @@ fn target(realtime: Option<&dyn Realtime>, uri: &Uri) -> String {
     }
 }
 
-/// What is counted for a request whose client went away before the answer: nginx's number for it.
+/// Returns the status that is counted for a request whose client disconnected before the response: nginx's 499.
 fn gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
@@ -208,23 +208,23 @@ fn gone() -> StatusCode {
 /// A request's body with its limits, and how reading it has ended.
 type Limited = (RequestBody, Option<Verdict>);
 
-/// One request on its way.
+/// One request in progress.
 struct Exchange<'x, A> {
     front: &'x Shared<A>,
-    /// The release that answers, from its routing on.
+    /// The release, from the request's routing on.
     current: Arc<Current<A>>,
-    /// Its application in there.
+    /// The application in the release.
     chosen: Result<usize, Unclaimed>,
     connection: &'x Connection,
     told: Told,
     remote: SocketAddr,
     id: &'x RequestId,
-    /// For whoever works on it.
+    /// Trace context for the application.
     trace: Option<Carried>,
 }
 
 impl<A: Application> Exchange<'_, A> {
-    /// An authority asks whether the name is ours (HTTP-01: RFC 8555, section 8.3).
+    /// Answers an HTTP-01 challenge of a certificate authority (RFC 8555, section 8.3).
     fn for_authorities(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         let answer = self.front.tls.as_ref()?.answer_to(parts.uri.path())?;
         let mut response = Response::new(Bytes::from(answer));
@@ -233,7 +233,7 @@ impl<A: Application> Exchange<'_, A> {
         Some(Answer::whole(response))
     }
 
-    /// On a listener that does not answer in the clear: where the same is over TLS.
+    /// Redirects to https, on a listener that does not answer in the clear.
     fn elsewhere(&self, parts: &Parts) -> Option<Answer<A::Body>> {
         if !self.connection.redirect || self.told.secure.unwrap_or(self.connection.tls) {
             return None;
@@ -255,7 +255,7 @@ impl<A: Application> Exchange<'_, A> {
                 Page::new(StatusCode::PERMANENT_REDIRECT, "This is answered over https.")
                     .with(header::LOCATION, location)
             }
-            // Of HTTP/1.0, which cannot be sent anywhere.
+            // HTTP/1.0 without a host cannot be redirected.
             _ => Page::new(StatusCode::BAD_REQUEST, "This is answered over https."),
         };
         Some(self.page(page, &parts.headers))
@@ -325,7 +325,7 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// An event stream of channels.
+    /// Answers an event stream of channels.
     async fn events(
         &self,
         realtime: &dyn Realtime,
@@ -347,7 +347,7 @@ impl<A: Application> Exchange<'_, A> {
         }
     }
 
-    /// A call of realtime's HTTP API.
+    /// Answers a request of realtime's HTTP API.
     async fn call(
         &self,
         realtime: &dyn Realtime,
@@ -364,14 +364,14 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     fn page(&self, page: Page, headers: &HeaderMap) -> Answer<A::Body> {
-        // The application's own 408 is no page of the front's: this is a body that was too slow.
+        // A 408 of the application is not a page of the front: this one is for a slow body.
         if page.status == StatusCode::REQUEST_TIMEOUT {
             self.front.metrics.limited(ClientLimit::SlowBody);
         }
         Answer::whole(page.render(headers, &self.id.0))
     }
 
-    /// The answer, unless the server needs its file's descriptor itself.
+    /// Returns the response, unless the server needs its file's descriptor itself.
     fn spared(&self, response: Response<FileBody>) -> Result<Response<FileBody>, Refused> {
         let descriptor = response.body().descriptor();
         if descriptor.is_none_or(|descriptor| self.front.connections.may_have(descriptor)) {
@@ -410,7 +410,8 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Answer<A::Body> {
         let traced = self.trace.is_some();
         let client = self.client(&parts.headers);
-        // What is needed of the request after it has gone: cheap to keep, the values are shared bytes.
+        // Values needed after the request has moved to the application; they are cheap to keep, because they share
+        // their bytes.
         let part = self.current.release.part(number);
         let kept = Kept::of(&parts, !part.sendfile.is_empty());
 
@@ -431,8 +432,8 @@ impl<A: Application> Exchange<'_, A> {
         });
         match self.current.applications[number].call(request).await {
             Ok(response) => {
-                // An application that could not read the body to its end may have answered anyway; its answer stands, unless
-                // the body was refused for its size: then 413 is what the client must learn.
+                // An application that could not read the whole body may have responded anyway. Its response is used,
+                // unless the body exceeded the size limit: the client must then get 413.
                 if let Some(StatusCode::PAYLOAD_TOO_LARGE) =
                     verdict.as_ref().and_then(Verdict::failure)
                 {
@@ -481,7 +482,8 @@ impl<A: Application> Exchange<'_, A> {
             let host = self.host(headers);
             (host.name, host.port)
         };
-        // Without a proxy the port is ours; a proxy's port is what it told, or what the host or the scheme implies.
+        // Without a proxy the port is the local one; a proxy's port is the stated one, or follows from the host or
+        // scheme.
         let server_port = if self.told == Told::default() {
             connection.local.port()
         } else {
@@ -521,7 +523,7 @@ fn is_read(method: &Method) -> bool {
 fn add_slash(parts: &Parts) -> Page {
     let path = parts.uri.path();
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    // One slash in front: `//host/` would be another site.
+    // Exactly one leading slash: `//host/` would be another site.
     let location = format!("/{}/{query}", path.trim_start_matches('/'));
     let status = if is_read(&parts.method) {
         StatusCode::MOVED_PERMANENTLY

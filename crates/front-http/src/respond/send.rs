@@ -23,7 +23,7 @@ use crate::site::Site;
 use crate::trace;
 
 impl<A: Application> Exchange<'_, A> {
-    /// What PHP answered.
+    /// Processes PHP's response.
     pub(super) async fn answered(
         &self,
         response: Response<A::Body>,
@@ -42,7 +42,7 @@ impl<A: Application> Exchange<'_, A> {
             return self.send_file(path, head, conditions, (kept, &part.files));
         }
         if kept.method == Method::HEAD || is_bodyless(head.status) {
-            // Taken to its end, so that PHP does not see a client that went away.
+            // The body is read to its end, so that PHP does not see a disconnected client.
             drain(body).await;
             return Answer { head, source: Source::Empty };
         }
@@ -55,13 +55,13 @@ impl<A: Application> Exchange<'_, A> {
         Answer { head, source: Source::Application(body) }
     }
 
-    /// The client's address, unless a trusted proxy has not named it.
+    /// Returns the client's address, unless it is a trusted proxy that named none.
     fn site(&self) -> Option<Site> {
         let known = self.told.client.is_some() || !self.connection.trusted;
         known.then(|| Site::of(self.remote.ip()))
     }
 
-    /// `X-Sendfile` and `X-Accel-Redirect`: the file in place of PHP's body, under PHP's fields.
+    /// Handles `X-Sendfile` and `X-Accel-Redirect`: sends the file in place of PHP's body, with PHP's fields.
     fn send_file(
         &self,
         path: Result<PathBuf, Refused>,
@@ -69,7 +69,7 @@ impl<A: Application> Exchange<'_, A> {
         conditions: &HeaderMap,
         (kept, files): (&Kept, &FileOptions),
     ) -> Answer<A::Body> {
-        // A page that is not the thing asked for has no parts and no versions of it.
+        // An error page has no ranges and no versions.
         let none = HeaderMap::new();
         let conditions = if head.status == StatusCode::OK { conditions } else { &none };
         let outcome = path
@@ -102,12 +102,12 @@ impl<A: Application> Exchange<'_, A> {
     }
 }
 
-/// What an answer needs of its request once PHP has it. Values are shared bytes: keeping some costs no copy.
+/// What a response needs of its request once PHP has it. Values share their bytes, so keeping them costs no copy.
 pub(super) struct Kept {
     pub(super) method: Method,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
-    /// The conditions and the range; kept only where PHP may name a file.
+    /// Conditions and range; kept only if PHP may name a file.
     conditions: Option<HeaderMap>,
 }
 
@@ -135,13 +135,13 @@ impl Kept {
         }
     }
 
-    /// For a page of the front's own.
+    /// Returns the `Accept` fields, for a page of the front.
     pub(super) fn wishes(&self) -> HeaderMap {
         self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
     }
 }
 
-/// All values of a field in one.
+/// Joins all values of a field.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
@@ -161,15 +161,15 @@ fn is_length(value: &HeaderValue) -> bool {
     !bytes.is_empty() && bytes.len() < 20 && bytes.iter().all(u8::is_ascii_digit)
 }
 
-/// Leaves one `Content-Length` of PHP's, where it can be right: `size` is that of the body, if it is known. Without one the body's framing
-/// says where it ends.
+/// Keeps one valid `Content-Length` of PHP's; `size` is that of the body, if known. Without the field, the framing
+/// marks the end of the body.
 fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
     let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = said.next() else { return };
     let several = said.next().is_some();
     let one = !several || head.headers.get_all(header::CONTENT_LENGTH).iter().all(|v| v == first);
     let fits = match size {
-        // A 204 has none at all (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
+        // A 204 has no Content-Length (RFC 9110, section 8.6); a 304 has that of the body that it does not send.
         _ if head.status == StatusCode::NO_CONTENT => false,
         Some(size) if head.status != StatusCode::NOT_MODIFIED => {
             first.as_bytes() == size.to_string().as_bytes()
@@ -188,9 +188,9 @@ async fn drain<B: Body + Unpin>(mut body: B) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
-/// Fields about one connection are the front's to send (RFC 9110, section 7.6.1).
+/// Removes hop-by-hop fields, which the front sends itself (RFC 9110, section 7.6.1).
 pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    // One pass over the names instead of eight look-ups: PHP sends few.
+    // One pass over the names instead of eight look-ups: PHP sends few fields.
     let is_hop = |name: &HeaderName| {
         *name == header::CONNECTION
             || *name == header::TRANSFER_ENCODING
@@ -208,18 +208,18 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What an answer has to know of its request.
+/// What a response needs to know about its request.
 pub(super) struct About<'r> {
     pub(super) method: &'r Method,
     pub(super) version: Version,
     /// The request has `Transfer-Encoding`.
     pub(super) chunked: bool,
-    /// The client speaks TLS, with us or with a proxy that is trusted.
+    /// The client uses TLS, to this server or to a trusted proxy.
     pub(super) secure: bool,
     pub(super) id: &'r RequestId,
 }
 
-/// What every answer gets.
+/// Sets the fields that every response gets.
 pub(super) fn finish<A: Application>(
     front: &Shared<A>,
     about: &About<'_>,
@@ -251,7 +251,7 @@ pub(super) fn finish<A: Application>(
         head.headers.entry(header::SERVER).or_insert(HeaderValue::from_static("Hearth"));
     }
     head.headers.entry(header::DATE).or_insert_with(date::now);
-    // Never in the clear (RFC 6797, section 7.2).
+    // Never over plain HTTP (RFC 6797, section 7.2).
     if secure && let Some(hsts) = &front.hsts {
         head.headers.entry(header::STRICT_TRANSPORT_SECURITY).or_insert(hsts.clone());
     }
@@ -263,8 +263,9 @@ pub(super) fn finish<A: Application>(
     if protocol.multiplexed() {
         head.headers.remove(header::CONNECTION);
     } else if chunked {
-        // A request with both Transfer-Encoding and Content-Length may be an attempt at smuggling. hyper keeps only the
-        // former, so they cannot be told apart here; closing is what RFC 9112 (section 6.1) demands for them.
+        // A request with both Transfer-Encoding and Content-Length may be a smuggling attempt. hyper keeps only the
+        // former, so the two cases cannot be distinguished here; RFC 9112 (section 6.1) requires closing the
+        // connection for it.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Response::from_parts(head, source)
