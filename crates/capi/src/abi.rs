@@ -80,8 +80,19 @@ fn value<T>(nothing: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(nothing)
 }
 
-/// As [`handle`], and it is not used afterwards.
-unsafe fn free<T: Castable>(pointer: *const T) {
+/// A type whose handles C has: each handle is one count of an `Arc`, from `Arc::into_raw`.
+trait Castable {}
+
+impl Castable for crate::cookies::Jar {}
+impl Castable for crate::engine::Engine {}
+impl Castable for crate::request::Request {}
+impl Castable for crate::response::Response {}
+
+/// Returns what a handle points to.
+///
+/// # Safety
+/// It must be one that this library made and that was not freed.
+unsafe fn handle<'a, T: Castable>(pointer: *const T) -> Result<&'a T, Refused> {
     // SAFETY: the caller of the C function promises it.
     unsafe { pointer.as_ref() }.ok_or_else(|| Refused::invalid("the handle is NULL"))
 }
