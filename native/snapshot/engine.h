@@ -133,6 +133,8 @@ enum {
     TOUCHED_LOCKS = 1 << 8,  /* of files */
     TOUCHED_PLACE = 1 << 9,  /* current directory or umask */
     TOUCHED_PROC = 1 << 10,  /* a file of /proc was opened for writing */
+    TOUCHED_THREADS = 1 << 11,
+    TOUCHED_EVENTS = 1 << 12, /* a descriptor may send signals */
 };
 
 struct kernel_action {
@@ -203,6 +205,7 @@ struct engine {
     /* Constant after take. */
     bool taken;
     bool strict, exact, oracle, resident_exact;
+    bool asks_alone; /* unshare(CLONE_VM) may be called */
     uint32_t check_every;
     void (*say)(const char *what);
     void *context;
@@ -227,12 +230,13 @@ struct engine {
     uint32_t touched;
     bool force_full; /* look at all pages: the faults cannot tell */
     bool boot_locked;
+    bool has_children; /* some lived at the end of the last restore */
     uint8_t timers_armed;
     uint64_t touched_signals;
     const char *retire; /* why, or NULL */
     uint32_t since_check;
-    uint32_t bulky;                /* restores in a row that knew far more pages than changed */
-    uint64_t faults, child_faults; /* at the end of the last restore */
+    uint32_t bulky; /* restores in a row that knew far more pages than changed */
+    uint64_t faults, thread_faults, child_faults; /* at the end of the last restore */
     struct usage usage;
     uint64_t flagged_count; /* pages with KIND_KNOWN: known_count and the dead ones */
     uint64_t left_file;     /* stored pages that became private, in all */
@@ -378,12 +382,16 @@ void pages_drop_free_slots(void);
 
 /* attributes.c, descriptors.c */
 void attributes_take(void);
-void attributes_put_back(bool thorough, bool complete, bool had_children);
+/* Stops timers, then blocks all signals. Returns whether the request may have left signals that wait. */
+bool attributes_block_signals(bool thorough);
+void attributes_put_back(bool thorough, bool complete, bool had_children, bool signals_wait);
 void process_files_open(void);
 void process_files_take(void);
 void process_files_put_back(void);
-/* Threads and children. Return whether all pages must be looked at. */
-bool tasks_put_back(void);
+/* Whether this is the only thread now, and no other process has this memory: in one system call. False where that cannot be asked. */
+bool tasks_are_alone(void);
+/* Threads and children. Returns whether all pages must be looked at. */
+bool tasks_put_back(bool thorough);
 uint64_t faults_of(int who);
 void descriptors_take(void);
 /* Moves `fd` (a result of a system call) into the engine's range. Retires with `what` when there is none. */

@@ -4,6 +4,7 @@
 #if SNAPSHOT_ENGINE
 
 #include <malloc.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -94,6 +95,8 @@ static void take(void) {
     e->pid = raw(SYS_getpid);
     descriptors_take();
     attributes_take();
+    e->asks_alone = raw(SYS_unshare, CLONE_VM) == 0;
+    e->has_children = true; /* the first restore finds out */
     populate_engine();
     e->resident_exact = resident_is_exact();
     for (uint64_t n = 0; n < sizeof e->key;) {
@@ -122,6 +125,7 @@ static void take(void) {
     e->usage = usage_read();
     e->child_faults = faults_of(RUSAGE_CHILDREN);
     e->faults = faults_of(RUSAGE_SELF);
+    e->thread_faults = faults_of(RUSAGE_THREAD);
 }
 
 bool snapshot_take(const struct snapshot_options *options) {
