@@ -77,17 +77,17 @@ struct region {
     char name[48];
 };
 
-/* A page that is put back after every request: all that may be written without a fault, and are not dead. */
+/* A page that is put back after every request: all that may be written without a fault, and are not dead. One line of the cache. */
 struct known_page {
-    char *live;
+    _Alignas(64) char *live;
     const char *copy;
-    uint64_t
-        lines; /* lines that are compared with the copy straight away, because they changed before */
+    uint64_t lines; /* lines that are written back straight away, because they changed before */
     uint64_t lines_next; /* those that changed since the last complete check */
     uint64_t changed_at; /* number of the restore that found it changed last */
+    uint64_t hash[2];
     bool hashed;
-    _Alignas(64) uint64_t hash[8];
 };
+_Static_assert(sizeof(struct known_page) == 64, "one line");
 
 /* A line of /proc/self/maps. */
 struct mapping {
@@ -188,9 +188,10 @@ struct usage {
 /* --- all of it -------------------------------------------------------------------------------------------------------------------------- */
 
 struct known_page;
-/* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. */
-typedef uint64_t put_back_function(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses);
+/* Puts `count` pages back. Returns how many were found changed; adds pages whose hash told so to *misses. Without `learns` lines that changed
+ * before are written without being compared, so that only pages with a miss count as changed. */
+typedef uint64_t put_back_function(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses);
 
 struct engine {
     /* Constant after arrange. */

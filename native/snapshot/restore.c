@@ -17,6 +17,7 @@
 
 enum {
     UNCHANGED_FOR = 200, /* restores; then a page is protected again at a complete check */
+    LEARN_EVERY = 8,     /* restores; in one of them it is found out which lines still change */
     BULKY_PAGES = 512,   /* far more known pages than change ... */
     BULKY_RESTORES =
         16, /* ... for so many restores: those that did not change are protected again at once */
@@ -170,8 +171,9 @@ static bool find_written(bool full, bool had_children, bool compared, const stru
 static bool put_back_pages(bool complete) {
     struct engine *e = engine;
     bool protected = complete;
-    uint64_t changed = e->put_back(
-        e->known, e->known_count, e->key, e->statistics.restores, &e->statistics.hash_misses);
+    bool learns = e->known_count > BULKY_PAGES || e->statistics.restores % LEARN_EVERY == 0;
+    uint64_t changed = e->put_back(e->known, e->known_count, e->key, e->statistics.restores, learns,
+        &e->statistics.hash_misses);
     if (complete) {
         pages_forget_unchanged(UNCHANGED_FOR);
         for (uint64_t i = 0; i < e->known_count; i++) {
