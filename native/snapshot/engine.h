@@ -44,6 +44,7 @@ enum {
     REGIONS_MAX = 16384,    /* more cannot be taken */
     SPANS_MAX = 4096,       /* a scan goes on where the vector was full */
     DESCRIPTORS_MAX = 1024, /* more of the boot cannot be taken */
+    WARM_MAX = 2048,        /* more are mapped when they are read */
     BORN_MAX = 64,          /* more: all mappings are compared */
     DROPPED_MAX = 16,       /* more: retire */
     SAMPLES = 4096,
@@ -202,6 +203,8 @@ struct engine {
 
     /* Constant after snapshot_share(). */
     struct memory_file shared;
+    uint32_t warm_count;
+    struct range warm[WARM_MAX]; /* pages of files and shared memory that requests read */
 
     /* Constant after take. */
     bool taken;
@@ -209,6 +212,7 @@ struct engine {
     bool asks_alone; /* unshare(CLONE_VM) may be called */
     uint32_t check_every;
     void (*say)(const char *what);
+    struct snapshot_hot_set *hot_set;
     void *context;
     const uint8_t *own_process; /* reads 0 in a forked child */
     put_back_function *put_back;
@@ -402,6 +406,16 @@ void descriptors_put_back(bool thorough);
 /* put_back.c. Static: *name. */
 put_back_function *put_back_choose(bool exact, const char **name);
 
+/* hot_set.c */
+/* Tells workers after this one which pages are known, now and then. */
+void hot_set_learn(bool complete);
+/* Knows what workers before this one have learned. */
+void hot_set_apply(void);
+/* Notes which pages of files and shared memory this process has mapped; /proc/self/pagemap is open. Any stack. */
+void hot_set_note_read(void);
+/* Maps these. */
+void hot_set_read(void);
+
 /* oracle.c */
 void oracle_check(void);
 
@@ -418,6 +432,7 @@ uint64_t take_prepare_malloc_top(void);
 static inline uint64_t cycles(void) {
     return __builtin_ia32_rdtsc();
 }
+uint64_t statistics_now(void); /* nanoseconds */
 void statistics_start(void);
 void statistics_add(const uint64_t at[PHASES]);
 

@@ -219,6 +219,7 @@ void restore(bool complete) {
     pages_put_back_dropped();
     at[2] = cycles();
     looked = put_back_pages(complete) || looked;
+    hot_set_learn(complete);
     if (looked && usage.resident > e->usage.resident) {
         pages_drop_free_slots();
     }
