@@ -12,7 +12,9 @@ use clap::builder::{StyledStr, ValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::commands::top::Sort;
+use crate::app::target::{LambdaTarget, Target};
+use crate::commands::invoke::Invoke;
+use crate::commands::top::{Sort, Top};
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
 
@@ -84,54 +86,6 @@ pub(crate) enum Invocation {
     Bench(String),
     /// `--help` and `--version`: this text, on stdout.
     Print(StyledStr),
-}
-
-/// An application and the flags about it.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    /// As given.
-    pub path: PathBuf,
-    /// `--config`.
-    pub config: Option<PathBuf>,
-    /// Values by setting.
-    pub flags: Vec<(&'static str, Raw)>,
-}
-
-/// `hearth top`.
-#[derive(Debug)]
-pub(crate) struct Top {
-    /// Where the admin address is.
-    pub address: Option<String>,
-    /// `--config`.
-    pub config: Option<PathBuf>,
-    /// `--once`.
-    pub once: bool,
-    /// `--sort`.
-    pub sort: Sort,
-}
-
-/// `hearth lambda invoke`.
-#[derive(Debug)]
-pub(crate) struct Invoke {
-    /// A file, `-`, or a sample's name.
-    pub event: Option<String>,
-    /// `--to`.
-    pub to: String,
-    /// `--sample`.
-    pub sample: Option<String>,
-    /// `--samples`.
-    pub lists_samples: bool,
-}
-
-/// What `hearth lambda` serves, and the flags about it.
-#[derive(Debug)]
-pub(crate) struct LambdaTarget {
-    /// As given.
-    pub path: Option<PathBuf>,
-    /// `--config`.
-    pub config: Option<PathBuf>,
-    /// Values by setting.
-    pub flags: Vec<(&'static str, Raw)>,
 }
 
 /// Reads the command line; its first item is the program's name.

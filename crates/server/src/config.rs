@@ -12,6 +12,7 @@ mod connectors;
 mod dotenv;
 mod environment;
 mod file;
+mod hints;
 mod keys;
 mod listeners;
 mod log_filter;
@@ -20,17 +21,21 @@ mod reference;
 mod reload;
 mod traces;
 mod value;
+mod workers;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
 
 pub(crate) use applications::{MAIN, NamedApplication};
 pub(crate) use apps::{AdapterUrl, Apps, LookupTarget, NamedApp, WebhookTarget};
 pub(crate) use connectors::NamedConnector;
 pub(crate) use dotenv::{DotEnv, of_php};
-pub(crate) use environment::Environment;
+pub(crate) use environment::{Environment, TAKE_OVER};
 pub(crate) use file::File;
 use file::Table;
+pub(crate) use hints::hint_of_application;
 pub(crate) use keys::{Databases, KEYS, Key, SECTIONS, Sandbox, Settings};
 #[cfg(test)]
 use reference::{command_line_page, settings_page};
@@ -38,6 +43,7 @@ pub(crate) use traces::{CollectorUrl, OfOpenTelemetry};
 pub(crate) use value::{
     Address, Auto, Handler, Listen, LogFormat, OriginUrl, PhpVersion, Raw, Token, Value,
 };
+pub(crate) use workers::{most_workers, workers};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +128,12 @@ pub(crate) enum ConfigError {
         /// What the parser says.
         message: String,
     },
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::misused_by(&error, error.hint())
+    }
 }
 
 impl ConfigError {

@@ -7,17 +7,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front_http::{Claim, Hosted, Release};
+use front_http::{Claim, Release};
 use pool::Model;
 
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::php;
 use crate::app::plan::Plan;
-use crate::app::user::check_php;
-use crate::cli::Target;
+use crate::app::release;
+use crate::app::target::Target;
 use crate::config::{Environment, LookupTarget, MAIN, NamedApplication, Settings, WebhookTarget};
 use crate::failure::Failure;
-use crate::subsystems::front;
 use crate::subsystems::realtime;
 
 /// One application, before it is started.
@@ -101,27 +100,17 @@ impl Plans {
         self.0.iter().any(|planned| planned.plan.php.is_some())
     }
 
+    /// Whether PHP of any application runs as the server's own user.
+    pub(crate) fn run_php_as_server(&self) -> bool {
+        let own =
+            |planned: &Planned| planned.plan.php.as_ref().is_some_and(|php| php.user.is_none());
+        self.0.iter().any(own)
+    }
+
     /// What is for the front.
     pub(crate) fn release(&self) -> Result<Release, Failure> {
-        release(&self.0)
+        release::release(&self.0)
     }
-}
-
-/// What those bring along for the front.
-pub(crate) fn release<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Result<Release, Failure> {
-    let all: Vec<&Planned> = all.into_iter().collect();
-    if let [alone] = all[..]
-        && alone.is_main()
-    {
-        return front::release(&front::options(&alone.settings, &alone.plan)?);
-    }
-    let hosted = |planned: &&Planned| {
-        let options = front::options(&planned.settings, &planned.plan)
-            .map_err(|failure| failure.of_application(&planned.name))?;
-        let (name, claims) = (Arc::clone(&planned.name), planned.claims.clone());
-        Ok(Hosted { name, claims, options })
-    };
-    front::release_of(&all.iter().map(hosted).collect::<Result<Vec<_>, Failure>>()?)
 }
 
 /// The application at PATH. There may be none where there are others: PATH is then the folder of `hearth.toml` alone.
@@ -194,9 +183,9 @@ fn plan(
     environment: &Environment,
 ) -> Result<Plan, Failure> {
     let mut plan = Plan::new(application, settings, environment)?;
-    check_php(&plan)?;
+    plan.check_user()?;
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
-        let probe = php::probe(php, settings);
+        let probe = php::probe(&php.worker, php.user.as_ref(), settings);
         if let Some(fallback) = plan.fit_to_machine(&probe) {
             fallback.of_application(name).warn();
         }

@@ -6,6 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+use crate::system::paths::{folder_of_script, project_folder};
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Application {
@@ -91,6 +94,12 @@ pub(crate) enum DetectError {
 const LOOKED_FOR: &str = "looked for artisan (Laravel), bin/console (Symfony), public/index.php, index.php, \
                           worker.php, public/worker.php, public/frankenphp-worker.php, and files such as index.html";
 
+impl From<DetectError> for Failure {
+    fn from(error: DetectError) -> Self {
+        Self::caused(&error, error.hint())
+    }
+}
+
 impl DetectError {
     /// What to do about it.
     pub(crate) fn hint(&self) -> String {
@@ -119,8 +128,7 @@ const WORKER_SCRIPTS: &[&str] =
 
 /// The folder that `hearth.toml` lies in for what was named on the command line: the application's.
 pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
-    let path = absolute(path)?;
-    Ok(if path.is_dir() { path } else { folder_of_script(&path) })
+    project_folder(path).map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
 }
 
 /// Looks at what was named on the command line: a folder or a script.
@@ -132,15 +140,6 @@ pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
 /// The path without links, `.` and `..`.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, DetectError> {
     path.canonicalize().map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
-}
-
-/// A script in `public` belongs to the folder above, where vendor/ and hearth.toml are.
-fn folder_of_script(script: &Path) -> PathBuf {
-    let folder = script.parent().unwrap_or_else(|| Path::new("/"));
-    match folder.parent() {
-        Some(above) if folder.ends_with("public") => above.to_owned(),
-        _ => folder.to_owned(),
-    }
 }
 
 fn script(path: &Path) -> Result<Application, DetectError> {

@@ -5,28 +5,11 @@
 //! - Every replacement is said: one warning with the reason and what to do about it.
 
 use pool::{Model, StartError};
-use serde::{Deserialize, Serialize, Serializer};
 
 use crate::app::detect::Kind;
+use crate::app::php::Probe;
 use crate::app::plan::Plan;
-use crate::failure::hint_of_application;
-
-/// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Probe {
-    /// `file` or `none`.
-    pub tracker: String,
-    /// Why there is none; empty otherwise.
-    #[serde(default)]
-    pub why: String,
-}
-
-impl Probe {
-    /// The model `snapshot` cannot run on this machine.
-    pub(crate) fn is_none(&self) -> bool {
-        self.tracker == "none"
-    }
-}
+use crate::ops::fallback::Fallback;
 
 /// What to do so that `snapshot` can run.
 const HINT: &str = if cfg!(target_arch = "x86_64") {
@@ -34,51 +17,6 @@ const HINT: &str = if cfg!(target_arch = "x86_64") {
 } else {
     "`snapshot` runs on x86-64 only"
 };
-
-/// The running kernel's release.
-pub(crate) fn kernel_release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_unreadable| "unknown".to_owned(), |text| text.trim().to_owned())
-}
-
-/// One model in the place of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Fallback {
-    /// What was to run.
-    #[serde(serialize_with = "name")]
-    pub wished: Model,
-    /// What runs.
-    #[serde(serialize_with = "name")]
-    pub instead: Model,
-    /// What stands in the way.
-    pub why: String,
-    /// What to do about it.
-    pub hint: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn name<S: Serializer>(model: &Model, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(model.name())
-}
-
-impl Fallback {
-    /// The same for one of several applications.
-    #[must_use]
-    pub(crate) fn of_application(self, name: &str) -> Self {
-        Self { hint: hint_of_application(&self.hint, name), ..self }
-    }
-
-    /// Tells it to who runs the server.
-    pub(crate) fn warn(&self) {
-        tracing::warn!(
-            model = self.wished.name(),
-            instead = self.instead.name(),
-            why = self.why,
-            hint = self.hint,
-            "model cannot run here, another takes its place"
-        );
-    }
-}
 
 impl Plan {
     /// Puts `fork` in the place of `snapshot` on a machine that cannot find written pages.

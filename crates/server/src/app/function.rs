@@ -10,10 +10,11 @@ use pool::Model;
 
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::php;
-use crate::app::plan::{PhpPlan, Plan, WorkerScript, processors};
-use crate::app::user::PhpUser;
+use crate::app::plan::{PhpPlan, Plan, WorkerScript};
 use crate::config::{Environment, Handler, Settings};
 use crate::failure::Failure;
+use crate::system::machine::processors;
+use crate::system::users::PhpUser;
 
 /// The variable that tells Hearth's own scripts which file is the function.
 const FUNCTION: &str = "HEARTH_FUNCTION";

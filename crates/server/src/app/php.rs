@@ -12,12 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use pool::Model;
 
-use crate::app::fallback::Probe;
-use crate::app::plan::PhpPlan;
-use crate::app::user::PhpUser;
 use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
 use crate::subsystems::egress;
+use crate::system::users::PhpUser;
 
 /// A worker program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,14 +220,30 @@ fn complaints(stderr: &str) -> Vec<String> {
     found
 }
 
+/// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Probe {
+    /// `file` or `none`.
+    pub tracker: String,
+    /// Why there is none; empty otherwise.
+    #[serde(default)]
+    pub why: String,
+}
+
+impl Probe {
+    /// The model `snapshot` cannot run on this machine.
+    pub(crate) fn is_none(&self) -> bool {
+        self.tracker == "none"
+    }
+}
+
 /// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
-pub(crate) fn probe(php: &PhpPlan, settings: &Settings) -> Probe {
-    let worker = &php.worker;
+pub(crate) fn probe(worker: &Worker, user: Option<&PhpUser>, settings: &Settings) -> Probe {
     let none = |why: String| Probe { tracker: "none".to_owned(), why };
     let program = worker.program.display();
     let mut command = Command::new(&worker.program);
     command.arg("--probe-snapshot");
-    PhpUser::put_on(php.user.as_ref(), &mut command);
+    PhpUser::put_on(user, &mut command);
     command.envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
     match command.output() {
         Err(error) => none(format!("cannot run {program}: {error}")),

@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 
 use http::uri::PathAndQuery;
 use pool::Model;
+use rustix::fs::Access;
 
 use crate::app::detect::{self, Application, Kind};
-use crate::app::fallback::Fallback;
 use crate::app::php::{self, Worker};
 use crate::app::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
-use crate::app::user::PhpUser;
-use crate::config::{Environment, Settings};
+use crate::config::{Environment, Settings, workers};
 use crate::failure::Failure;
+use crate::ops::fallback::Fallback;
+use crate::system::machine::processors;
+use crate::system::users::PhpUser;
 
 /// Hearth's worker script for Laravel.
 const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
@@ -144,6 +146,24 @@ impl Plan {
             workers_max,
         };
         Ok(Self { application, php: Some(php) })
+    }
+
+    /// Fails when PHP's user cannot reach what it is to run.
+    pub(crate) fn check_user(&self) -> Result<(), Failure> {
+        let Some(php) = &self.php else { return Ok(()) };
+        let Some(user) = &php.user else { return Ok(()) };
+        let application = &self.application;
+        let enter = Access::EXEC_OK;
+        let mut paths = vec![
+            (&*php.worker.program, enter),
+            (&*application.folder, enter),
+            (&*application.document_root, enter),
+        ];
+        paths.extend(application.front_controller.as_deref().map(|file| (file, Access::READ_OK)));
+        if let Some(WorkerScript::File(file)) = &php.script {
+            paths.push((file, Access::READ_OK));
+        }
+        user.must_reach(&paths)
     }
 
     /// What the booted application answers for itself before the first request, each of them once.
@@ -339,21 +359,6 @@ fn numbers(
         None => processors().min(most),
     };
     Ok((least, Some(most)))
-}
-
-/// As many workers as are always there.
-fn workers(settings: &Settings) -> NonZeroUsize {
-    settings.php.workers.0.unwrap_or_else(processors)
-}
-
-/// As many workers as there may be at once.
-pub(crate) fn most_workers(settings: &Settings) -> NonZeroUsize {
-    settings.php.workers_max.unwrap_or_else(|| workers(settings))
-}
-
-/// The processors that this process may use.
-pub(crate) fn processors() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(test)]

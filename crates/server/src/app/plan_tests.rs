@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use pool::StartError;
 
 use super::*;
-use crate::app::fallback::Probe;
+use crate::app::php::Probe;
 use crate::config::Raw;
 
 /// A folder with these files beside programs `hearth-worker-8.2` and `-8.10`.

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::LambdaTarget;
+use crate::app::target::LambdaTarget;
 use crate::commands::lambda;
 use crate::config::{Environment, Raw, Settings};
 use crate::failure::Failure;

@@ -12,10 +12,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use front_lambda::emulator::{SAMPLES, sample};
 
-use crate::cli::Invoke;
 use crate::config::{Environment, nearest};
 use crate::failure::Failure;
 use crate::ops::log;
+
+/// `hearth lambda invoke`.
+#[derive(Debug)]
+pub(crate) struct Invoke {
+    /// A file, `-`, or a sample's name.
+    pub event: Option<String>,
+    /// `--to`.
+    pub to: String,
+    /// `--sample`.
+    pub sample: Option<String>,
+    /// `--samples`.
+    pub lists_samples: bool,
+}
 
 /// Sends the event, or tells of samples. What is to be printed on stdout.
 pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, Failure> {

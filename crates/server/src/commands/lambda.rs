@@ -16,12 +16,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
+use crate::app::boot::{OwnFiles, bind_broker, boot_failure, own_files, pool_options, service_of};
 use crate::app::detect::{self, Application, DetectError, Kind};
 use crate::app::function;
 use crate::app::php;
 use crate::app::plan::Plan;
-use crate::app::user::{check_php, prepare_for_php};
-use crate::cli::LambdaTarget;
+use crate::app::target::LambdaTarget;
+use crate::app::user::prepare_for_php;
 use crate::commands::emulate;
 use crate::config::{self, Environment, Handler, Raw, Settings};
 use crate::failure::{self, Failure};
@@ -29,9 +30,6 @@ use crate::ops::admin::{Serving, State};
 use crate::ops::log;
 use crate::ops::state::Served;
 use crate::runtime::process;
-use crate::runtime::server::{
-    OwnFiles, bind_broker, boot_failure, own_files, pool_options, service_of,
-};
 use crate::subsystems::egress::{self, Inside, Users};
 use crate::subsystems::traces::{Collector, salt};
 
@@ -287,7 +285,7 @@ async fn boot(
         }
     };
     if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
-        let probe = php::probe(php, settings);
+        let probe = php::probe(&php.worker, php.user.as_ref(), settings);
         if let Some(fallback) = plan.fit_to_machine(&probe) {
             fallback.warn();
         }
@@ -302,7 +300,7 @@ async fn boot(
             "`[applications]` is only for `hearth serve`: a function is one application"
         );
     }
-    check_php(&plan)?;
+    plan.check_user()?;
     let own_files = own_files(settings, &plan, environment)?;
     let admin = state.admin_address();
     let watch = start_broker(settings, &plan, own_files.as_ref(), broker, admin)?;

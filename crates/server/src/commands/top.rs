@@ -11,6 +11,7 @@ mod terminal;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +20,6 @@ use tokio::time::MissedTickBehavior;
 pub(crate) use self::figures::Figures;
 pub(crate) use self::screen::{Screen, Sort, harmless};
 use self::terminal::Terminal;
-use crate::cli::Top;
 use crate::config::{self, Environment, Token};
 use crate::failure::Failure;
 
@@ -33,6 +33,19 @@ const BEAT: Duration = Duration::from_secs(1);
 const PRINTED: usize = 120;
 /// Bytes of an answer; more is no status.
 const LARGEST: u64 = 16 << 20;
+
+/// `hearth top`.
+#[derive(Debug)]
+pub(crate) struct Top {
+    /// Where the admin address is.
+    pub address: Option<String>,
+    /// `--config`.
+    pub config: Option<PathBuf>,
+    /// `--once`.
+    pub once: bool,
+    /// `--sort`.
+    pub sort: Sort,
+}
 
 /// The server that is asked.
 #[derive(Debug)]

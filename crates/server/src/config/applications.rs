@@ -14,7 +14,7 @@ use front_http::{Claim, HostClaim, PathClaim};
 use super::file::{Entry, Table};
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, KEYS, Key, Origin, Settings, Sources, nearest, read_raw};
-use crate::app::detect;
+use crate::system::paths::project_folder;
 
 /// What the application at PATH is called among others.
 pub(crate) const MAIN: &str = "main";
@@ -297,7 +297,7 @@ fn sources_of(sources: &Sources, table: &Table, path: Option<&Path>) -> Sources 
     of_it.application = Some(table.clone());
     // One that is not there is refused when it is looked at.
     of_it.own_folder =
-        path.map(|path| detect::folder_of(path).unwrap_or_else(|_gone| path.to_owned()));
+        path.map(|path| project_folder(path).unwrap_or_else(|_gone| path.to_owned()));
     of_it
 }
 

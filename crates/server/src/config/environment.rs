@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use super::{ConfigError, ELSEWHERE, KEYS, Key, Origin, nearest};
 
+/// Where a successor asks for sockets: set by the server whose place it takes.
+pub(crate) const TAKE_OVER: &str = "HEARTH_TAKE_OVER";
+
 /// Variables that start like settings and are not, with what they are for: the reference page lists them.
 pub(super) const NOT_SETTINGS: &[(&str, &str)] = &[
     ("HEARTH_APP_DIR", "set by Hearth for its own worker scripts: the application's folder"),
@@ -205,7 +208,7 @@ impl Environment {
 
     /// The socket of the server whose place this one is to take.
     pub(crate) fn take_over(&self) -> Option<&Path> {
-        self.path(crate::runtime::upgrade::VARIABLE)
+        self.path(TAKE_OVER)
     }
 
     /// Output to stdout may be coloured (<https://no-color.org>).

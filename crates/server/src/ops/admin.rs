@@ -38,10 +38,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::feed::{Events, Reader};
 pub(crate) use self::guard::{is_console, may_listen};
-use crate::app::fallback::Fallback;
 use crate::config::{Settings, Token};
 use crate::failure::Failure;
 use crate::ops::dashboard::{self, Problem};
+use crate::ops::fallback::Fallback;
 use crate::ops::log;
 use crate::ops::state::{AdminSocket, Draining, Reloads, Served, in_one};
 pub(crate) use crate::ops::state::{Serving, State};

@@ -7,11 +7,6 @@
 //! - Only the server's own user and root are heard.
 //! - What a command changes has happened when it is answered, or is told to have failed.
 
-mod call;
-mod commands;
-mod find;
-mod running;
-
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
@@ -29,16 +24,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::commands::{reload, status, stop, upgrade};
-pub(crate) use self::running::Running;
 use crate::failure::Failure;
 use crate::ops::admin::{self, Answer, State};
-use crate::ops::state::{Ask, Reloaded};
-use crate::runtime::upgrade::Upgraded;
+use crate::ops::state::{Ask, Reloaded, Upgraded};
 use crate::system::run_dir::{Made, RunDir};
 
 /// The name of the socket in the run folder.
-const SOCKET: &str = "control.sock";
+pub(crate) const SOCKET: &str = "control.sock";
 /// Commands at once; further ones wait in the system's queue.
 const CONNECTIONS: usize = 64;
 
@@ -118,22 +110,22 @@ struct Who {
 
 /// Who a server is: `GET /who`.
 #[derive(Debug, Serialize, Deserialize)]
-struct Introduction {
-    pid: u32,
-    target: PathBuf,
+pub(crate) struct Introduction {
+    pub(crate) pid: u32,
+    pub(crate) target: PathBuf,
     /// It finishes what it has and ends.
     #[serde(default)]
-    draining: bool,
+    pub(crate) draining: bool,
     /// Where it listens, as URLs.
     #[serde(default)]
-    listens: Vec<String>,
+    pub(crate) listens: Vec<String>,
 }
 
 /// `POST /stop`: it will end.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stopping {
+pub(crate) struct Stopping {
     /// `server.shutdown_patience`.
-    patience_seconds: u64,
+    pub(crate) patience_seconds: u64,
 }
 
 async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Who) -> Answer

@@ -10,7 +10,6 @@ mod charts;
 mod html;
 mod problems;
 mod sections;
-pub(crate) mod words;
 
 use std::sync::LazyLock;
 

@@ -18,11 +18,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
-use crate::app::fallback::Fallback;
 use crate::config::MAIN;
 use crate::failure::Failure;
+use crate::ops::fallback::Fallback;
 use crate::ops::log;
-use crate::runtime::upgrade::Upgraded;
 use crate::subsystems::egress;
 use crate::subsystems::realtime::Realtime;
 use crate::subsystems::tls;
@@ -225,6 +224,17 @@ pub(crate) struct Reloaded {
     pub milliseconds: u64,
     /// Settings that were changed and need a restart.
     pub restart_for: Vec<String>,
+}
+
+/// A successor has taken over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Upgraded {
+    /// Its process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// From the start of the program to the moment it took over.
+    pub milliseconds: u64,
 }
 
 /// Somebody wants a reload.

@@ -11,18 +11,13 @@ use std::time::Duration;
 use pool::{Model, Pool};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::app::applications::Planned;
+use crate::app::boot::OwnFiles;
 use crate::failure::Failure;
 use crate::ops::state::Served;
-use crate::runtime::server::OwnFiles;
-
-/// Who has one may bring requests. The generation drains when the last one is dropped.
-#[derive(Clone, Debug)]
-pub(crate) struct Stay {
-    _guard: Arc<DropGuard>,
-}
+use crate::subsystems::generation_guard::GenerationGuard;
 
 /// What runs PHP for one application.
 #[derive(Clone, Copy, Debug)]
@@ -87,10 +82,10 @@ impl Booted {
 
 impl Generation {
     /// What has been booted, and the first who may bring requests.
-    pub(crate) fn new(number: u64, applications: Vec<Booted>) -> (Self, Stay) {
+    pub(crate) fn new(number: u64, applications: Vec<Booted>) -> (Self, GenerationGuard) {
         let left = CancellationToken::new();
-        let stay = Stay { _guard: Arc::new(left.clone().drop_guard()) };
-        (Self { number, applications, left }, stay)
+        let guard = GenerationGuard::new(left.clone());
+        (Self { number, applications, left }, guard)
     }
 
     /// The application at PATH.

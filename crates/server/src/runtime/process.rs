@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::plan::processors;
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::ops::admin::{Admin, State};
 use crate::ops::state::{AdminSocket, Ask, Ending};
+use crate::system::machine::processors;
 
 /// Runs a command to its end, with as many descriptors as there may be.
 pub(crate) fn run(

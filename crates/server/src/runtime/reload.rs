@@ -21,27 +21,29 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::app::applications::{self, Planned, Plans};
+use crate::app::applications::{Planned, Plans};
+use crate::app::boot::{
+    DATABASES, OwnFiles, bind_broker, boot_failure, context_of_ours, pool_options, request_of_ours,
+};
 use crate::app::detect;
-use crate::app::plan::processors;
-use crate::app::user::PhpUser;
-use crate::cli::Target;
+use crate::app::release;
+use crate::app::target::Target;
 use crate::config::{self, Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::admin::{Serving, State};
 use crate::ops::notify;
 use crate::ops::state::{Ask, Reloaded};
-use crate::runtime::generation::{Booted, Generation, Running, Stay, end};
-use crate::runtime::server::{
-    DATABASES, OwnFiles, bind_broker, boot_failure, context_of_ours, pool_options, request_of_ours,
-};
+use crate::runtime::generation::{Booted, Generation, Running, end};
 use crate::runtime::watch::Watch;
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::{self, Inside, Users};
 use crate::subsystems::front;
+use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::realtime::{self, Php, Publisher, Realtime};
 use crate::subsystems::tls::{self, Tls};
+use crate::system::machine::processors;
 use crate::system::run_dir::RunDir;
+use crate::system::users::PhpUser;
 
 /// Generations that finish what they have at once: each has its workers, and with them their memory.
 const MOST_DRAINING: usize = 2;
@@ -140,9 +142,11 @@ impl Generations<'_> {
     /// Boots the first generation and has it take requests. False: the server is to end already.
     pub(crate) async fn start(&mut self, plans: Plans) -> Result<bool, Failure> {
         let settings = self.settings.clone();
-        let Some((generation, stay)) = self.boot(&settings, plans).await? else { return Ok(false) };
+        let Some((generation, guard)) = self.boot(&settings, plans).await? else {
+            return Ok(false);
+        };
         let release = release(&generation)?;
-        self.take_over(settings, generation, stay, release);
+        self.take_over(settings, generation, guard, release);
         self.watch().await?;
         Ok(true)
     }
@@ -261,7 +265,7 @@ impl Generations<'_> {
         // What can be known before anything is started.
         plans.release()?;
         let certificates = tls::read(&settings)?;
-        let Some((generation, stay)) = self.boot(&settings, plans).await? else {
+        let Some((generation, guard)) = self.boot(&settings, plans).await? else {
             return Err(ending());
         };
         let proved = tokio::select! {
@@ -292,7 +296,7 @@ impl Generations<'_> {
             let certificates = tls::read(&settings).unwrap_or(certificates);
             tls.show(&settings, certificates);
         }
-        self.take_over(settings, generation, stay, release);
+        self.take_over(settings, generation, guard, release);
         if let Err(failure) = self.watch().await {
             tracing::warn!(
                 reason = failure.message(),
@@ -352,7 +356,7 @@ impl Generations<'_> {
         &mut self,
         settings: &Settings,
         plans: Plans,
-    ) -> Result<Option<(Generation, Stay)>, Failure> {
+    ) -> Result<Option<(Generation, GenerationGuard)>, Failure> {
         let number = self.current.as_ref().map_or(1, |current| current.number + 1);
         let run_dir = self.run_dir.clone();
         // Before PHP starts: it is told of the socket in its environment.
@@ -457,15 +461,15 @@ impl Generations<'_> {
         &mut self,
         settings: Settings,
         generation: Generation,
-        stay: Stay,
+        guard: GenerationGuard,
         release: Release,
     ) {
-        let answer = |booted: &Booted| front::Php::new(booted.pool.clone(), stay.clone());
+        let answer = |booted: &Booted| front::Php::new(booted.pool.clone(), guard.clone());
         self.switch.to(release, generation.applications.iter().map(answer));
         if let Some(realtime) = &self.realtime {
             let php = generation.main().and_then(|main| {
                 let context = context_of_ours(&main.planned.plan, "realtime");
-                Some(Php { pool: main.pool.clone()?, context, _stay: stay })
+                Some(Php { pool: main.pool.clone()?, context, _guard: guard })
             });
             realtime.php(php);
         }
@@ -574,7 +578,7 @@ impl Means {
 
 /// What a generation brings along for the front. Models may be others than were planned, and so what they answer.
 fn release(generation: &Generation) -> Result<Release, Failure> {
-    applications::release(generation.applications.iter().map(|booted| &booted.planned))
+    release::release(generation.applications.iter().map(|booted| &booted.planned))
 }
 
 async fn filled(pool: &Pool, patience: Duration) -> Result<(), Failure> {

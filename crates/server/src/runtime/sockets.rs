@@ -9,15 +9,17 @@ use std::net::TcpListener;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 
-use front_http::Given;
+use front_http::{BindError, Given};
 use rustix::io::FdFlags;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::config::Environment;
+use crate::config::{Address, Environment, Settings, TAKE_OVER};
 use crate::failure::Failure;
+use crate::ops::admin;
 use crate::ops::state::AdminSocket;
-use crate::runtime::upgrade::{self, Predecessor};
+use crate::runtime::upgrade::Predecessor;
+use crate::subsystems::front;
 use crate::system::sys;
 
 /// Those by which a service manager speaks of them.
@@ -45,9 +47,30 @@ impl Sockets {
         let passed = Self::passed(environment)?;
         let Some(socket) = environment.take_over() else { return Ok((passed, None)) };
         // Neither PHP nor a successor of our own is to see it.
-        sys::forget(&[upgrade::VARIABLE]);
+        sys::forget(&[TAKE_OVER]);
         let (predecessor, handed_over) = Predecessor::meet(socket)?;
         Ok((handed_over, Some(predecessor)))
+    }
+
+    /// Binds what the settings name and nothing has passed, for a process that is about to give up root.
+    pub(crate) fn bind(&mut self, settings: &Settings) -> Result<(), Failure> {
+        if !self.activated {
+            for listen in &settings.http.listen {
+                // Socket files are made by who will take them away.
+                if let Address::Tcp(address) = listen.address {
+                    self.http.push(Given::bind(address).map_err(|cause| {
+                        let error = BindError::Listen { address: address.to_string(), cause };
+                        front::not_bound(&error, settings)
+                    })?);
+                }
+            }
+        }
+        if let (None, Some(address)) = (&self.admin, settings.admin.listen) {
+            let bound = TcpListener::bind(address);
+            let listener = bound.map_err(|error| admin::not_bound(address, &error))?;
+            self.admin = Some(AdminSocket { listener, passed: false });
+        }
+        Ok(())
     }
 
     /// Those that a service manager has passed to this process.

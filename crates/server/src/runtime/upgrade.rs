@@ -18,27 +18,10 @@
 
 mod message;
 mod offer;
-mod places;
 mod predecessor;
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) use self::offer::Offer;
-pub(crate) use self::places::{Leftovers, Published, beside};
 pub(crate) use self::predecessor::Predecessor;
 
-/// Where a successor asks for sockets: set by the server whose place it takes.
-pub(crate) const VARIABLE: &str = "HEARTH_TAKE_OVER";
 /// The name of that socket, in the run folder.
 const SOCKET: &str = "successor.sock";
-
-/// A successor has taken over.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Upgraded {
-    /// Its process.
-    pub pid: u32,
-    /// Its version.
-    pub version: String,
-    /// From the start of the program to the moment it took over.
-    pub milliseconds: u64,
-}

@@ -19,11 +19,11 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::user::PhpUser;
 use crate::config::{NamedConnector, Settings};
 use crate::failure::Failure;
-use crate::runtime::upgrade;
+use crate::system::places::beside;
 use crate::system::run_dir::let_pass;
+use crate::system::users::PhpUser;
 
 /// By which Hearth's own scripts know which servers connectors stand for.
 const VARIABLE: &str = "HEARTH_CONNECTORS";
@@ -123,7 +123,7 @@ impl Connectors {
             let mut options = options(named, settings, run_dir, user);
             let mut name = None;
             if succeeds {
-                let beside = upgrade::beside(&options.socket);
+                let beside = beside(&options.socket);
                 let place = std::mem::replace(&mut options.socket, beside.clone());
                 name = Some(place.clone());
                 all.beside.push((beside, place));

@@ -8,8 +8,8 @@ use std::os::fd::RawFd;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::app::plan::most_workers;
 use crate::config::Settings;
+use crate::config::most_workers;
 
 /// Listeners, logs, the runtime's own, zygotes, the control socket and the admin address.
 const OWN: u64 = 64;

@@ -21,23 +21,18 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
-use crate::app::user::PhpUser;
-use crate::config::{self, Environment, OriginUrl, Raw, Settings};
+use crate::config::{OriginUrl, Settings};
 use crate::failure::Failure;
-use crate::ops::admin::{Serving, State};
-use crate::ops::log;
-use crate::ops::notify;
-use crate::runtime::process;
-use crate::runtime::upgrade;
-use crate::subsystems::traces::Collector;
+use crate::system::places;
 use crate::system::run_dir::let_pass;
+use crate::system::users::PhpUser;
 
 /// The environment variable by which PHP finds the socket.
 pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
 /// The environment variable by which PHP of another user knows as whom the broker runs: it sends its calls to nobody else's process.
 pub(crate) const OWNER_VARIABLE: &str = "HEARTH_EGRESS_OWNER";
 /// Where a broker alone listens unless it is told otherwise.
-const SOCKET: &str = "/run/hearth/egress.sock";
+pub(crate) const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.
 const SOCKET_NAME: &str = "egress.sock";
 /// Beside it: who may read this may call (egress's door).
@@ -223,7 +218,7 @@ impl Door {
         let folder =
             folder.map(|folder| make_folder(folder, user).map(|()| OwnFolder(folder.to_owned())));
         let folder = folder.transpose()?;
-        let beside = succeeds.then(|| upgrade::beside(place));
+        let beside = succeeds.then(|| places::beside(place));
         if let Some(folder) = beside.as_deref().and_then(Path::parent) {
             make_folder(folder, user)?;
         }
@@ -319,65 +314,6 @@ pub(crate) fn socket_in(folder: &Path) -> PathBuf {
 /// The token of the broker at a socket.
 pub(crate) fn token_of(socket: &Path) -> PathBuf {
     socket.with_file_name(TOKEN_NAME)
-}
-
-/// `hearth egress`: the broker alone, until a signal ends it.
-pub(crate) fn run(
-    config: Option<&Path>,
-    flags: Vec<(&'static str, Raw)>,
-    environment: &Environment,
-) -> Result<(), Failure> {
-    let settings = config::load(&environment.current_dir, config, flags, environment)?;
-    log::start(&settings, environment)?;
-    process::run(&settings, alone(&settings, environment))
-}
-
-async fn alone(settings: &Settings, environment: &Environment) -> Result<(), Failure> {
-    process::attend_alone(settings, async |state, drain| {
-        serve_and_drain(settings, environment, state, drain).await
-    })
-    .await
-}
-
-async fn serve_and_drain(
-    settings: &Settings,
-    environment: &Environment,
-    state: &State,
-    drain: &CancellationToken,
-) -> Result<(), Failure> {
-    let admin = state.admin_address();
-    let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false, admin)?;
-    let collector = Collector::start(settings, environment, "egress")?;
-    broker.trace(collector.tracer());
-    state.trace(collector.tracer());
-    let watch = broker.watch();
-    let listener = format!("unix:{}", watch.socket().display());
-    state.ready(Serving {
-        applications: Vec::new(),
-        listeners: vec![listener.clone()],
-        explanation: "egress broker".to_owned(),
-        egress: Some(watch),
-        connectors: Vec::new(),
-        realtime: None,
-        traffic: None,
-        connections: None,
-        tls: None,
-    });
-    log::say(&format!("ready on {listener}"));
-    notify::notify(environment.notify_socket(), "READY=1").await;
-    let draining = async {
-        drain.cancelled().await;
-        state.draining();
-        notify::notify(environment.notify_socket(), "STOPPING=1").await;
-        tracing::info!("draining");
-        tokio::time::sleep(settings.server.shutdown_patience).await;
-    };
-    tokio::select! {
-        () = broker.serve(drain.clone()) => tracing::info!("drained"),
-        () = draining => tracing::warn!("calls were cut: they took longer than `server.shutdown_patience`"),
-    }
-    collector.end().await;
-    Ok(())
 }
 
 /// The broker inside a server. It ends after everything that calls through it.

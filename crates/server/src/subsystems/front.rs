@@ -12,8 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use front_http::{
     AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
-    Connections, Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing,
-    SendfileRoot, Switch,
+    Connections, Front, Given, Hosted, Listen, Options, Release, RequestBody, Routing, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -21,13 +20,13 @@ use pool::{Cut, DispatchError, Pool, ResponseBody};
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
-use crate::app::plan::{Plan, most_workers};
+use crate::config::most_workers;
 use crate::config::{self, Address, Settings};
 use crate::failure::Failure;
-use crate::runtime::generation::Stay;
-use crate::runtime::upgrade::Leftovers;
 use crate::subsystems::descriptors::Budget;
+use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::realtime::Realtime;
+use crate::system::places::Leftovers;
 
 /// Listeners that are bound and do not answer yet.
 #[derive(Debug)]
@@ -178,13 +177,13 @@ impl Bound {
 pub(crate) struct Php {
     pool: Option<Pool>,
     /// As long as a request may come here, the pool takes it.
-    _stay: Option<Stay>,
+    _guard: Option<GenerationGuard>,
 }
 
 impl Php {
     /// Without a pool only files are served.
-    pub(crate) fn new(pool: Option<Pool>, stay: Stay) -> Self {
-        Self { pool, _stay: Some(stay) }
+    pub(crate) fn new(pool: Option<Pool>, guard: GenerationGuard) -> Self {
+        Self { pool, _guard: Some(guard) }
     }
 }
 
@@ -232,32 +231,6 @@ impl Body for AnswerBody {
     }
 }
 
-/// What the front is told for one application.
-pub(crate) fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
-    let http = &settings.http;
-    Ok(Options {
-        document_root: plan.application.document_root.clone(),
-        reader: reader(plan),
-        routing: routing(plan)?,
-        sendfile: http
-            .sendfile
-            .0
-            .iter()
-            .map(|(prefix, directory)| SendfileRoot {
-                prefix: prefix.clone(),
-                directory: plan.application.folder.join(directory),
-            })
-            .collect(),
-        ..common(settings)
-    })
-}
-
-/// What PHP could not read, its links do not publish.
-fn reader(plan: &Plan) -> Option<Reader> {
-    let identity = &plan.php.as_ref()?.user.as_ref()?.identity;
-    Some(Reader { user: identity.user, groups: identity.groups.clone() })
-}
-
 /// The front of `hearth channels`, which has no files and no scripts. Where the hub has the listeners, it gives it visitors.
 pub(crate) fn options_alone(settings: &Settings, hub_listens: bool) -> Options {
     let common = common(settings);
@@ -268,7 +241,7 @@ pub(crate) fn options_alone(settings: &Settings, hub_listens: bool) -> Options {
 }
 
 /// What fronts have in common.
-fn common(settings: &Settings) -> Options {
+pub(crate) fn common(settings: &Settings) -> Options {
     let http = &settings.http;
     let https = http.listen.iter().any(|listen| settings.speaks_tls(listen));
     let listen = |listen: &config::Listen| match &listen.address {
@@ -354,30 +327,6 @@ fn stalled_per_client(settings: &Settings) -> usize {
 
 fn count(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// Where a worker script runs, it answers everything that is no file; else scripts are files of their own.
-fn routing(plan: &Plan) -> Result<Routing, Failure> {
-    let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
-    if php.model.runs_worker_script() {
-        let filename = plan.nominal_script();
-        let name = plan.url_of(&filename);
-        return Ok(Routing::Script { filename, name });
-    }
-    let Some(script) = &plan.application.front_controller else {
-        return Ok(Routing::Files { front_controller: None });
-    };
-    let name = plan.script_name(script).ok_or_else(|| {
-        Failure::misused(
-            format!(
-                "{} is not in the document root {}",
-                script.display(),
-                plan.application.document_root.display()
-            ),
-            "correct `http.front_controller` or `http.document_root`, or use `--model snapshot` for a worker script",
-        )
-    })?;
-    Ok(Routing::Files { front_controller: Some(name) })
 }
 
 /// Why the listeners of these settings could not be bound.

@@ -6,7 +6,6 @@
 //!   settings name are taken; with a look-up, those of all.
 //! - Sockets end after the front has stopped taking new ones and before PHP ends: what their end brings about is still told.
 
-mod alone;
 mod apps;
 mod caller;
 mod console;
@@ -39,12 +38,11 @@ use tokio::sync::oneshot;
 
 pub(crate) use console::answer as answer_console;
 
-use crate::app::plan::processors;
 use crate::config::{NamedApp, Settings};
 use crate::failure::Failure;
+use crate::system::machine::processors;
 
-pub(crate) use alone::run;
-pub(crate) use apps::{Broadcasting, Driver, explain, no_php, of_served};
+pub(crate) use apps::{Broadcasting, Driver, alone, explain, no_php, of_served};
 use caller::Caller;
 pub(crate) use caller::Php;
 use lookup::Lookups;

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Environment, Settings};
+use crate::config::{Environment, Settings};
 use crate::failure::{self, Failure};
 use crate::ops::log;
 
@@ -259,7 +259,10 @@ impl Shop for Window {
 }
 
 /// Where this machine's own authority is.
-fn local_folder(settings: &Settings, environment: &Environment) -> Result<PathBuf, Failure> {
+pub(crate) fn local_folder(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<PathBuf, Failure> {
     let named = settings.http.tls_local_ca.0.clone();
     let folder = named.or_else(|| Some(environment.data_folder()?.join("local")));
     folder.ok_or_else(|| {
@@ -267,7 +270,7 @@ fn local_folder(settings: &Settings, environment: &Environment) -> Result<PathBu
     })
 }
 
-fn no_local(error: &LocalError) -> Failure {
+pub(crate) fn no_local(error: &LocalError) -> Failure {
     let hint = match error {
         LocalError::Useless { .. } => "remove the file: a new authority is made then",
         _ => "set `http.tls_local_ca` to a folder that may be written",
@@ -308,33 +311,6 @@ fn local(
         Window::read(&issued.ok()?).ok()
     });
     Ok(())
-}
-
-/// `hearth tls trust`: how to trust this machine's own authority, which is made if it is not there. Nothing else is changed.
-pub(crate) fn trust(config: Option<&Path>, environment: &Environment) -> Result<String, Failure> {
-    let settings = config::load(&environment.current_dir, config, Vec::new(), environment)?;
-    let folder = local_folder(&settings, environment)?;
-    let made = if LocalAuthority::certificate_in(&folder).exists() {
-        ""
-    } else {
-        "It has been made just now: there was none where this user's servers look for it.\n"
-    };
-    let authority = LocalAuthority::open(&folder).map_err(|error| no_local(&error))?;
-    let path = authority.certificate().display().to_string();
-    let quoted = format!("'{}'", path.replace('\'', "'\\''"));
-    Ok(format!(
-        "Hearth's local authority is {path}\n{made}\
-         It vouches for names below localhost, test, internal, local and home.arpa, and for loopback and private addresses, and for\n\
-         nothing else. Its key is in the same folder, for you alone. Nothing believes it by that. To have it believed:\n\n\
-         Debian, Ubuntu    sudo cp {quoted} /usr/local/share/ca-certificates/hearth-local-ca.crt && sudo update-ca-certificates\n\
-         Fedora, RHEL      sudo trust anchor {quoted}\n\
-         Chrome, Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n hearth-local-ca -i {quoted}\n\
-         Firefox           Settings, Privacy & Security, View Certificates, Authorities, Import\n\
-         curl              curl --cacert {quoted} https://localhost:8443/\n\
-         Node.js           NODE_EXTRA_CA_CERTS={quoted}\n\n\
-         certutil is in the package libnss3-tools. To take it back: remove hearth-local-ca.crt and run `sudo update-ca-certificates --fresh`,\n\
-         or `certutil -d sql:$HOME/.pki/nssdb -D -n hearth-local-ca`.\n"
-    ))
 }
 
 /// Where account and certificates of the authority are kept.

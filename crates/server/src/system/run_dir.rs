@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixListener;
 
-use crate::app::user::PhpUser;
+use crate::system::users::PhpUser;
 
 /// A socket's file that this process has made; taken away on drop, unless another one has put its own in its place.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use pool::Model;
 
 use super::{Report, Topic};
 use crate::app::detect::Kind;
-use crate::app::plan::{Plan, most_workers};
+use crate::app::plan::Plan;
+use crate::config::most_workers;
 use crate::config::{DotEnv, Environment, Settings};
 
 /// Looks at what would be kept.

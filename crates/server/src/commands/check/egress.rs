@@ -10,8 +10,8 @@ use super::eyes::Eyes;
 use super::{Report, Topic};
 use crate::app::php::{self, Info};
 use crate::app::plan::Plan;
+use crate::commands::remote::Running;
 use crate::config::Settings;
-use crate::ops::control::Running;
 use crate::subsystems::egress::{CA, check_authorities};
 
 /// Bytes of a socket's path, with its end (unix(7)).

@@ -14,6 +14,7 @@ use crate::app::detect::Application;
 use crate::app::plan::Plan;
 use crate::app::user;
 use crate::config::Settings;
+use crate::system::users::first_refused;
 
 /// Who looks.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +49,7 @@ impl Eyes {
     pub(super) fn may(&self, path: &Path, how: Access) -> io::Result<()> {
         match &self.identity {
             None => Ok(access(path, how)?),
-            Some(identity) => match user::first_refused(identity, &[(path, how)])? {
+            Some(identity) => match first_refused(identity, &[(path, how)])? {
                 None => Ok(()),
                 Some((.., error)) => Err(error.into()),
             },

@@ -10,12 +10,12 @@ use rustix::process::{Resource, getrlimit};
 
 use super::eyes::Eyes;
 use super::{Report, Topic};
-use crate::app::fallback::kernel_release;
+use crate::commands::remote::Running;
 use crate::config::{Address, Environment, Settings};
 use crate::ops::admin;
-use crate::ops::control::Running;
 use crate::subsystems::descriptors::Budget;
 use crate::subsystems::tls::{acme_cache, days_until, unusable};
+use crate::system::machine::kernel_release;
 
 /// Looks at the machine.
 pub(crate) fn look(
@@ -64,7 +64,7 @@ fn listeners(report: &mut Report, settings: &Settings, eyes: &Eyes, running: &Ru
 }
 
 fn sandbox(report: &mut Report, settings: &Settings) {
-    let Some(sandbox) = crate::runtime::server::sandbox(&settings.sandbox) else { return };
+    let Some(sandbox) = crate::app::boot::sandbox(&settings.sandbox) else { return };
     for path in [&sandbox.readable, &sandbox.writable].into_iter().flatten().flatten() {
         if let Err(error) = std::fs::metadata(path) {
             report.problem(

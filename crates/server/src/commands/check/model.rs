@@ -40,7 +40,7 @@ pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
 
 fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
-    let probe = php::probe(php, settings);
+    let probe = php::probe(&php.worker, php.user.as_ref(), settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
         report.warning(
             Topic::Model,

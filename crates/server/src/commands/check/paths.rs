@@ -7,8 +7,8 @@ use rustix::process::geteuid;
 
 use super::eyes::Eyes;
 use super::{Report, Topic};
+use crate::app::boot::RUN_DIR_HINT;
 use crate::config::{Settings, nearest};
-use crate::runtime::server::RUN_DIR_HINT;
 use crate::system::run_dir::only_writer;
 
 /// Looks at those of the server.

@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::{Report, Topic};
 use crate::app::php::{self, Info};
 use crate::app::plan::{PhpPlan, Plan};
-use crate::app::user::{NOT_AS_ROOT, PHP_IS_ROOT, check_php, lacking};
+use crate::app::user::{NOT_AS_ROOT, PHP_IS_ROOT};
 use crate::config::{Environment, Raw, Settings, Value as _, nearest};
+use crate::system::privileges::lacking;
 
 /// Looks at PHP; what it says about itself is for the other checks.
 pub(crate) fn look(
@@ -135,7 +136,7 @@ pub(super) fn user(
             format!("PHP is to run as user {name}, which cannot be tried by user {}", geteuid().as_raw()),
             "run `hearth check` as root, or by the user and with the capabilities that the server has",
         );
-    } else if let Err(failure) = check_php(plan) {
+    } else if let Err(failure) = plan.check_user() {
         report.failure(Topic::Php, &failure);
     } else {
         return report

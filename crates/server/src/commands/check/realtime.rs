@@ -6,9 +6,9 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Report, Topic};
-use crate::app::plan::processors;
 use crate::config::{Address, Auto, Environment, LookupTarget, NamedApp, Settings, WebhookTarget};
 use crate::subsystems::realtime::{self, Broadcasting, Driver};
+use crate::system::machine::processors;
 
 /// Sockets that a small site has at its best time: below, the system's limits are told of.
 const SOCKETS: u64 = 10_000;

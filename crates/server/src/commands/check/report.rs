@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::app::php::Info;
-use crate::failure::{Failure, hint_of_application};
+use crate::config::hint_of_application;
+use crate::failure::Failure;
 
 /// Everything found.
 #[derive(Debug, Default, Serialize)]

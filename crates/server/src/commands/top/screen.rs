@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::figures::{
     Application, Clients, Draining, Egress, Figures, Pool, Reloads, Traffic, Worker,
 };
-use crate::ops::dashboard::words::{age, count, megabytes, percent, rate, took};
+use crate::ops::format::{age, count, megabytes, percent, rate, took};
 
 /// By what workers are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

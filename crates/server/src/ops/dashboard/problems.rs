@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::View;
 use super::html::Html;
-use super::words::count;
-use crate::app::fallback::Fallback;
 use crate::ops::admin::{OfApplication, Status, Traffic};
+use crate::ops::fallback::Fallback;
+use crate::ops::format::count;
 use crate::subsystems::tls;
 
 /// What happened longer ago is no problem of now.

@@ -7,7 +7,7 @@ use pool::{DatabaseServer, Ending, WorkerState};
 
 use super::View;
 use super::html::Html;
-use super::words::{age, ago, count, megabytes, percent, rate, took};
+use crate::ops::format::{age, ago, count, megabytes, percent, rate, took};
 use crate::subsystems::clients::describe;
 
 /// Rows of a table that clients or callers can make long.

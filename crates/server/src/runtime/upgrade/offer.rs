@@ -18,12 +18,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::SOCKET;
 use super::message::{self, Described, GO, LONGEST, Offered, Role, VERSION, Word};
-use super::{SOCKET, Upgraded, VARIABLE};
-use crate::config::{Environment, MAIN};
+use crate::config::{Environment, MAIN, TAKE_OVER};
 use crate::failure::Failure;
 use crate::ops::notify;
-use crate::ops::state::{AdminSocket, Served, State, UpgradeAsk};
+use crate::ops::state::{AdminSocket, Served, State, UpgradeAsk, Upgraded};
 use crate::system::run_dir::{Made, RunDir};
 use crate::system::sys::hand_capabilities_on;
 
@@ -148,7 +148,7 @@ impl Offer {
         command
             .args(&self.arguments)
             .current_dir(&self.current_dir)
-            .env(VARIABLE, self.made.path())
+            .env(TAKE_OVER, self.made.path())
             // Of this process (sd_watchdog_enabled(3)).
             .env_remove("WATCHDOG_PID")
             .stdin(Stdio::null())

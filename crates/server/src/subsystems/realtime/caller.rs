@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Full};
 use pool::{Pool, RequestContext};
 
 use crate::config::Settings;
-use crate::runtime::generation::Stay;
+use crate::subsystems::generation_guard::GenerationGuard;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub(crate) struct Php {
     pub(crate) pool: Pool,
     pub(crate) context: RequestContext,
     /// While it lives, the pool takes requests.
-    pub(crate) _stay: Stay,
+    pub(crate) _guard: GenerationGuard,
 }
 
 /// What the application answered.
@@ -131,7 +131,7 @@ impl Caller {
     ) -> Result<Said, String> {
         let php = self.php.read().expect("no holder panics").clone();
         let php = php.ok_or("PHP does not run")?;
-        let Php { pool, context, _stay } = &*php;
+        let Php { pool, context, _guard } = &*php;
         let path: PathAndQuery = path.parse().map_err(|_unfit| "it is no path".to_owned())?;
         parts.uri = path.into();
         parts.headers.insert(HOST, HeaderValue::from_static("localhost"));

@@ -18,12 +18,12 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::call::{Bounds, Place};
-use super::{Introduction, SOCKET};
 use crate::app::detect;
-use crate::cli::Target;
+use crate::app::target::Target;
 use crate::commands::top::harmless;
 use crate::config::{self, Environment};
 use crate::failure::Failure;
+use crate::ops::control::{Introduction, SOCKET};
 use crate::system::run_dir::SERVERS;
 
 /// How long a server may take to say who it is.
@@ -37,21 +37,21 @@ const SYSTEM: &str = "/run";
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     place: Place,
-    pub(super) who: Introduction,
+    pub(crate) who: Introduction,
     /// It is our own, or the service manager's: what it says that it serves is so.
     is_believed: bool,
 }
 
 impl Server {
     /// Where its socket is.
-    pub(super) fn run_dir(&self) -> &Path {
+    pub(crate) fn run_dir(&self) -> &Path {
         self.place.socket.parent().unwrap_or_else(|| Path::new("/"))
     }
 
     /// One call, for as long as it takes. A failure that the server tells of is ours.
-    pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, path: &str) -> Result<T, Failure> {
+    pub(crate) fn ask<T: DeserializeOwned>(&self, method: &str, path: &str) -> Result<T, Failure> {
         let bounds = Bounds { until: None, bytes: LONGEST };
         let (status, body) =
             self.place.call(method, path, bounds).map_err(|error| self.lost(&error))?;
@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// What it says of itself, as it says it.
-    pub(super) fn status(&self) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn status(&self) -> Result<Vec<u8>, Failure> {
         let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: LONGEST };
         let (_, body) =
             self.place.call("GET", "/status", bounds).map_err(|error| self.lost(&error))?;
@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// Its process, which cannot be mistaken for another one from now on. None: it is not to be seen from here, or has ended.
-    pub(super) fn process(&self) -> io::Result<Option<Process>> {
+    pub(crate) fn process(&self) -> io::Result<Option<Process>> {
         let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: 0 };
         // In our own numbers, also where it lives in a namespace of its own.
         let (_, peer) = self.place.connect(bounds)?;
@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Where there is no process to wait for: whether somebody answers still.
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         introduce(&self.place, Instant::now() + INTRODUCTION)
             .is_ok_and(|who| who.pid == self.who.pid)
     }
@@ -103,11 +103,11 @@ impl Server {
 
 /// A process that lives, or has lived when it was asked for.
 #[derive(Debug)]
-pub(super) struct Process(OwnedFd);
+pub(crate) struct Process(OwnedFd);
 
 impl Process {
     /// Waits for its end, for so long. True: it has ended.
-    pub(super) fn has_ended(&self, patience: Duration) -> io::Result<bool> {
+    pub(crate) fn has_ended(&self, patience: Duration) -> io::Result<bool> {
         let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
         // Readable once it has ended (pidfd_open(2)).
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&patience)) {
@@ -119,7 +119,7 @@ impl Process {
 }
 
 /// The server that serves `target`.
-pub(super) fn find(target: &Target, environment: &Environment) -> Result<Server, Failure> {
+pub(crate) fn find(target: &Target, environment: &Environment) -> Result<Server, Failure> {
     let wanted = environment.current_dir.join(&target.path);
     let folder = detect::folder_of(&wanted)?;
     let settings =

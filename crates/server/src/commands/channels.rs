@@ -13,7 +13,6 @@ use pool::DispatchError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Own, Realtime, apps};
 use crate::config::{
     self, Address, Environment, LookupTarget, NamedApp, Raw, Settings, WebhookTarget,
 };
@@ -23,6 +22,7 @@ use crate::ops::log;
 use crate::ops::notify;
 use crate::runtime::process;
 use crate::subsystems::front;
+use crate::subsystems::realtime::{self, Broadcasting, Own, Realtime};
 use crate::subsystems::tls::Tls;
 
 /// `hearth channels`: until a signal ends it.
@@ -49,10 +49,10 @@ async fn serve_and_drain(
     state: &State,
     drain: &CancellationToken,
 ) -> Result<(), Failure> {
-    let broadcasting = apps::Broadcasting::read(&environment.current_dir, settings, environment);
-    let named = apps::alone(settings, &broadcasting)?;
+    let broadcasting = Broadcasting::read(&environment.current_dir, settings, environment);
+    let named = realtime::alone(settings, &broadcasting)?;
     if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup {
-        return Err(apps::no_php());
+        return Err(realtime::no_php());
     }
     let mut keeper = Tls::start(settings, environment, drain)?;
     let certificates = keeper.as_ref().map(|keeper| keeper.certificates().clone());
@@ -80,7 +80,7 @@ async fn serve_and_drain(
         listeners.extend(unix.map(|listen| listen.address.to_string()));
     }
     state.access_log(front.access_log());
-    let explanation = apps::explain(settings, &named);
+    let explanation = realtime::explain(settings, &named);
     log::say(&explanation);
     state.ready(Serving {
         applications: Vec::new(),

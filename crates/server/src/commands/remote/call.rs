@@ -16,19 +16,19 @@ use tokio::time::Instant;
 
 /// Where a server is spoken to.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) socket: PathBuf,
+pub(crate) struct Place {
+    pub(crate) socket: PathBuf,
     /// The user that has to listen there: the owner of the folder. None: there is no folder.
-    pub(super) owner: Option<u32>,
+    pub(crate) owner: Option<u32>,
 }
 
 /// What a call may cost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// None: it takes as long as it takes.
-    pub(super) until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
     /// Of the whole answer.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Bounds {
@@ -44,7 +44,7 @@ impl Bounds {
 
 impl Place {
     /// A connection, and whose process listens.
-    pub(super) fn connect(&self, bounds: Bounds) -> io::Result<(UnixStream, UCred)> {
+    pub(crate) fn connect(&self, bounds: Bounds) -> io::Result<(UnixStream, UCred)> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // Of connect(2), too, which waits while the queue is full.
@@ -59,7 +59,7 @@ impl Place {
     }
 
     /// The status and the body.
-    pub(super) fn call(
+    pub(crate) fn call(
         &self,
         method: &str,
         path: &str,

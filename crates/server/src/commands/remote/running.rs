@@ -4,10 +4,10 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::Introduction;
 use super::find::find;
-use crate::cli::Target;
+use crate::app::target::Target;
 use crate::config::Environment;
+use crate::ops::control::Introduction;
 
 /// That server, if there is one; it is looked for when somebody asks.
 #[derive(Debug)]
