@@ -8,7 +8,7 @@ use crate::app::applications::Planned;
 use crate::app::plan::Plan;
 use crate::config::Settings;
 use crate::failure::Failure;
-use crate::subsystems::front;
+use crate::subsystems::http::front;
 
 /// What those bring along for the front.
 pub(crate) fn release<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Result<Release, Failure> {

@@ -17,11 +17,12 @@ use crate::config::{
     self, Address, Environment, LookupTarget, NamedApp, Raw, Settings, WebhookTarget,
 };
 use crate::failure::Failure;
-use crate::ops::admin::{Serving, State};
 use crate::ops::log;
 use crate::ops::notify;
+use crate::ops::state::{Serving, State};
+use crate::ops::subsystem::Subsystem;
 use crate::runtime::process;
-use crate::subsystems::front;
+use crate::subsystems::http::{Http, front};
 use crate::subsystems::realtime::{self, Broadcasting, Own, Realtime};
 use crate::subsystems::tls::Tls;
 
@@ -82,16 +83,16 @@ async fn serve_and_drain(
     state.access_log(front.access_log());
     let explanation = realtime::explain(settings, &named);
     log::say(&explanation);
+    let mut subsystems: Vec<Arc<dyn Subsystem>> = Vec::new();
+    subsystems.extend(keeper.as_ref().map(|tls| Arc::new(tls.watch()) as Arc<dyn Subsystem>));
+    subsystems.push(Arc::new(Http::new(front.traffic(), front.connections())));
+    subsystems.push(Arc::<Realtime>::clone(&realtime));
     state.ready(Serving {
-        applications: Vec::new(),
         listeners: listeners.clone(),
         explanation,
-        egress: None,
-        connectors: Vec::new(),
-        realtime: Some(Arc::clone(&realtime)),
-        traffic: Some(front.traffic()),
-        connections: Some(front.connections()),
-        tls: keeper.as_ref().map(Tls::watch),
+        subsystems,
+        console: Some(Arc::<Realtime>::clone(&realtime)),
+        ..Serving::default()
     });
     for url in &listeners {
         log::say(&format!("ready on {url}"));
@@ -104,7 +105,7 @@ async fn serve_and_drain(
     let draining = async {
         drain.cancelled().await;
         let deadline = Instant::now() + settings.server.shutdown_patience;
-        state.draining();
+        state.lifecycle.draining();
         notify::notify(environment.notify_socket(), "STOPPING=1").await;
         tracing::info!("draining");
         let left = || deadline.saturating_duration_since(Instant::now());

@@ -1,12 +1,13 @@
 //! `hearth egress`: the egress broker alone.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Environment, Raw, Settings};
 use crate::failure::Failure;
-use crate::ops::admin::{Serving, State};
+use crate::ops::state::{Serving, State};
 use crate::ops::{log, notify};
 use crate::runtime::process;
 use crate::subsystems::egress::{Broker, SOCKET, Users};
@@ -40,25 +41,21 @@ async fn serve_and_drain(
     let mut broker = Broker::bind(settings, Path::new(SOCKET), Users::default(), false, admin)?;
     let collector = Collector::start(settings, environment, "egress")?;
     broker.trace(collector.tracer());
-    state.trace(collector.tracer());
+    state.register(collector.watch());
     let watch = broker.watch();
     let listener = format!("unix:{}", watch.socket().display());
     state.ready(Serving {
-        applications: Vec::new(),
         listeners: vec![listener.clone()],
         explanation: "egress broker".to_owned(),
-        egress: Some(watch),
-        connectors: Vec::new(),
-        realtime: None,
-        traffic: None,
-        connections: None,
-        tls: None,
+        broker: Some(watch.place().to_owned()),
+        subsystems: vec![Arc::new(watch)],
+        ..Serving::default()
     });
     log::say(&format!("ready on {listener}"));
     notify::notify(environment.notify_socket(), "READY=1").await;
     let draining = async {
         drain.cancelled().await;
-        state.draining();
+        state.lifecycle.draining();
         notify::notify(environment.notify_socket(), "STOPPING=1").await;
         tracing::info!("draining");
         tokio::time::sleep(settings.server.shutdown_patience).await;

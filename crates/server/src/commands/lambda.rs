@@ -8,6 +8,7 @@ use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use front_lambda::{Report, Runtime};
@@ -26,9 +27,10 @@ use crate::app::user::prepare_for_php;
 use crate::commands::emulate;
 use crate::config::{self, Environment, Handler, Raw, Settings};
 use crate::failure::{self, Failure};
-use crate::ops::admin::{Serving, State};
 use crate::ops::log;
-use crate::ops::state::Served;
+use crate::ops::state::{Serving, State};
+use crate::ops::subsystem::Subsystem;
+use crate::ops::workers::Served;
 use crate::runtime::process;
 use crate::subsystems::egress::{self, Inside, Users};
 use crate::subsystems::traces::{Collector, salt};
@@ -202,7 +204,7 @@ pub(crate) async fn serve_and_drain(
             return Err(failure);
         }
     };
-    state.trace(collector.tracer());
+    state.register(collector.watch());
     let mut broker = Inside::traced(collector.tracer());
     let booted = tokio::select! {
         booted = boot(settings, path, environment, state, &mut broker) => booted,
@@ -238,7 +240,7 @@ pub(crate) async fn serve_and_drain(
     let deadline = OnceCell::new();
     let draining = async {
         drain.cancelled().await;
-        state.draining();
+        state.lifecycle.draining();
         tracing::info!("draining");
         let deadline = deadline.get_or_init(|| Instant::now() + patience);
         tokio::time::sleep_until(*deadline).await;
@@ -311,14 +313,10 @@ async fn boot(
     let model = plan.php.as_ref().map(|php| php.model.name());
     state.ready(Serving {
         applications: vec![Served::alone(pool.clone(), model, explanation.clone())],
-        listeners: Vec::new(),
         explanation,
-        egress: watch,
-        connectors: Vec::new(),
-        realtime: None,
-        traffic: None,
-        connections: None,
-        tls: None,
+        broker: watch.as_ref().map(|watch| watch.place().to_owned()),
+        subsystems: watch.into_iter().map(|watch| Arc::new(watch) as Arc<dyn Subsystem>).collect(),
+        ..Serving::default()
     });
     let filename = answering_script(&plan, own_files.as_ref());
     let script = Script {

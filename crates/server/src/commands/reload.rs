@@ -6,7 +6,7 @@ use crate::app::target::Target;
 use crate::commands::remote::find;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::ops::state::Reloaded;
+use crate::ops::reloads::Reloaded;
 
 /// `hearth reload`: has the server of an application boot a new generation, and says what became of it.
 pub(crate) fn reload(target: &Target, environment: &Environment) -> Result<String, Failure> {

@@ -4,7 +4,7 @@ use crate::app::target::Target;
 use crate::commands::remote::find;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::ops::state::Upgraded;
+use crate::ops::upgrades::Upgraded;
 
 /// `hearth upgrade`: has the program that is installed now take a running server's place.
 pub(crate) fn upgrade(target: &Target, environment: &Environment) -> Result<String, Failure> {

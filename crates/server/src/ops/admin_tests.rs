@@ -1,6 +1,7 @@
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::ops::state::Serving;
 
 /// With a recorder that is not installed: tests run side by side in one process.
 fn desk(state: &Arc<State>) -> Desk {
@@ -27,15 +28,9 @@ async fn get(path: &str, state: &Arc<State>) -> (StatusCode, String) {
 
 fn serving() -> Serving {
     Serving {
-        applications: Vec::new(),
         listeners: vec!["http://127.0.0.1:8080".into()],
         explanation: "static files in /srv/<site>".into(),
-        egress: None,
-        connectors: Vec::new(),
-        realtime: None,
-        traffic: None,
-        connections: None,
-        tls: None,
+        ..Serving::default()
     }
 }
 
@@ -45,7 +40,7 @@ async fn up_says_ok_only_between_ready_and_drain() {
     assert_eq!(get("/up", &state).await, (StatusCode::SERVICE_UNAVAILABLE, "starting\n".into()));
     state.ready(serving());
     assert_eq!(get("/up", &state).await, (StatusCode::OK, "ok\n".into()));
-    state.draining();
+    state.lifecycle.draining();
     assert_eq!(get("/up", &state).await, (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into()));
 }
 

@@ -25,8 +25,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-use crate::ops::admin::{self, Answer, State};
-use crate::ops::state::{Ask, Reloaded, Upgraded};
+use crate::ops::admin::{self, Answer};
+use crate::ops::reloads::{Ask, Reloaded};
+use crate::ops::state::State;
+use crate::ops::upgrades::Upgraded;
 use crate::system::run_dir::{Made, RunDir};
 
 /// The name of the socket in the run folder.
@@ -130,7 +132,7 @@ pub(crate) struct Stopping {
 
 async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Who) -> Answer
 where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
 {
     if admin::is_console(request.uri().path()) {
         return admin::console(request, state).await;
@@ -141,7 +143,7 @@ where
 async fn command<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/who") => {
-            let draining = state.ending().drain.is_cancelled();
+            let draining = state.lifecycle.ending().drain.is_cancelled();
             let (pid, target) = (std::process::id(), who.target.clone());
             let listens = state.listens_on();
             json(StatusCode::OK, &Introduction { pid, target, draining, listens })
@@ -150,9 +152,9 @@ async fn command<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Resp
             let now = request.uri().query() == Some("now");
             tracing::info!(now, "told to stop");
             if now {
-                state.ending().at_once();
+                state.lifecycle.ending().at_once();
             } else {
-                state.ending().drain.cancel();
+                state.lifecycle.ending().drain.cancel();
             }
             json(StatusCode::OK, &Stopping { patience_seconds: who.patience.as_secs() })
         }
@@ -178,7 +180,7 @@ async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
     state.reopen_access_log();
     let (answer, outcome) = oneshot::channel();
     let ending = || Failure::failed("the server is shutting down", "start it again");
-    if !state.ask(Ask { why: "hearth reload".to_owned(), answer: Some(answer) }) {
+    if !state.reloads.ask(Ask { why: "hearth reload".to_owned(), answer: Some(answer) }) {
         return Err(ending());
     }
     outcome.await.map_err(|_dropped| ending())?
@@ -186,7 +188,7 @@ async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
 
 async fn successor(state: &State) -> Result<Upgraded, Failure> {
     let (answer, outcome) = oneshot::channel();
-    state.ask_upgrade(answer)?;
+    state.upgrades.ask(answer)?;
     let ending = |_dropped| Failure::failed("the server is shutting down", "start it again");
     outcome.await.map_err(ending)?
 }

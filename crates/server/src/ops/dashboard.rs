@@ -19,8 +19,7 @@ use front_http::Report;
 use ring::digest::{SHA256, digest};
 
 use self::html::Html;
-pub(crate) use self::problems::{Level, Problem, problems};
-use crate::ops::admin::Status;
+use crate::ops::status::Status;
 
 const STYLE: &str = include_str!("dashboard/dashboard.css");
 const SCRIPT: &str = include_str!("dashboard/dashboard.js");

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::applications::Planned;
 use crate::app::boot::OwnFiles;
 use crate::failure::Failure;
-use crate::ops::state::Served;
+use crate::ops::workers::Served;
 use crate::subsystems::generation_guard::GenerationGuard;
 
 /// What runs PHP for one application.

@@ -17,8 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::failure::Failure;
-use crate::ops::admin::{Admin, State};
-use crate::ops::state::{AdminSocket, Ask, Ending};
+use crate::ops::admin::Admin;
+use crate::ops::lifecycle::Ending;
+use crate::ops::reloads::Ask;
+use crate::ops::state::State;
+use crate::ops::upgrades::AdminSocket;
 use crate::system::machine::processors;
 
 /// Runs a command to its end, with as many descriptors as there may be.
@@ -45,7 +48,7 @@ pub(crate) async fn attend(
 ) -> Result<(), Failure> {
     let mut watchers = JoinSet::new();
     let state = State::starting();
-    let end = state.ending().clone();
+    let end = state.lifecycle.ending().clone();
     watchers.spawn(Signals::listen()?.watch(end.clone(), Arc::clone(&state)));
 
     let passed = admin.as_ref().is_some_and(|admin| admin.passed);
@@ -54,12 +57,17 @@ pub(crate) async fn attend(
     let end_admin = CancellationToken::new();
     if let Some(bound) = bound {
         match bound.share() {
-            Ok(listener) => state.share_admin(AdminSocket { listener, passed }),
+            Ok(listener) => {
+                if let Ok(address) = listener.local_addr() {
+                    state.admin_listens(address);
+                }
+                state.upgrades.keep_admin(AdminSocket { listener, passed });
+            }
             Err(error) => {
                 tracing::warn!(%error, "an upgrade will have to find another admin address");
             }
         }
-        let (end, succeeded) = (end_admin.clone(), state.succeeded().clone());
+        let (end, succeeded) = (end_admin.clone(), state.upgrades.succeeded().clone());
         admin.spawn(async move {
             let mut over = pin!(async {
                 tokio::select! {
@@ -95,7 +103,7 @@ pub(crate) async fn attend_alone(
     serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     attend(settings, None, alone(), async |state, drain| {
-        state.cannot_reload();
+        state.reloads.switch_off();
         serve(state, drain).await
     })
     .await
@@ -178,7 +186,7 @@ impl Signals {
                 Some(()) = self.upgrade.recv() => {
                     // Its outcome is in the log.
                     let (answer, _outcome) = oneshot::channel();
-                    if let Err(refused) = state.ask_upgrade(answer) {
+                    if let Err(refused) = state.upgrades.ask(answer) {
                         tracing::warn!(reason = refused.message(), "USR2 ignored");
                     }
                 }
@@ -189,11 +197,11 @@ impl Signals {
                 }
                 Some(()) = self.hang_up.recv() => {
                     let reopened = state.reopen_access_log();
-                    if !state.reloads_here() {
+                    if !state.reloads.is_on() {
                         if !reopened {
                             tracing::warn!("HUP ignored: this command reloads nothing");
                         }
-                    } else if !state.ask(Ask { why: "HUP".to_owned(), answer: None }) {
+                    } else if !state.reloads.ask(Ask { why: "HUP".to_owned(), answer: None }) {
                         tracing::debug!("HUP: many wait for a reload already, or the server is shutting down");
                     }
                 }

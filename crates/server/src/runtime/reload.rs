@@ -30,15 +30,17 @@ use crate::app::release;
 use crate::app::target::Target;
 use crate::config::{self, Environment, Settings};
 use crate::failure::Failure;
-use crate::ops::admin::{Serving, State};
+use crate::ops::console::Console;
 use crate::ops::notify;
-use crate::ops::state::{Ask, Reloaded};
+use crate::ops::reloads::{Ask, Reloaded};
+use crate::ops::state::{Serving, State};
+use crate::ops::subsystem::Subsystem;
 use crate::runtime::generation::{Booted, Generation, Running, end};
 use crate::runtime::watch::Watch;
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::{self, Inside, Users};
-use crate::subsystems::front;
 use crate::subsystems::generation_guard::GenerationGuard;
+use crate::subsystems::http::{Http, front};
 use crate::subsystems::realtime::{self, Php, Publisher, Realtime};
 use crate::subsystems::tls::{self, Tls};
 use crate::system::machine::processors;
@@ -80,8 +82,7 @@ pub(crate) struct Generations<'s> {
     /// What runs PHP there, by application.
     pub running_before: BTreeMap<String, Running>,
     /// What the front has answered lately.
-    pub traffic: Arc<front_http::Traffic>,
-    pub connections: Arc<front_http::Connections>,
+    pub http: Arc<Http>,
     /// Certificates, where TLS is spoken: read anew at each reload, too.
     pub tls: Option<Tls>,
     /// Outlives all generations: connections stay warm.
@@ -153,7 +154,7 @@ impl Generations<'_> {
 
     /// Reloads whenever somebody asks for it, until the server is to end.
     pub(crate) async fn run(&mut self) {
-        let Some(mut asked) = self.state.asked() else { return };
+        let Some(mut asked) = self.state.reloads.asked() else { return };
         loop {
             let first = tokio::select! {
                 biased;
@@ -209,7 +210,7 @@ impl Generations<'_> {
         tracing::info!(%why, asked = asks.len(), "reload");
         let manager = self.environment.notify_socket();
         notify::reloading(manager).await;
-        self.state.note(|reloads| reloads.under_way = true);
+        self.state.reloads.note(|reloads| reloads.under_way = true);
         let outcome = self.reload().await;
         match &outcome {
             Ok(reloaded) => {
@@ -224,7 +225,7 @@ impl Generations<'_> {
                 tracing::error!(reason, hint, "reload failed, what ran goes on");
             }
         }
-        self.state.note(|reloads| {
+        self.state.reloads.note(|reloads| {
             reloads.under_way = false;
             match &outcome {
                 Ok(_) => {
@@ -284,7 +285,7 @@ impl Generations<'_> {
             let settings = restart_for.join(", ");
             tracing::warn!(settings, "settings changed that need a restart");
         }
-        self.state.note(|reloads| reloads.restart_for.clone_from(&restart_for));
+        self.state.reloads.note(|reloads| reloads.restart_for.clone_from(&restart_for));
         let reloaded = Reloaded {
             generation: generation.number,
             explanation: generation.explanation(),
@@ -430,6 +431,17 @@ impl Generations<'_> {
         Ok(Some(Generation::new(number, booted)))
     }
 
+    /// Returns the parts of the server that operators see.
+    fn subsystems(&self) -> Vec<Arc<dyn Subsystem>> {
+        let mut all: Vec<Arc<dyn Subsystem>> = Vec::new();
+        all.extend(self.tls.as_ref().map(|tls| Arc::new(tls.watch()) as Arc<dyn Subsystem>));
+        all.push(Arc::<Http>::clone(&self.http));
+        all.extend(self.watch.clone().map(|broker| Arc::new(broker) as Arc<dyn Subsystem>));
+        all.push(Arc::new(self.connectors.watches()));
+        all.extend(self.realtime.clone().map(|realtime| realtime as Arc<dyn Subsystem>));
+        all
+    }
+
     /// What the applications of a generation are started with.
     fn means(&self, plans: &Plans) -> Result<Means, Failure> {
         // They count together which sessions of connectors are theirs to keep.
@@ -477,12 +489,9 @@ impl Generations<'_> {
             applications: generation.served(),
             listeners: self.listeners.clone(),
             explanation: generation.explanation(),
-            egress: self.watch.clone(),
-            connectors: self.connectors.watches(),
-            realtime: self.realtime.clone(),
-            traffic: Some(Arc::clone(&self.traffic)),
-            connections: Some(Arc::clone(&self.connections)),
-            tls: self.tls.as_ref().map(Tls::watch),
+            subsystems: self.subsystems(),
+            broker: self.watch.as_ref().map(|watch| watch.place().to_owned()),
+            console: self.realtime.clone().map(|realtime| realtime as Arc<dyn Console>),
         };
         self.state.ready_with(generation.number, serving);
         self.settings = settings;
@@ -492,7 +501,7 @@ impl Generations<'_> {
             self.retired.spawn(async move {
                 let number = old.number;
                 old.retire(patience).await;
-                state.drained(number);
+                state.workers.drained(number);
                 tracing::info!(generation = number, "generation drained");
             });
         }

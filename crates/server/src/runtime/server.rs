@@ -22,10 +22,10 @@ use crate::app::target::Target;
 use crate::app::user;
 use crate::config::{Environment, Settings};
 use crate::failure::Failure;
-use crate::ops::admin::State;
 use crate::ops::control::Control;
 use crate::ops::log;
 use crate::ops::notify;
+use crate::ops::state::State;
 use crate::runtime::memory;
 use crate::runtime::process;
 use crate::runtime::reload::{self, Generations};
@@ -33,7 +33,7 @@ use crate::runtime::sockets::Sockets;
 use crate::runtime::upgrade::{Offer, Predecessor};
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::Inside;
-use crate::subsystems::front;
+use crate::subsystems::http::{Http, front};
 use crate::subsystems::realtime::{self, Broadcasting, Realtime};
 use crate::subsystems::tls::Tls;
 use crate::subsystems::traces::Collector;
@@ -110,7 +110,7 @@ impl Server<'_> {
         let service = service_of(&detect::folder_of(&target.path)?);
         let collector = Collector::start(settings, environment, &service)?;
         let tracer = collector.tracer();
-        state.trace(tracer);
+        state.register(collector.watch());
         let sockets = (given, activated);
         let mut front = front::bind(settings, certificates, tracer, sockets).await?;
         state.access_log(front.access_log());
@@ -151,8 +151,7 @@ impl Server<'_> {
                 .as_ref()
                 .map(|before| before.running().clone())
                 .unwrap_or_default(),
-            traffic: front.traffic(),
-            connections: front.connections(),
+            http: Arc::new(Http::new(front.traffic(), front.connections())),
             tls,
             broker: Inside::traced(tracer),
             connectors,
@@ -192,9 +191,9 @@ impl Server<'_> {
         let draining = async {
             drain.cancelled().await;
             let deadline = Instant::now() + settings.server.shutdown_patience;
-            state.draining();
+            state.lifecycle.draining();
             // The service manager has another process to look at, when there is a successor.
-            if !state.succeeded().is_cancelled() {
+            if !state.upgrades.succeeded().is_cancelled() {
                 notify::notify(environment.notify_socket(), "STOPPING=1").await;
             }
             tracing::info!("draining");
@@ -289,7 +288,7 @@ impl Commands {
                 tracing::warn!(%folder, %error, "this server cannot be upgraded");
                 let hint = format!("see to {folder}, and restart the server");
                 let why = Failure::caused_by("this server cannot be upgraded", &error, hint);
-                state.cannot_upgrade(why);
+                state.upgrades.refuse(why);
             }
         }
         // Whoever comes by it finds the rest there.
@@ -300,7 +299,7 @@ impl Commands {
     fn live(&mut self, environment: &Environment, state: &State) {
         if let (Some(socket), Some(limit)) = (environment.notify_socket(), environment.watchdog()) {
             let living = notify::live(socket.to_owned(), limit, self.end.clone());
-            let succeeded = state.succeeded().clone();
+            let succeeded = state.upgrades.succeeded().clone();
             self.tasks.spawn(async move {
                 let _succeeded = succeeded.run_until_cancelled_owned(living).await.is_none();
             });

@@ -17,9 +17,9 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::config::{Address, Environment, Settings, TAKE_OVER};
 use crate::failure::Failure;
 use crate::ops::admin;
-use crate::ops::state::AdminSocket;
+use crate::ops::upgrades::AdminSocket;
 use crate::runtime::upgrade::Predecessor;
-use crate::subsystems::front;
+use crate::subsystems::http::front;
 use crate::system::sys;
 
 /// Those by which a service manager speaks of them.

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-use crate::ops::state::{Ask, State};
+use crate::ops::reloads::Ask;
+use crate::ops::state::State;
 
 /// As long as an editor takes to write what it saves, or a tool to write the next file.
 const QUIET: Duration = Duration::from_millis(100);
@@ -120,7 +121,7 @@ impl Watch {
                 0 => format!("{first} changed"),
                 others => format!("{first} changed, and {others} more"),
             };
-            if !state.ask(Ask { why, answer: None }) {
+            if !state.reloads.ask(Ask { why, answer: None }) {
                 tracing::debug!("many wait for a reload already, or the server is shutting down");
             }
         }

@@ -15,12 +15,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dbproxy::{BindError, Connector, Options, Protocol, Verify, Watch};
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{NamedConnector, Settings};
 use crate::failure::Failure;
+use crate::ops::status;
+use crate::ops::status::connectors::Status;
+use crate::ops::subsystem::Subsystem;
 use crate::system::places::beside;
 use crate::system::run_dir::let_pass;
 use crate::system::users::PhpUser;
@@ -211,8 +213,8 @@ impl Connectors {
     }
 
     /// For the admin address.
-    pub(crate) fn watches(&self) -> Vec<Watch> {
-        self.watches.clone()
+    pub(crate) fn watches(&self) -> Watches {
+        Watches(self.watches.clone())
     }
 
     /// Ends when their clients have gone, or when `patience` is over.
@@ -296,52 +298,41 @@ pub(crate) fn failure(name: &str, error: &BindError) -> Failure {
     Failure::caused_by(format!("the connector `{name}` cannot start"), error, hint)
 }
 
-/// A connector's part of `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    name: String,
-    server: String,
-    used: usize,
-    idle: usize,
-    limit: usize,
-    waiting: usize,
-    clients: u64,
-    opened: u64,
-    reused: u64,
-    dropped: u64,
-    refused: u64,
+/// What it does now.
+fn status_of(watch: &Watch) -> Status {
+    let report = watch.report();
+    Status {
+        name: report.name,
+        server: report.server,
+        used: report.used,
+        idle: report.idle,
+        limit: report.limit,
+        waiting: report.waiting,
+        clients: report.clients,
+        opened: report.opened,
+        reused: report.reused,
+        dropped: report.dropped,
+        refused: report.refused,
+    }
 }
 
-impl Status {
-    /// What it does now.
-    pub(crate) fn of(watch: &Watch) -> Self {
-        let report = watch.report();
-        Self {
-            name: report.name,
-            server: report.server,
-            used: report.used,
-            idle: report.idle,
-            limit: report.limit,
-            waiting: report.waiting,
-            clients: report.clients,
-            opened: report.opened,
-            reused: report.reused,
-            dropped: report.dropped,
-            refused: report.refused,
-        }
+/// What operators see of all connectors.
+#[derive(Debug)]
+pub(crate) struct Watches(Vec<Watch>);
+
+impl Subsystem for Watches {
+    fn status(&self, status: &mut status::Status) {
+        status.connectors = self.0.iter().map(status_of).collect();
     }
 
-    /// For people.
-    pub(crate) fn line(&self) -> String {
-        format!(
-            "{} ({}): {} of {} sessions used, {} idle, {} waiting, {} refused",
-            self.name, self.server, self.used, self.limit, self.idle, self.waiting, self.refused
-        )
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(&self.0);
     }
 }
 
 /// The connectors' metrics, described.
-pub(crate) fn describe_metrics() {
+fn describe_metrics() {
     metrics::describe_gauge!(
         "hearth_connector_sessions",
         "Sessions at a database's server, by connector and by what they do"
@@ -366,7 +357,7 @@ pub(crate) fn describe_metrics() {
 
 /// Copies the numbers at the moment of the scrape.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-pub(crate) fn set_metrics(watches: &[Watch]) {
+fn set_metrics(watches: &[Watch]) {
     for watch in watches {
         let report = watch.report();
         let name = report.name;

@@ -16,13 +16,15 @@ use std::time::Duration;
 use egress::{
     DoorOptions, DoorReport, DoorWatch, Engine, HttpDoor, Key, OriginReport, Scheme, SocketError,
 };
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use traces::Tracer;
 
 use crate::config::{OriginUrl, Settings};
 use crate::failure::Failure;
+use crate::ops::status;
+use crate::ops::status::egress::{Origin, Status, Unanswered};
+use crate::ops::subsystem::Subsystem;
 use crate::system::places;
 use crate::system::run_dir::let_pass;
 use crate::system::users::PhpUser;
@@ -355,40 +357,6 @@ impl Inside {
     }
 }
 
-/// The broker's part of `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    pub socket: PathBuf,
-    pub callers: usize,
-    pub calls: u64,
-    pub declined: Vec<Unanswered>,
-    pub failed: Vec<Unanswered>,
-    pub origins: Vec<Origin>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Unanswered {
-    pub reason: &'static str,
-    pub calls: u64,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Origin {
-    #[serde(rename = "origin")]
-    pub url: String,
-    pub calls: u64,
-    pub reused: u64,
-    pub connects: u64,
-    pub handshakes: u64,
-    pub handshakes_saved: u64,
-    pub repeated: u64,
-    pub closed: u64,
-    pub passed_over: u64,
-    pub unasked: u64,
-    pub waiting: usize,
-    pub connections: usize,
-}
-
 impl Watch {
     /// Socket and token that were made beside those of another broker, and where they belong.
     pub(crate) fn beside(&self) -> Vec<(PathBuf, PathBuf)> {
@@ -420,7 +388,7 @@ impl Watch {
     }
 
     /// What it does now.
-    pub(crate) fn status(&self) -> Status {
+    fn part(&self) -> Status {
         let doors: Vec<DoorReport> =
             self.entrances.iter().map(|entrance| entrance.watch.report()).collect();
         let unanswered = |fate| {
@@ -492,8 +460,19 @@ fn url(scheme: Scheme, host: &str, port: u16) -> String {
     url
 }
 
+impl Subsystem for Watch {
+    fn status(&self, status: &mut status::Status) {
+        status.egress = Some(self.part());
+    }
+
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(self);
+    }
+}
+
 /// The broker's metrics, described.
-pub(crate) fn describe_metrics() {
+fn describe_metrics() {
     metrics::describe_gauge!(
         "hearth_egress_callers",
         "Outgoing calls under way through the broker"
@@ -542,8 +521,8 @@ pub(crate) fn describe_metrics() {
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
 /// Copies the numbers at the moment of the scrape.
-pub(crate) fn set_metrics(watch: &Watch) {
-    let status = watch.status();
+fn set_metrics(watch: &Watch) {
+    let status = watch.part();
     metrics::gauge!("hearth_egress_callers").set(status.callers as f64);
     for (fate, unanswered) in [("declined", &status.declined), ("failed", &status.failed)] {
         for Unanswered { reason, calls } in unanswered {

@@ -36,8 +36,6 @@ use http::{HeaderValue, Response, StatusCode};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::oneshot;
 
-pub(crate) use console::answer as answer_console;
-
 use crate::config::{NamedApp, Settings};
 use crate::failure::Failure;
 use crate::system::machine::processors;
@@ -49,7 +47,6 @@ use lookup::Lookups;
 pub(crate) use lookup::VARIABLE as LOOKUP_VARIABLE;
 use nodes::Nodes;
 pub(crate) use publisher::{Publisher, VARIABLE};
-pub(crate) use report::{Status, describe_metrics, set_metrics};
 use webhooks::{OfApps, Webhooks};
 
 /// Descriptors that sockets leave to everything else, where there are enough; else a quarter.

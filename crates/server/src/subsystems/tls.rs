@@ -11,13 +11,16 @@ use std::time::{Duration, SystemTime};
 
 use certificates::{Acme, External, Issued, LocalAuthority, LocalError, Pace, Shop, is_local};
 use front_http::{Certificate, Certificates, Place, TlsError, TlsFiles};
-use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Environment, Settings};
 use crate::failure::{self, Failure};
 use crate::ops::log;
+use crate::ops::problems::{Level, Problems};
+use crate::ops::status;
+use crate::ops::status::tls::{AcmeStatus, Status};
+use crate::ops::subsystem::Subsystem;
 
 /// How often the files are looked at. Nothing but their inodes is read.
 const LOOK: Duration = Duration::from_secs(2);
@@ -43,21 +46,6 @@ struct Files {
 pub(crate) struct Watch {
     certificates: Certificates,
     acme: Option<Acme>,
-}
-
-/// One certificate, in `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Status {
-    /// `files`, `authority` or `local`.
-    pub from: &'static str,
-    /// The names and addresses it is for.
-    pub names: Vec<String>,
-    /// Seconds since 1970.
-    pub not_after: u64,
-    /// Less than nothing when it is over.
-    pub days_left: i64,
-    /// An OCSP response goes with it.
-    pub stapled: bool,
 }
 
 /// Reads the certificates that the settings name.
@@ -154,30 +142,15 @@ impl Tls {
 
 impl Watch {
     /// All that are shown.
-    pub(crate) fn status(&self) -> Vec<Status> {
-        let of = |(place, certificate): (Place, Certificate)| Status::of(place, &certificate);
+    fn certificates(&self) -> Vec<Status> {
+        let of = |(place, certificate): (Place, Certificate)| status_of(place, &certificate);
         self.certificates.shown().into_iter().map(of).collect()
     }
 }
 
-/// What became of asking an authority, in `/status`.
-#[derive(Debug, Serialize)]
-pub(crate) struct AcmeStatus {
-    /// Whose certificate it is.
-    pub domains: Vec<String>,
-    /// Certificates since the start.
-    pub issued: u64,
-    /// Tries that failed since then.
-    pub failed: u64,
-    /// Why the last one failed; nothing once one has not.
-    pub last_failure: Option<String>,
-    /// When it is tried again or renewed: seconds since 1970.
-    pub next: Option<u64>,
-}
-
 impl Watch {
     /// What became of asking an authority, where one is asked.
-    pub(crate) fn acme(&self) -> Option<AcmeStatus> {
+    fn acme(&self) -> Option<AcmeStatus> {
         let acme = self.acme.as_ref()?;
         let report = acme.report();
         let seconds = |moment: SystemTime| moment.duration_since(SystemTime::UNIX_EPOCH).ok();
@@ -188,24 +161,6 @@ impl Watch {
             last_failure: report.last_failure,
             next: report.next.and_then(seconds).map(|since| since.as_secs()),
         })
-    }
-}
-
-impl Status {
-    fn of(place: Place, certificate: &Certificate) -> Self {
-        let not_after =
-            certificate.not_after().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self {
-            from: match place {
-                Place::Files => "files",
-                Place::Authority => "authority",
-                Place::Local => "local",
-            },
-            names: certificate.names().to_vec(),
-            not_after: not_after.as_secs(),
-            days_left: days_until(certificate.not_after()),
-            stapled: certificate.is_stapled(),
-        }
     }
 }
 
@@ -417,7 +372,89 @@ async fn look_after(
     }
 }
 
-pub(crate) fn describe_metrics() {
+fn status_of(place: Place, certificate: &Certificate) -> Status {
+    let not_after =
+        certificate.not_after().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Status {
+        from: match place {
+            Place::Files => "files",
+            Place::Authority => "authority",
+            Place::Local => "local",
+        },
+        names: certificate.names().to_vec(),
+        not_after: not_after.as_secs(),
+        days_left: days_until(certificate.not_after()),
+        stapled: certificate.is_stapled(),
+    }
+}
+impl Subsystem for Watch {
+    fn status(&self, status: &mut status::Status) {
+        status.certificates = self.certificates();
+        status.acme = self.acme();
+    }
+
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(self);
+    }
+
+    fn problems(&self, status: &status::Status, problems: &mut Problems) {
+        problems_of(status, problems);
+    }
+}
+
+/// Whoever renews certificates has done it by then.
+const DAYS_AHEAD: i64 = 7;
+
+/// Adds the problems of certificates.
+pub(crate) fn problems_of(status: &status::Status, problems: &mut Problems) {
+    if let Some(acme) = &status.acme {
+        of_acme(acme, &status.certificates, problems);
+    }
+    for certificate in &status.certificates {
+        of_certificate(certificate, problems);
+    }
+}
+
+fn of_acme(acme: &AcmeStatus, certificates: &[Status], problems: &mut Problems) {
+    let names = acme.domains.join(", ");
+    let held = certificates.iter().any(|certificate| certificate.from == "authority");
+    match &acme.last_failure {
+        Some(why) if held => {
+            problems.add(
+                Level::Warning,
+                format!("The certificate for {names} was not renewed: {why}."),
+            );
+        }
+        Some(why) => {
+            problems.add(Level::Error, format!("There is no certificate for {names} yet: {why}."))
+        }
+        None if !held => {
+            problems
+                .add(Level::Warning, format!("The certificate for {names} has been asked for."));
+        }
+        None => {}
+    }
+}
+
+fn of_certificate(certificate: &Status, problems: &mut Problems) {
+    let names = certificate.names.join(", ");
+    match certificate.days_left {
+        ..0 => {
+            problems.add(
+                Level::Error,
+                format!("The certificate for {names} is over: browsers refuse it."),
+            );
+        }
+        days @ 0..DAYS_AHEAD => problems.add(
+            Level::Warning,
+            format!("The certificate for {names} holds for {days} days more, and was not renewed."),
+        ),
+        _ => {}
+    }
+}
+
+fn describe_metrics() {
     metrics::describe_gauge!(
         "hearth_certificate_expires_timestamp_seconds",
         "When each certificate is over, in seconds since 1970, by its first name and where it comes from"
@@ -427,12 +464,12 @@ pub(crate) fn describe_metrics() {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
-pub(crate) fn set_metrics(watch: &Watch) {
+fn set_metrics(watch: &Watch) {
     if let Some(acme) = watch.acme() {
         metrics::counter!("hearth_acme_issued_total").absolute(acme.issued);
         metrics::counter!("hearth_acme_failed_total").absolute(acme.failed);
     }
-    for status in watch.status() {
+    for status in watch.certificates() {
         let name = status.names.first().cloned().unwrap_or_default();
         let labels = [("name", name), ("from", status.from.to_owned())];
         metrics::gauge!("hearth_certificate_expires_timestamp_seconds", &labels)

@@ -23,6 +23,7 @@ use traces::{Resource, Sampler, Tracer};
 
 use crate::config::{CollectorUrl, Environment, OfOpenTelemetry, Settings};
 use crate::failure::{Failure, in_one_line};
+use crate::ops::subsystem::Subsystem;
 use crate::subsystems::egress::check_authorities;
 
 /// Spans wait for so long for others to be sent with.
@@ -156,6 +157,11 @@ impl Collector {
     /// Begins spans, if anybody wants some.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
+    }
+
+    /// Returns the view for operators, if spans are sent anywhere.
+    pub(crate) fn watch(&self) -> Option<Spans> {
+        self.tracer.clone().map(Spans)
     }
 
     /// Sends what there is, for as long as [`LAST_WORDS`].
@@ -308,8 +314,19 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
+/// What operators see of spans.
+#[derive(Debug)]
+pub(crate) struct Spans(Tracer);
+
+impl Subsystem for Spans {
+    fn metrics(&self) {
+        describe_metrics();
+        set_metrics(&self.0);
+    }
+}
+
 /// Its metrics, described.
-pub(crate) fn describe_metrics() {
+fn describe_metrics() {
     metrics::describe_counter!(
         "hearth_traces_spans_total",
         "Spans that have ended, by what became of them: sent, dropped (the queue was full), lost (no collector took them)"
@@ -319,7 +336,7 @@ pub(crate) fn describe_metrics() {
 
 /// Copies the numbers at the moment of the scrape.
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
-pub(crate) fn set_metrics(tracer: &Tracer) {
+fn set_metrics(tracer: &Tracer) {
     let counts = tracer.counts();
     for (outcome, number) in
         [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)]

@@ -13,7 +13,7 @@ use super::{Report, Topic};
 use crate::commands::remote::Running;
 use crate::config::{Address, Environment, Settings};
 use crate::ops::admin;
-use crate::subsystems::descriptors::Budget;
+use crate::subsystems::http::descriptors::Budget;
 use crate::subsystems::tls::{acme_cache, days_until, unusable};
 use crate::system::machine::kernel_release;
 

@@ -8,7 +8,7 @@ use pool::{DatabaseServer, Ending, WorkerState};
 use super::View;
 use super::html::Html;
 use crate::ops::format::{age, ago, count, megabytes, percent, rate, took};
-use crate::subsystems::clients::describe;
+use crate::ops::status::clients::describe;
 
 /// Rows of a table that clients or callers can make long.
 const ROWS: usize = 30;

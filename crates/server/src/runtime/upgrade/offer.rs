@@ -23,7 +23,9 @@ use super::message::{self, Described, GO, LONGEST, Offered, Role, VERSION, Word}
 use crate::config::{Environment, MAIN, TAKE_OVER};
 use crate::failure::Failure;
 use crate::ops::notify;
-use crate::ops::state::{AdminSocket, Served, State, UpgradeAsk, Upgraded};
+use crate::ops::state::State;
+use crate::ops::upgrades::{AdminSocket, UpgradeAsk, Upgraded};
+use crate::ops::workers::Served;
 use crate::system::run_dir::{Made, RunDir};
 use crate::system::sys::hand_capabilities_on;
 
@@ -71,10 +73,10 @@ impl Offer {
             listener,
             made,
             sockets,
-            admin: state.admin_socket(),
+            admin: state.upgrades.admin_socket(),
             activated,
             state: Arc::clone(state),
-            asked: state.upgrades_asked(),
+            asked: state.upgrades.asked(),
             succeeded,
             program: environment.started_as.clone(),
             arguments: environment.arguments.clone(),
@@ -89,7 +91,7 @@ impl Offer {
     /// Upgrades whenever somebody asks for it, until one has come to something, or until `end`. When the server drains it lets go of the
     /// sockets: nobody is to wait in their queues.
     pub(crate) async fn serve(mut self, end: CancellationToken) {
-        let drain = self.state.ending().drain.clone();
+        let drain = self.state.lifecycle.ending().drain.clone();
         loop {
             let answer = tokio::select! {
                 () = end.cancelled() => return,
@@ -110,7 +112,7 @@ impl Offer {
                 () = given_up => Err(Failure::failed("the server is shutting down", "start it again")),
             };
             let done = outcome.is_ok();
-            self.state.upgrade_ended();
+            self.state.upgrades.ended();
             match &outcome {
                 Ok(Upgraded { pid, version, milliseconds }) => {
                     tracing::info!(
@@ -135,7 +137,7 @@ impl Offer {
 
     async fn upgrade(&self) -> Result<Upgraded, Failure> {
         let began = Instant::now();
-        if self.state.phase() != "ready" {
+        if self.state.lifecycle.phase() != "ready" {
             return Err(Failure::failed("the server is not ready itself", "ask again when it is"));
         }
         if std::process::id() == 1 {
@@ -230,8 +232,13 @@ impl Offer {
             described.push(Described { role: Role::Admin, takes_file_away: false, passed });
             descriptors.push(admin.listener.as_fd());
         }
-        let wanted: BTreeMap<String, usize> =
-            self.state.pools().iter().map(|(name, pool)| (name.to_string(), pool.wanted)).collect();
+        let wanted: BTreeMap<String, usize> = self
+            .state
+            .workers
+            .pools()
+            .iter()
+            .map(|(name, pool)| (name.to_string(), pool.wanted))
+            .collect();
         let serving = self.state.serving();
         let model = |served: &Served| Some((served.name.to_string(), served.model?.to_owned()));
         let models =
@@ -254,7 +261,7 @@ impl Offer {
         orphan(child);
         // Said by the process that the manager knows: afterwards it listens to the other one.
         notify::notify(self.manager.as_deref(), &format!("MAINPID={pid}")).await;
-        self.state.succeeded().cancel();
+        self.state.upgrades.succeeded().cancel();
         self.succeeded.cancel();
         if let Err(error) = stream.write_all(GO).await {
             tracing::warn!(%error, "the successor was not told to go");
@@ -264,7 +271,7 @@ impl Offer {
         if timeout(LETTING_GO, stream.read(&mut nothing)).await.is_err() {
             tracing::warn!("the successor has not said that it is in our place");
         }
-        self.state.ending().drain.cancel();
+        self.state.lifecycle.ending().drain.cancel();
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use super::message::{self, Described, GO, Offered, Role, VERSION, Word};
 use crate::config::MAIN;
 use crate::failure::Failure;
-use crate::ops::state::AdminSocket;
+use crate::ops::upgrades::AdminSocket;
 use crate::runtime::generation::Running;
 use crate::runtime::sockets::{self, Sockets};
 

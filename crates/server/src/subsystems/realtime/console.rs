@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio::time::Interval;
 
 use super::Realtime;
+use crate::ops::console::{Answering, Console, ConsoleBody};
 
 /// The page: no asset of anybody else's.
 const PAGE: &str = include_str!("console.html");
@@ -45,20 +46,14 @@ const POLICY: &str =
 
 type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
+impl Console for Realtime {
+    fn answer(self: Arc<Self>, request: Request<ConsoleBody>) -> Answering {
+        Box::pin(async move { answer(request, &self).await })
+    }
+}
+
 /// Answers `/realtime` and what is below it.
-pub(crate) async fn answer<B>(
-    request: Request<B>,
-    realtime: Option<&Arc<Realtime>>,
-) -> Response<AnswerBody>
-where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-{
-    let Some(realtime) = realtime else {
-        return text(
-            StatusCode::NOT_FOUND,
-            "there is no realtime here: see docs/guide/realtime.md\n",
-        );
-    };
+async fn answer(request: Request<ConsoleBody>, realtime: &Arc<Realtime>) -> Response<AnswerBody> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/realtime") => {
             let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", PAGE.into());
@@ -86,10 +81,7 @@ struct Wish {
     data: String,
 }
 
-async fn publish<B>(request: Request<B>, realtime: &Realtime) -> Response<AnswerBody>
-where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-{
+async fn publish(request: Request<ConsoleBody>, realtime: &Realtime) -> Response<AnswerBody> {
     if request.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
         return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json\n");
     }

@@ -23,8 +23,8 @@ use traces::Tracer;
 use crate::config::most_workers;
 use crate::config::{self, Address, Settings};
 use crate::failure::Failure;
-use crate::subsystems::descriptors::Budget;
 use crate::subsystems::generation_guard::GenerationGuard;
+use crate::subsystems::http::descriptors::Budget;
 use crate::subsystems::realtime::Realtime;
 use crate::system::places::Leftovers;
 
