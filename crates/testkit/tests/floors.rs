@@ -314,7 +314,10 @@ fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
             let path = entry.expect("a directory entry").path();
             if path.is_dir() {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|ext| extensions.iter().any(|wanted| ext == *wanted)) {
+            } else if path
+                .extension()
+                .is_some_and(|ext| extensions.iter().any(|wanted| ext == *wanted))
+            {
                 found.push(path);
             }
         }

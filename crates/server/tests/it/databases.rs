@@ -5,6 +5,7 @@
 //!
 //! Real MariaDB, PostgreSQL and Redis, and PHP's own clients (tests/php/databases). `DATABASES_ROUNDS=20000` makes the random runs longer.
 
+mod connectors;
 mod faults;
 pub(crate) mod frameworks;
 mod pgbouncer;

@@ -1,5 +1,9 @@
 //! The egress broker alone: the real program, real curl, an origin that follows a script.
 
+pub(crate) mod broker;
+mod egress_faults;
+mod intercepted;
+
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testkit::{Origin, ProcessFacts, Reply, Turn, certificates, eventually, routes};
 
-use crate::broker::{Broker, Curled};
+use crate::egress::broker::{Broker, Curled};
 use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, admin_of, command, signal};
 
 #[test]

@@ -1,5 +1,14 @@
 //! What one request leaves behind for the next: nothing in the model `request`, exactly the application's own state in `worker`.
 
+mod adversary;
+mod isolation_effects;
+mod isolation_suite;
+mod php_user;
+pub(crate) mod published_leaks;
+mod randomness;
+mod sandbox;
+pub(crate) mod user;
+
 use std::sync::Barrier;
 
 use serde_json::{Value, json};

@@ -1,5 +1,8 @@
 //! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
 
+mod lookup;
+mod losses;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

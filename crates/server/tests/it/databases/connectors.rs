@@ -470,7 +470,7 @@ fn laravel_goes_through_the_connectors_that_stand_for_its_servers() {
             DatabaseKind::Postgres => ("postgresql", "pgsql", "pg_backend_pid()"),
             _ => ("mysql", "mysql", "connection_id()"),
         };
-        let site = crate::published_leaks::laravel_example();
+        let site = crate::isolation::published_leaks::laravel_example();
         certificates().authority.write(site.path(), "authority");
         site.write("password", DATABASE_PASSWORD);
         site.write(

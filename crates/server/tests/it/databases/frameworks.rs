@@ -93,7 +93,7 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
     {
         let redis = Database::start(DatabaseKind::Redis);
         let database = Database::start(kind);
-        let site = crate::published_leaks::laravel_example();
+        let site = crate::isolation::published_leaks::laravel_example();
         laravel(&site, &database, &redis, client);
         let hearth = with_extensions(Serve::new(site.path())).workers(1).start();
         let ids = || ids_of(&hearth);
@@ -130,7 +130,9 @@ pub(crate) fn symfony_site() -> Site {
     let autoload = format!(
         "<?php $loader = require '{}'; require '/usr/share/php/Doctrine/DBAL/autoload.php';\n\
          require dirname(__DIR__) . '/src/Kernel.php'; return $loader;",
-        crate::published_leaks::example("symfony-api").join("vendor/autoload.php").display()
+        crate::isolation::published_leaks::example("symfony-api")
+            .join("vendor/autoload.php")
+            .display()
     );
     Site::empty()
         .with_folder("databases_symfony")

@@ -11,7 +11,7 @@ use testkit::{
     Greeting, Origin, ProcessFacts, Running, Step, Turn, certificates, eventually, routes,
 };
 
-use crate::broker::Broker;
+use crate::egress::broker::Broker;
 use crate::hearth::{LIMIT, Serve, Site, admin_of, command};
 
 /// So many lines of the log hold this text.

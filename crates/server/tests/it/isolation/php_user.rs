@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use testkit::{Origin, copy_program, eventually, routes};
 
 use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, php_version, worker_folder};
-use crate::upgrade::{upgrade, upgraded};
-use crate::user::{fact, open};
+use crate::isolation::user::{fact, open};
+use crate::operations::upgrade::{upgrade, upgraded};
 
 /// Whom PHP is, a number that no file knows, and a group of its own.
 const PHP: &str = "54321";

@@ -7,7 +7,7 @@ use serde_json::json;
 use testkit::eventually;
 
 use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command};
-use crate::upgrade::{upgrade, upgraded};
+use crate::operations::upgrade::{upgrade, upgraded};
 
 /// Answers only while three requests run at once.
 const TOGETHER: &str = "<?php

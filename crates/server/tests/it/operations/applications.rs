@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::{Answer, ProcessFacts, copy_program, eventually};
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command, php_version, signal, worker_folder};
-use crate::upgrade::{upgrade, upgraded};
+use crate::operations::upgrade::{upgrade, upgraded};
 
 /// Says who answers, in which process, and what it knows.
 const WHO: &str = "<?php header('Content-Type: text/plain');

@@ -248,7 +248,7 @@ fn another_users_server_is_not_taken_for_one_of_roots() {
         return;
     }
     let site = Site::empty().with_file("public/index.html", "hello");
-    crate::user::open(site.path());
+    crate::isolation::user::open(site.path());
     let temporary = tempfile::tempdir().unwrap();
     // As /tmp.
     std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o1777)).unwrap();

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use testkit::{Client, ProcessFacts, Running, eventually, head};
 
 use crate::hearth::{Hearth, LIMIT, MODELS, OverOnDrop, Serve, Site, command, runs_worker_script};
-use crate::{realtime, upgrade};
+use crate::operations::upgrade;
+use crate::realtime;
 
 /// All models there are.
 fn models() -> impl Iterator<Item = &'static str> {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Signal, geteuid};
 use testkit::{Log, ProcessFacts, Running, eventually, write_program};
 
-use crate::broker::Broker;
+use crate::egress::broker::Broker;
 use crate::hearth::{
     Hearth, LIMIT, Serve, Site, command, in_each_model, is_resident, php_version, signal,
     worker_folder,
 };
-use crate::user::open;
+use crate::isolation::user::open;
 
 const NOBODY: u32 = 65_534;
 

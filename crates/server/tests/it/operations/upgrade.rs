@@ -433,7 +433,7 @@ fn a_server_that_cannot_be_upgraded_says_why() {
     assert!(reason.starts_with("\"this server cannot be upgraded: "), "{reason}");
     assert_eq!(hearth.get("/").text(), "hello");
 
-    let broker = crate::broker::Broker::start_with(&[], &[]);
+    let broker = crate::egress::broker::Broker::start_with(&[], &[]);
     broker.process.signal(Signal::USR2);
     let said = broker.process.log().find(LIMIT, |line| {
         (line.contains("USR2 ignored") && line.contains("there is nothing to upgrade here"))

@@ -5,7 +5,7 @@ use testkit::{DatabaseKind, ProcessFacts, eventually};
 use super::limits::{a_crowd_finds_nothing_else_than, for_each, kept};
 use super::{Setup, connector};
 use crate::hearth::LIMIT;
-use crate::upgrade::{upgrade, upgraded};
+use crate::operations::upgrade::{upgrade, upgraded};
 
 #[test]
 fn an_upgrade_keeps_as_many_sessions_as_before_and_logs_in_once_for_each() {
