@@ -24,7 +24,7 @@ use crate::commands::top::Top;
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
 
-/// What was asked for.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     /// `hearth serve [PATH]`.
@@ -49,7 +49,7 @@ pub(crate) enum Invocation {
     },
     /// `hearth check [PATH]`.
     Check {
-        /// What to look at.
+        /// The application to check.
         target: Target,
         /// `--lambda`.
         lambda: bool,
@@ -58,7 +58,7 @@ pub(crate) enum Invocation {
     },
     /// `hearth lambda [PATH|HANDLER]`.
     Lambda {
-        /// What to serve; without a path the environment says it.
+        /// The application to serve; without a path the environment names it.
         target: LambdaTarget,
         /// `--emulate`: the address where the Runtime API is played.
         emulate: Option<SocketAddr>,
@@ -170,7 +170,7 @@ fn target(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Target {
     }
 }
 
-/// What the flags of a command say.
+/// Takes the values of a command's flags.
 fn flags(matches: &mut ArgMatches, offered: fn(&Key) -> bool) -> Vec<(&'static str, Raw)> {
     let mut flags = Vec::new();
     for key in KEYS.iter().filter(|key| key.flag.is_some() && offered(key)) {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// What `main` prints before it exits with 1 (failed) or 2 (misused). A server tells a command of its own failures in this form, too.
+/// A failure of a command: the message that `main` prints before it exits with 1 (failed) or 2 (misused). A server sends its own failures
+/// to a command in this form, too.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     message: String,
@@ -20,7 +21,7 @@ impl Failure {
         Self { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), status: 2 }
     }
 
-    /// Something that should have worked did not.
+    /// Returns the failure of something that should have worked.
     pub(crate) fn failed(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), status: 1 }
     }
@@ -35,7 +36,7 @@ impl Failure {
         Self { causes: causes(error), ..Self::misused(error.to_string(), hint) }
     }
 
-    /// A message of our own over an error of somebody else's.
+    /// Returns a failure with a message of our own over an error of a library.
     pub(crate) fn caused_by(
         message: impl Into<String>,
         cause: &(dyn Error + 'static),
@@ -51,19 +52,19 @@ impl Failure {
         Self { message: text, causes: Vec::new(), hint: None, status: 2 }
     }
 
-    /// What is wrong, with its causes.
+    /// Returns the message with its causes.
     pub(crate) fn message(&self) -> String {
         let causes = self.causes.iter().map(|cause| format!(": {cause}"));
         std::iter::once(self.message.clone()).chain(causes).collect()
     }
 
-    /// It was not this command that was misused, but what it asked for failed.
+    /// Returns the failure as one of the server, which this command only passes on: its status is 1.
     #[must_use]
     pub(crate) fn of_server(self) -> Self {
         Self { status: 1, ..self }
     }
 
-    /// The same failure with its message and its hint reworded.
+    /// Returns the failure with its message and its hint reworded.
     #[must_use]
     pub(crate) fn reworded(
         self,
@@ -73,7 +74,7 @@ impl Failure {
         Self { message: message(self.message), hint: self.hint.map(hint), ..self }
     }
 
-    /// What to do.
+    /// Returns the hint: what the user can do.
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -115,7 +115,7 @@ fn run() -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whoever closed our output has seen enough of it.
+/// Prints a text. A closed output is no error: its reader has ended.
 fn print_to(output: &mut dyn Write, text: &str) {
     drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
 }

@@ -1,7 +1,7 @@
 //! The applications of one server: what would run for each, and which requests are for which.
 //!
 //! Invariants
-//! - The one at PATH, if there is one, is the first and answers what nobody else claims.
+//! - The one at PATH, if there is one, is the first and answers what no other application claims.
 //! - All of them are read before any is started.
 
 use std::path::{Path, PathBuf};
@@ -19,18 +19,18 @@ use crate::config::{Environment, LookupTarget, MAIN, NamedApplication, Settings,
 use crate::failure::Failure;
 use crate::subsystems::realtime;
 
-/// One application, before it is started.
+/// An application before it is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
-    /// What it is called in logs, metrics and the run folder.
+    /// The name in logs, metrics and the run folder.
     pub name: Arc<str>,
     /// The requests that are for it.
     pub claims: Vec<Claim>,
-    /// It is the application at PATH, if perhaps in another pool: `hearth_publish()` is for it.
+    /// The application runs the code at PATH, perhaps in another pool: `hearth_publish()` is available to it.
     pub is_at_path: bool,
-    /// As they hold for it.
+    /// The settings that apply to this application.
     pub settings: Settings,
-    /// What would run.
+    /// The plan of what runs.
     pub plan: Plan,
 }
 
@@ -46,13 +46,13 @@ impl Planned {
     }
 }
 
-/// All of them; at least one.
+/// The applications of a server; at least one.
 #[derive(Clone, Debug)]
 pub(crate) struct Plans(Vec<Planned>);
 
 impl Plans {
-    /// What would run now for what was named on the command line. Waits for a program where the model is `snapshot`: it is asked what this
-    /// machine can do.
+    /// Plans the applications that the command line and the settings name. Blocks while it runs a program in the model `snapshot`: the
+    /// program probes what this machine can do.
     pub(crate) fn read(
         target: &Target,
         settings: &Settings,
@@ -80,34 +80,34 @@ impl Plans {
         Ok(Self(all))
     }
 
-    /// In their order.
+    /// Iterates over the applications in their order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Planned> {
         self.0.iter()
     }
 
-    /// In their order.
+    /// Returns the applications in their order.
     pub(crate) fn into_vec(self) -> Vec<Planned> {
         self.0
     }
 
-    /// Whether names are needed to tell them apart.
+    /// Returns whether messages need names to tell applications apart.
     pub(crate) fn several(&self) -> bool {
         self.0.iter().any(|planned| !planned.is_main())
     }
 
-    /// Somebody runs PHP.
+    /// Returns whether any application runs PHP.
     pub(crate) fn run_php(&self) -> bool {
         self.0.iter().any(|planned| planned.plan.php.is_some())
     }
 
-    /// Whether PHP of any application runs as the server's own user.
+    /// Returns whether PHP of any application runs as the server's own user.
     pub(crate) fn run_php_as_server(&self) -> bool {
         let own =
             |planned: &Planned| planned.plan.php.as_ref().is_some_and(|php| php.user.is_none());
         self.0.iter().any(own)
     }
 
-    /// What is for the front.
+    /// Returns the release for the HTTP front.
     pub(crate) fn release(&self) -> Result<Release, Failure> {
         release::release(&self.0)
     }
@@ -132,7 +132,7 @@ fn is_meant(found: &Application, settings: &Settings) -> bool {
         || settings.http.document_root.0.is_some()
 }
 
-/// What lies where a named application is to be.
+/// Detects the application at the path of a named application.
 pub(crate) fn found(
     named: &NamedApplication,
     at_path: Option<&Application>,
@@ -147,7 +147,7 @@ pub(crate) fn found(
     }
 }
 
-/// The folder of a `hearth.toml` that somebody may believe to be read.
+/// Returns the folder of a `hearth.toml` that is not read, although a user might expect it.
 pub(crate) fn unread_settings(
     named: &NamedApplication,
     at_path: Option<&Application>,

@@ -41,7 +41,7 @@ pub(crate) fn requirements(folder: &Path) -> Result<Option<Requirements>, Failur
 
 type Version = [u32; 3];
 
-/// Whether `version` fits Composer's `constraint`; `None` when the constraint is beyond us.
+/// Returns whether `version` fits Composer's `constraint`; `None` when the constraint uses grammar that is not supported here.
 pub(crate) fn satisfies(version: &str, constraint: &str) -> Option<bool> {
     let (version, _) = numbers(version.split(['-', '+', '~']).next()?)?;
     let mut fits = false;

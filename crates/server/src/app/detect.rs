@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::system::paths::{folder_of_script, project_folder};
 
-/// What was found.
+/// A detected application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Application {
-    /// What it is.
+    /// The kind of application.
     pub kind: Kind,
-    /// Its folder, absolute: PHP starts in it.
+    /// The application's folder, absolute: PHP starts in it.
     pub folder: PathBuf,
     /// Files in here are served as they are.
     pub document_root: PathBuf,
     /// The script that answers what no file answers.
     pub front_controller: Option<PathBuf>,
-    /// Its own worker script, when it has one.
+    /// The application's own worker script, if it has one.
     pub worker_script: Option<PathBuf>,
-    /// What gave it away, e.g. `artisan and bootstrap/app.php found`.
+    /// The evidence for the kind, e.g. `artisan and bootstrap/app.php found`.
     pub because: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Symfony,
     /// Any script that answers all requests.
     FrontController,
-    /// Only a worker script.
+    /// A worker script without a front controller.
     WorkerScript,
     /// No PHP at all.
     StaticFiles,
@@ -51,7 +51,7 @@ impl Kind {
         matches!(self, Self::Function | Self::Console)
     }
 
-    /// For people.
+    /// Returns the name of the kind for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Laravel => "Laravel application",
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// Why there is nothing to serve.
+/// The reasons why there is nothing to serve.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DetectError {
     /// The path is not there, or may not be looked at.
@@ -73,7 +73,7 @@ pub(crate) enum DetectError {
     Unreadable {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -101,7 +101,7 @@ impl From<DetectError> for Failure {
 }
 
 impl DetectError {
-    /// What to do about it.
+    /// Returns what the user can do.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unreadable { path, cause }
@@ -122,7 +122,7 @@ impl DetectError {
     }
 }
 
-/// Where applications keep worker scripts, FrankenPHP's and Octane's names included.
+/// The usual places of worker scripts, FrankenPHP's and Octane's names included.
 const WORKER_SCRIPTS: &[&str] =
     &["worker.php", "public/worker.php", "public/frankenphp-worker.php"];
 
@@ -216,13 +216,13 @@ fn in_folder(folder: &Path) -> Result<Application, DetectError> {
     Err(DetectError::Nothing { folder: folder.to_owned() })
 }
 
-/// Why a folder does not show what is in it.
+/// Returns the error of a folder whose contents cannot be listed.
 fn barred(folder: &Path) -> Option<std::io::Error> {
     let entered = folder.join(".").metadata().err();
     entered.or_else(|| folder.read_dir().err())
 }
 
-/// Whether a script is a worker script by what it says: it calls the function that takes the next request.
+/// Returns whether a script is a worker script: its text calls the function that takes the next request.
 pub(crate) fn takes_requests(script: &Path) -> bool {
     std::fs::read(script).is_ok_and(|text| calls_for_requests(&text))
 }

@@ -1,8 +1,8 @@
-//! Which model runs where the wished one cannot: by what the machine allows, and by what the application's boot has shown.
+//! The model that runs when the requested one cannot: by what the machine allows, and by the outcome of the application's boot.
 //!
 //! Invariants
 //! - Isolation is never given up: what replaces an isolating model isolates too, so nothing here ever becomes `worker`.
-//! - Every replacement is said: one warning with the reason and what to do about it.
+//! - Every fallback is logged: one warning with the reason and what to do about it.
 
 use pool::{Model, StartError};
 
@@ -11,7 +11,7 @@ use crate::app::php::Probe;
 use crate::app::plan::Plan;
 use crate::ops::fallback::Fallback;
 
-/// What to do so that `snapshot` can run.
+/// The hint for a machine on which `snapshot` cannot run.
 const HINT: &str = if cfg!(target_arch = "x86_64") {
     "let the container or sandbox allow memfd_create, and mount /proc in it"
 } else {
@@ -58,8 +58,8 @@ impl Plan {
                 why.clone(),
                 "find what leaves a thread running at boot, or say that this is meant with `--model request`",
             ),
-            // Nobody asked for the boot, and the application may be one that only its front controller can start: unless it has booted
-            // before, which is then what runs on.
+            // The boot was not asked for, and perhaps only the front controller can start the application. An application that has booted
+            // before keeps its model.
             StartError::Boot { output }
                 if front_controller
                     && php.boot_is_our_idea

@@ -1,7 +1,7 @@
-//! The PHP versions at hand: worker programs, what they say about themselves, and the command line program.
+//! The PHP versions at hand: worker programs, what they report about themselves, and the command line program.
 //!
 //! Invariants
-//! - A version is what a file name says; a worker program is run to ask it only by `check`, and for the model `snapshot`.
+//! - A version is read from a file name; a worker program is run for it only by `check`, and for the model `snapshot`.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub program: PathBuf,
 }
 
-/// What `hearth-worker-8.x --info-json` prints.
+/// The output of `hearth-worker-8.x --info-json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Info {
     /// `8.2.35`.
@@ -49,12 +49,12 @@ pub(crate) struct Info {
     /// OPcache's settings.
     #[serde(default)]
     pub opcache: serde_json::Value,
-    /// What PHP complained of when it started: extensions that do not load, values that it does not take.
+    /// Messages that PHP printed when it started: extensions that do not load, values that it rejects.
     #[serde(skip)]
     pub complaints: Vec<String>,
 }
 
-/// All worker programs at hand, highest version first.
+/// Returns all worker programs on this machine, the highest version first.
 pub(crate) fn workers(environment: &Environment) -> Vec<Worker> {
     let mut found: Vec<Worker> = Vec::new();
     for folder in environment.worker_folders() {
@@ -136,7 +136,7 @@ pub(crate) fn program(
     {
         return Ok(Worker { version, program: program.clone() });
     }
-    // Whom an ordinary user's PATH leaves out.
+    // Folders that an ordinary user's PATH leaves out.
     let mut folders = environment.search_path();
     folders.extend(["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from));
     let find =
@@ -220,12 +220,12 @@ fn complaints(stderr: &str) -> Vec<String> {
     found
 }
 
-/// What `hearth-worker-8.x --probe-snapshot` prints: how written pages can be found on this machine.
+/// The output of `hearth-worker-8.x --probe-snapshot`: the way to find written pages on this machine.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Probe {
     /// `file` or `none`.
     pub tracker: String,
-    /// Why there is none; empty otherwise.
+    /// The reason why there is none; empty otherwise.
     #[serde(default)]
     pub why: String,
 }
@@ -237,7 +237,7 @@ impl Probe {
     }
 }
 
-/// Asks a worker program how the model `snapshot` could find written pages here. One that cannot say so cannot do it.
+/// Runs a worker program to find out how the model `snapshot` could find written pages here. A program without that option cannot do it.
 pub(crate) fn probe(worker: &Worker, user: Option<&PhpUser>, settings: &Settings) -> Probe {
     let none = |why: String| Probe { tracker: "none".to_owned(), why };
     let program = worker.program.display();
@@ -256,7 +256,7 @@ pub(crate) fn probe(worker: &Worker, user: Option<&PhpUser>, settings: &Settings
     }
 }
 
-/// Asks one of PHP's own programs the same, as far as all of them tell it. Whether OPcache is on is not among that.
+/// Runs one of PHP's own programs for the same information, as far as all of them print it. OPcache's state is not part of it.
 pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<Info, Failure> {
     let program = worker.program.display().to_string();
     let ask = |option: &str| {
@@ -366,7 +366,7 @@ pub(crate) fn cli_program(
     }
 }
 
-/// Whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
+/// Returns whether PHP has an extension; names differ in case, and Composer writes `-` for a space.
 pub(crate) fn has_extension(info: &Info, name: &str) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace([' ', '-'], "_");
     // Composer's and Hearth's name differ for this one alone.

@@ -10,7 +10,7 @@ use crate::config::Settings;
 use crate::failure::Failure;
 use crate::subsystems::http::front;
 
-/// What those bring along for the front.
+/// Returns the release of these applications for the HTTP front.
 pub(crate) fn release<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Result<Release, Failure> {
     let all: Vec<&Planned> = all.into_iter().collect();
     if let [alone] = all[..]
@@ -27,7 +27,7 @@ pub(crate) fn release<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Result<
     front::release_of(&all.iter().map(hosted).collect::<Result<Vec<_>, Failure>>()?)
 }
 
-/// What the front is told for one application.
+/// Returns the front's options for one application.
 fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
     let http = &settings.http;
     Ok(Options {
@@ -47,13 +47,13 @@ fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failure> {
     })
 }
 
-/// What PHP could not read, its links do not publish.
+/// Returns the user whose rights limit links: they publish nothing that PHP could not read.
 fn reader(plan: &Plan) -> Option<Reader> {
     let identity = &plan.php.as_ref()?.user.as_ref()?.identity;
     Some(Reader { user: identity.user, groups: identity.groups.clone() })
 }
 
-/// Where a worker script runs, it answers everything that is no file; else scripts are files of their own.
+/// Returns the routing: a worker script answers everything that is no file; otherwise scripts are files of their own.
 fn routing(plan: &Plan) -> Result<Routing, Failure> {
     let Some(php) = &plan.php else { return Ok(Routing::Files { front_controller: None }) };
     if php.model.runs_worker_script() {

@@ -7,7 +7,7 @@ use crate::config::Raw;
 /// An application and the flags about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// As given.
+    /// The path as given.
     pub path: PathBuf,
     /// `--config`.
     pub config: Option<PathBuf>,
@@ -15,10 +15,10 @@ pub(crate) struct Target {
     pub flags: Vec<(&'static str, Raw)>,
 }
 
-/// What `hearth lambda` serves, and the flags about it.
+/// The target of `hearth lambda`, and the flags about it.
 #[derive(Debug)]
 pub(crate) struct LambdaTarget {
-    /// As given.
+    /// The path as given.
     pub path: Option<PathBuf>,
     /// `--config`.
     pub config: Option<PathBuf>,

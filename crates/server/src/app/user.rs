@@ -1,9 +1,9 @@
-//! Who the server is once it listens: root binds what only root may bind, and is somebody else from then on.
+//! The user that the server becomes once it listens: root binds what only root may bind, and gives up its rights.
 //!
 //! Invariants
 //! - It happens while the process has one thread, before PHP, the run folder or any file of the application is touched: nothing of root's is
 //!   left behind, and there is no way back (real, effective and saved numbers all change; setresuid(2)).
-//! - A server that cannot become who it is to be does not start.
+//! - A server that cannot become its user does not start.
 //! - Of root's privileges nothing is left, but for what `php.user` takes.
 
 use pool::Identity;
@@ -22,7 +22,7 @@ pub(crate) fn become_user(
     bind: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let php = PhpUser::all_of(settings, environment)?;
-    // A successor is who its predecessor had become.
+    // A successor already runs as the user of its predecessor.
     if let Some(identity) = of_server(settings)? {
         let own = geteuid();
         if !own.is_root() {
@@ -41,7 +41,7 @@ pub(crate) fn become_user(
     prepare(&php)
 }
 
-/// Who the server is to be, where that is somebody else than we are.
+/// Returns the user that the server is to become, if that is not the current one.
 pub(crate) fn of_server(settings: &Settings) -> Result<Option<Identity>, Failure> {
     let wanted = settings.server.user.filter(|user| user.0 != geteuid().as_raw());
     let Some(account) = wanted else { return Ok(None) };
@@ -49,20 +49,20 @@ pub(crate) fn of_server(settings: &Settings) -> Result<Option<Identity>, Failure
     Accounts::read().identity(account.0, group, "server.user", "server.group").map(Some)
 }
 
-/// What there is to know where PHP is root: who finds a hole in the application has the machine.
+/// The warning about PHP as root: a hole in the application gives away the machine.
 pub(crate) const PHP_IS_ROOT: &str = "PHP runs as root";
 /// And what to do.
 pub(crate) const NOT_AS_ROOT: &str = "`--user NAME` (`server.user`) has the server be another user once it listens, PHP included; \
                                       `--php-user NAME` (`php.user`) has PHP be one";
 
-/// Says so in the log.
+/// Warns in the log when PHP runs as root.
 pub(crate) fn warn_of_root(runs_php: bool) {
     if geteuid().is_root() && runs_php {
         tracing::warn!(hint = NOT_AS_ROOT, "{PHP_IS_ROOT}");
     }
 }
 
-/// The same where nothing listens: only `php.user` matters.
+/// Prepares the privileges of a command that listens nowhere: only `php.user` matters.
 pub(crate) fn prepare_for_php(
     settings: &Settings,
     environment: &Environment,
@@ -71,7 +71,7 @@ pub(crate) fn prepare_for_php(
 }
 
 impl PhpUser {
-    /// Whom the settings name; none where PHP is the server's own user.
+    /// Returns the user that the settings name; none when PHP runs as the server's own user.
     pub(crate) fn of(
         settings: &Settings,
         environment: &Environment,
@@ -100,7 +100,7 @@ impl PhpUser {
         Ok(Some(Self { identity, env, hidden }))
     }
 
-    /// Whom `[php]` of the server names: who is told of the broker's own socket, and of connectors.
+    /// Returns the user that the server's own `[php]` names: it gets the broker's own socket, and connectors.
     pub(crate) fn of_server(
         settings: &Settings,
         environment: &Environment,
@@ -121,7 +121,7 @@ impl PhpUser {
         Ok(user)
     }
 
-    /// All that the settings name, of the server and of its applications, each once: those of `[php]` first.
+    /// Returns all users that the settings name for PHP, of the server and of its applications, each once: that of `[php]` first.
     pub(crate) fn all_of(
         settings: &Settings,
         environment: &Environment,
@@ -152,7 +152,7 @@ impl PhpUser {
         Ok(all)
     }
 
-    /// Errs where one of two users could use what is for the group of the other.
+    /// Fails when one of two users could use files that are for the group of the other.
     fn must_be_apart_from(&self, other: &Self) -> Result<(), Failure> {
         if self.identity.user == other.identity.user {
             return Ok(());

@@ -4,8 +4,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::failure::Failure;
 
-/// What other servers call a command or a flag, and what does that here.
-const ELSEWHERE: &[(&str, &str)] = &[
+/// Commands and flags of other servers, and the ones of Hearth that do the same.
+const OTHER_NAMES: &[(&str, &str)] = &[
     ("start", "serve"),
     ("run", "serve"),
     ("up", "serve"),
@@ -25,7 +25,7 @@ pub(super) fn misused(error: &clap::Error) -> Failure {
     let argument = context(ContextKind::InvalidArg).unwrap_or_default();
     let flag_name = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
     let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-    let elsewhere = ELSEWHERE.iter().find(|(name, _)| *name == argument || *name == command);
+    let elsewhere = OTHER_NAMES.iter().find(|(name, _)| *name == argument || *name == command);
     let suggested = elsewhere
         .map(|(_, ours)| (*ours).to_owned())
         .or_else(|| context(ContextKind::SuggestedArg))

@@ -22,7 +22,7 @@ pub(super) fn of_egress(key: &Key) -> bool {
     matches!(key.section_and_key().0, "egress" | "log" | "admin")
 }
 
-/// The settings that are flags where channels are alone: theirs, and what is said of every port.
+/// Returns whether a setting is a flag of `hearth channels`: settings of realtime, and those of every port.
 pub(super) fn of_channels(key: &Key) -> bool {
     matches!(key.section_and_key().0, "realtime" | "log" | "admin")
         || ["http.listen", "http.tls_cert", "http.tls_key"].contains(&key.name)

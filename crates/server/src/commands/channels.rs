@@ -82,7 +82,7 @@ async fn serve_and_drain(
     }
     state.access_log(front.access_log());
     let explanation = realtime::explain(settings, &named);
-    log::say(&explanation);
+    log::line(&explanation);
     let mut subsystems: Vec<Arc<dyn Subsystem>> = Vec::new();
     subsystems.extend(keeper.as_ref().map(|tls| Arc::new(tls.watch()) as Arc<dyn Subsystem>));
     subsystems.push(Arc::new(Http::new(front.traffic(), front.connections())));
@@ -95,7 +95,7 @@ async fn serve_and_drain(
         ..Serving::default()
     });
     for url in &listeners {
-        log::say(&format!("ready on {url}"));
+        log::line(&format!("ready on {url}"));
     }
     notify::notify(environment.notify_socket(), "READY=1").await;
     if let Some(keeper) = &mut keeper {
@@ -116,12 +116,13 @@ async fn serve_and_drain(
     Ok(())
 }
 
-/// It is quicker, but it knows nothing of TLS and of what proxies say. That is asked for where clients have to speak TLS; whoever is looked up may want it.
+/// Returns whether the hub listens itself. It is faster, but knows neither TLS nor proxies, which are needed if clients must use TLS; a
+/// looked-up application may require that.
 fn hub_listens(settings: &Settings, named: &[NamedApp]) -> bool {
     let http = &settings.http;
     let asked =
         settings.realtime.lookup.is_some() || named.iter().any(|named| !named.app.rights.plain);
-    // Who comes over a Unix socket is believed.
+    // Peers on a Unix socket are trusted proxies.
     let told =
         !http.trusted_proxies.is_empty() || http.listen.iter().any(|listen| !listen.is_tcp());
     !(settings.has_tls() || http.proxy_protocol || asked && told)

@@ -51,7 +51,7 @@ async fn serve_and_drain(
         subsystems: vec![Arc::new(watch)],
         ..Serving::default()
     });
-    log::say(&format!("ready on {listener}"));
+    log::line(&format!("ready on {listener}"));
     notify::notify(environment.notify_socket(), "READY=1").await;
     let draining = async {
         drain.cancelled().await;

@@ -29,7 +29,7 @@ pub(crate) struct Invoke {
     pub lists_samples: bool,
 }
 
-/// Sends the event, or tells of samples. What is to be printed on stdout.
+/// Sends the event, or lists samples. Returns the text for stdout.
 pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, Failure> {
     if invoke.lists_samples {
         return Ok(list());
@@ -146,7 +146,7 @@ impl Answer {
     }
 }
 
-/// One call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), however long it takes.
+/// Makes one call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), without a time limit.
 fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(to)?;
     let head = format!(
@@ -155,7 +155,7 @@ fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
         event.len()
     );
     stream.write_all(head.as_bytes())?;
-    // Who refuses an event closes early, its answer sent: that is worth more than how the write failed.
+    // A server that rejects an event closes early, after its answer: the answer matters more than the failed write.
     let written = stream.write_all(event);
     let mut received = Vec::new();
     let read = stream.read_to_end(&mut received);

@@ -1,8 +1,8 @@
 //! `hearth lambda`: the bootstrap of an AWS Lambda function. Boots the pool in the init phase and has the Lambda front serve events.
 //!
 //! Invariants
-//! - Whatever stands in the way of the first event is told to the Runtime API as an init error before the program ends.
-//! - What Lambda's environment says is weaker than every setting and stronger than every default.
+//! - A failure before the first event is reported to the Runtime API as an init error before the program ends.
+//! - Lambda's environment is weaker than every setting and stronger than every default.
 
 mod settings;
 
@@ -37,7 +37,7 @@ use crate::runtime::process;
 use crate::subsystems::egress::{self, Inside, Users};
 use crate::subsystems::traces::{Collector, salt};
 
-/// How the environment came to be: `on-demand`, `provisioned-concurrency`, `snap-start` or [`MANAGED_INSTANCES`].
+/// The variable with the initialization type: `on-demand`, `provisioned-concurrency`, `snap-start` or [`MANAGED_INSTANCES`].
 const INITIALIZATION: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";
 const MANAGED_INSTANCES: &str = "lambda-managed-instances";
 
@@ -72,11 +72,11 @@ pub(crate) fn run(
         });
         outcome.await
     });
-    // From there on it tells by itself, for as long as there can be an init error.
+    // From there on the command itself reports init errors.
     outcome.map_err(|failure| if begun.get() { failure } else { tell(&api, failure) })
 }
 
-/// Tells the Runtime API before there is a runtime.
+/// Reports an init error to the Runtime API before there is an async runtime.
 fn tell(api: &str, failure: Failure) -> Failure {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime {
@@ -85,7 +85,7 @@ fn tell(api: &str, failure: Failure) -> Failure {
     failure
 }
 
-/// Tells the Runtime API why there will be no events.
+/// Reports to the Runtime API why there will be no events.
 async fn report(api: &str, failure: &Failure) {
     let report = Report::of_hearth("InitError", failure.message());
     if let Err(error) = front_lambda::report_init_error(api, &report).await {
@@ -166,14 +166,14 @@ pub(crate) async fn serve_and_drain(
     })
 }
 
-/// What serves events.
+/// The booted function.
 struct Booted {
     plan: Plan,
     pool: Pool,
     target: front_lambda::Target,
     /// Kept until the pool is drained: workers that are replaced read their files again.
     own_files: Option<OwnFiles>,
-    /// Where the admin address listens.
+    /// The admin address of this process.
     admin: Option<SocketAddr>,
 }
 
@@ -215,7 +215,7 @@ async fn boot(
     let socket = watch.as_ref().map(egress::Watch::socket);
     let pool = start_pool(settings, &mut plan, own_files.as_ref(), socket).await?;
     let explanation = plan.explain(Some(&pool.status().php_version));
-    log::say(&explanation);
+    log::line(&explanation);
     let model = plan.php.as_ref().map(|php| php.model.name());
     state.ready(Serving {
         applications: vec![Served::alone(pool.clone(), model, explanation.clone())],
@@ -238,8 +238,8 @@ async fn boot(
     Ok(Booted { plan, pool, target, own_files, admin })
 }
 
-/// What is run at a path. The front controller of a framework's project stands for the project: functions are configured by a script,
-/// and a project can be booted ahead.
+/// Detects the application at a path. The front controller of a framework's project stands for the project: functions are configured by a
+/// script, and a project can be booted ahead.
 fn application(path: &Path) -> Result<Application, DetectError> {
     let named = detect::detect(path)?;
     if named.kind == Kind::FrontController && path.is_file() {

@@ -8,7 +8,7 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::ops::reloads::Reloaded;
 
-/// `hearth reload`: has the server of an application boot a new generation, and says what became of it.
+/// Runs `hearth reload`: the server of an application boots a new generation. Returns the outcome in words.
 pub(crate) fn reload(target: &Target, environment: &Environment) -> Result<String, Failure> {
     let reloaded: Reloaded = find(target, environment)?.ask("POST", "/reload")?;
     let mut text = format!(

@@ -6,7 +6,7 @@ use crate::commands::top::{Figures, Screen, Sort};
 use crate::config::Environment;
 use crate::failure::Failure;
 
-/// Columns of what is printed.
+/// The width of the printed screen, in columns.
 const WIDTH: usize = 160;
 
 /// `hearth status`: what a running server does, for people or as its `/status`; and whether it takes requests.

@@ -16,12 +16,13 @@ use crate::ops::control::Stopping;
 use crate::ops::format::count;
 use crate::ops::log;
 
-/// How often a server that ends is asked what it waits for.
+/// The interval between status requests to a server that ends.
 const BEAT: Duration = Duration::from_millis(500);
-/// What the end of its processes may take beyond its patience.
+/// The time that the end of the server's processes may take beyond its patience.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
-/// `hearth stop`: has a server finish what it has, or end at once, and waits until its process is gone. What it waits for is said.
+/// Runs `hearth stop`: a server drains or ends at once, and the command waits until its process is gone. It prints what the server waits
+/// for.
 pub(crate) fn stop(
     target: &Target,
     now: bool,
@@ -64,13 +65,13 @@ pub(crate) fn stop(
         if let Some(waits) = what_is_waited_for(&server, patience.saturating_sub(began.elapsed()))
             && waits != said
         {
-            log::say(&waits);
+            log::line(&waits);
             said = waits;
         }
     }
 }
 
-/// None: it says nothing any more, or has nothing left to wait for.
+/// Describes what the server waits for. `None` when it no longer answers, or waits for nothing.
 fn what_is_waited_for(server: &Server, left: Duration) -> Option<String> {
     let figures = figures(&server.status().ok()?).ok()?;
     let mut parts = Vec::new();

@@ -21,9 +21,9 @@ use super::value::{Raw, Value, Wrong};
 /// An application with what the server does for it.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedApp {
-    /// For the engine.
+    /// The application for the engine.
     pub app: App,
-    /// Where its webhooks go.
+    /// The targets of its webhooks.
     pub webhooks: Vec<WebhookTarget>,
     /// Which of them; empty: all but client events and counts.
     pub webhook_events: Vec<WebhookEvent>,
@@ -52,17 +52,17 @@ impl NamedApp {
     }
 }
 
-/// One key of an application's table.
+/// A key of an application's table.
 #[derive(Clone, Copy)]
 pub(super) struct AppKey {
-    /// As it is written.
+    /// The name.
     pub name: &'static str,
-    /// What it is for.
+    /// The description.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub doc: &'static str,
-    /// What it accepts.
+    /// The accepted values.
     pub expected: fn() -> String,
-    /// What holds when nobody says anything; empty: nothing.
+    /// The default; empty: none.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference page tells of it"))]
     pub default: &'static str,
     set: fn(&mut NamedApp, &Raw) -> Result<(), Wrong>,
@@ -174,7 +174,7 @@ app_keys! {
         |app, raw| app.webhook_events = read(raw)?;
 }
 
-/// What webhooks tell of.
+/// The events of webhooks.
 const WEBHOOK_EVENTS: &[&str] = &[
     "channel_occupied",
     "channel_vacated",
@@ -185,7 +185,7 @@ const WEBHOOK_EVENTS: &[&str] = &[
     "subscription_count",
 ];
 
-/// What a webhook tells of.
+/// An event of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WebhookEvent(pub &'static str);
 
@@ -210,7 +210,7 @@ impl Value for WebhookEvent {
 /// Stands for every application.
 const ALL: &str = "*";
 
-/// What is said of applications: tables by id.
+/// Tables of applications by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Apps {
     tables: Vec<Table>,
@@ -230,20 +230,20 @@ impl fmt::Debug for Table {
 }
 
 impl Apps {
-    /// All of them, each with what holds for all.
+    /// Returns all applications, each with the values that apply to all.
     pub(crate) fn resolved(&self) -> Vec<NamedApp> {
         let named = self.tables.iter().filter(|table| table.id != ALL);
         named.map(|table| self.resolve(table)).collect()
     }
 
-    /// An application that is known from elsewhere, with what holds for all.
+    /// Returns an application from another source, with the values that apply to all.
     pub(crate) fn adopted(&self, id: &str, key: &str, secret: &str) -> NamedApp {
         let mut app = NamedApp::new(id, key, secret);
         self.apply_all(&mut app);
         app
     }
 
-    /// An application that somebody else told of, in the names of a table of the settings and `id`, with what holds for all.
+    /// Returns a looked-up application, described by keys of a table of the settings and `id`, with the values that apply to all.
     pub(crate) fn looked_up(
         &self,
         pairs: impl IntoIterator<Item = (String, String)>,
@@ -316,7 +316,7 @@ impl Apps {
         Ok(())
     }
 
-    /// Everybody has a key and a secret, and a key of its own.
+    /// Checks that every application has a key of its own, and a secret.
     fn check(&self) -> Result<(), Wrong> {
         let apps = self.resolved();
         for (at, NamedApp { app, .. }) in apps.iter().enumerate() {
@@ -332,7 +332,7 @@ impl Apps {
     }
 }
 
-/// It has an id, a key and a secret.
+/// Checks that an application has an id, a key and a secret.
 fn check_whole(app: &App) -> Result<(), Wrong> {
     let parts = [("id", &*app.id), ("key", &*app.key), ("secret", app.secret.expose())];
     match parts.iter().find(|(_, part)| part.is_empty()) {

@@ -14,8 +14,8 @@ impl Failure {
     }
 }
 
-/// The same hint for one of several applications: its table is stronger than flags and sections, so keys of that take their place. The one at
-/// PATH has no table.
+/// Returns a hint for one of several applications: its table is stronger than flags and sections, so keys of that table take their place.
+/// The application at PATH has no table.
 pub(crate) fn hint_of_application(hint: &str, name: &str) -> String {
     if name == MAIN {
         return hint.to_owned();
@@ -29,7 +29,7 @@ pub(crate) fn hint_of_application(hint: &str, name: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// None: it is no setting that an application has of its own.
+/// Returns the code with the key of an application's table. `None`: it is no setting that an application has of its own.
 fn in_table(code: &str, table: &str) -> Option<String> {
     let with = |key: &str, value: Option<&str>| match value {
         Some(value) => format!("{table}.{key} = \"{value}\""),

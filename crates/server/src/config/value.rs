@@ -53,13 +53,13 @@ pub(crate) trait Value: Sized {
     const PLACEHOLDER: &'static str;
     /// A list or table: the flag may be given several times.
     const REPEATS: bool = false;
-    /// What the flag means without a value, where it may stand so. Its value then follows a `=`.
+    /// The value of the flag without an argument, if it may stand so. Its value then follows a `=`.
     const ALONE: Option<&'static str> = None;
 
-    /// What it accepts, to follow "write".
+    /// Returns the accepted values, to follow "write".
     fn expected() -> String;
 
-    /// All texts it accepts, when there are only a few.
+    /// Returns all accepted texts, if there are only a few.
     fn choices() -> &'static [&'static str] {
         &[]
     }
@@ -67,7 +67,7 @@ pub(crate) trait Value: Sized {
     /// Reads a value; relative paths are taken from `base`.
     fn parse(raw: &Raw, base: &Path) -> Result<Self, Wrong>;
 
-    /// What holds when a stronger source names the setting too. Tables are joined, all else is replaced.
+    /// Returns the value if a stronger source names the setting too. Tables are joined, all else is replaced.
     #[must_use]
     fn overridden_by(self, stronger: Self) -> Self {
         stronger
@@ -90,7 +90,7 @@ impl Value for bool {
     }
 }
 
-/// Something that is off unless somebody wants it: its flag needs no value.
+/// A switch that is off by default: its flag needs no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted(pub bool);
 
@@ -278,7 +278,7 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// A setting that Hearth decides by itself unless it is told: `None` is `auto`.
+/// A setting that Hearth chooses itself by default: `None` is `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Auto<T>(pub Option<T>);
 

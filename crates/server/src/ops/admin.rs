@@ -4,7 +4,7 @@
 //! Invariants
 //! - It answers from before PHP starts until the pool is empty, so `/up` can say "not yet" and "no longer".
 //! - It reads; only the console of realtime can change something, send an event, and there is no console without a token.
-//! - Who may ask is `guard`'s to say, before anything else is looked at.
+//! - `guard` decides which requests are answered, before anything else.
 
 mod feed;
 mod guard;
@@ -45,13 +45,13 @@ use crate::ops::upgrades::AdminSocket;
 
 /// Connections at once; further ones wait in the system's queue. An operator needs a handful.
 const CONNECTIONS: usize = 64;
-/// How long a client may take to send a request.
+/// The time that a client may take to send a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long those who are connected may take once the address is no longer ours.
+/// The time that open connections may take once the address is no longer ours.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// How often histograms are folded, so that they do not grow between scrapes.
+/// The interval at which histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Seconds; from a plain PHP page to a report that somebody waits for.
+/// Seconds, from a plain PHP page to a slow report.
 const DURATION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
@@ -65,13 +65,13 @@ pub(crate) struct Admin {
     joining: mpsc::Receiver<Reader>,
 }
 
-/// What answers; each connection has one.
+/// The request handler; each connection has a clone.
 #[derive(Clone, Debug)]
 struct Desk {
     metrics: PrometheusHandle,
     state: Arc<State>,
     token: Option<Token>,
-    /// Where readers of the dashboard join.
+    /// The queue of new readers of the dashboard.
     readers: mpsc::Sender<Reader>,
     /// A permit for each of them.
     places: Arc<Semaphore>,
@@ -84,8 +84,8 @@ fn is_at(listener: &std::net::TcpListener, wanted: Option<SocketAddr>) -> bool {
 }
 
 impl Admin {
-    /// Takes the socket that was given, if it is where the settings want it or a service manager has put it, or binds the address that they
-    /// name, if any, and says where it is.
+    /// Takes the given socket if it is at the address of the settings or a service manager has passed it; otherwise binds that address, if
+    /// any, and logs it.
     pub(crate) async fn as_set(
         settings: &Settings,
         given: Option<AdminSocket>,
@@ -102,7 +102,7 @@ impl Admin {
             (None, None) => return Ok(None),
         };
         if let Ok(address) = bound.address() {
-            log::say(&format!("admin on http://{address}"));
+            log::line(&format!("admin on http://{address}"));
         }
         Ok(Some(bound))
     }
@@ -163,7 +163,7 @@ impl Admin {
         Ok(Self { listener, desk: Desk { metrics, state, token, readers, places }, joining })
     }
 
-    /// Its socket once more, for a process that is to take this one's place.
+    /// Returns a copy of its socket, for a process that is to take this one's place.
     pub(crate) fn share(&self) -> std::io::Result<std::net::TcpListener> {
         Ok(self.listener.as_fd().try_clone_to_owned()?.into())
     }
@@ -173,7 +173,7 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Answers until `end` completes, and then those who are connected, within [`GOODBYE`].
+    /// Answers until `end` completes, and then open connections within [`GOODBYE`].
     pub(crate) async fn serve(self, end: impl Future<Output = ()>) {
         let Self { listener, desk, mut joining } = self;
         let (mut end, ending) = (pin!(end), CancellationToken::new());
@@ -213,10 +213,10 @@ impl Admin {
                 },
             }
         }
-        // Whoever comes from now on is answered by a successor, or by nobody.
+        // From now on a successor answers new connections, if there is one.
         drop(listener);
         ending.cancel();
-        // Those who look at the dashboard have no end of their own.
+        // Readers of the dashboard have no end of their own.
         drop((readers, joining));
         let rest = async { while connections.join_next().await.is_some() {} };
         if timeout(GOODBYE, rest).await.is_err() {
@@ -225,7 +225,7 @@ impl Admin {
     }
 }
 
-/// Why there is no admin address.
+/// Returns the failure of an admin address that cannot be bound.
 pub(crate) fn not_bound(address: SocketAddr, error: &std::io::Error) -> Failure {
     Failure::caused_by(
         format!("cannot listen on {address} (admin)"),
@@ -327,7 +327,7 @@ impl Desk {
             }
         }
     }
-    /// What the dashboard shows.
+    /// Returns what the dashboard shows.
     fn view(&self) -> dashboard::View {
         view(&self.state)
     }
@@ -354,7 +354,7 @@ where
     console.answer(request.map(|body| body.map_err(std::io::Error::other).boxed_unsync())).await
 }
 
-/// What reads. Without `metrics` none are recorded.
+/// Answers requests that only read. Without `metrics` none are recorded.
 pub(crate) fn look<B>(
     request: &Request<B>,
     metrics: Option<&PrometheusHandle>,

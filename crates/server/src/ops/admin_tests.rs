@@ -3,7 +3,7 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::ops::state::Serving;
 
-/// With a recorder that is not installed: tests run side by side in one process.
+/// Makes a desk with a recorder that is not installed: tests run side by side in one process.
 fn desk(state: &Arc<State>) -> Desk {
     Desk {
         metrics: PrometheusBuilder::new().build_recorder().handle(),
@@ -119,7 +119,7 @@ async fn who_is_connected_when_it_ends_is_answered_and_the_dashboard_ends() {
 
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut looking = TcpStream::connect(address).await.unwrap();
-    // Both are accepted when the later one hears something.
+    // Both are accepted when the later one receives something.
     let request = "GET /events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
     exchange(&mut looking, request, "event: state").await;
     end.cancel();

@@ -1,11 +1,11 @@
-//! The control socket: by which `hearth reload` and its kin speak to a running server.
+//! The control socket of a running server, for `hearth reload` and similar commands.
 //!
 //! It speaks HTTP, with the paths of the admin address, those of the debug console among them, `POST /reload`, `POST /upgrade` and `POST /stop`
 //! besides: `curl --unix-socket DIR/control.sock http://hearth/status`.
 //!
 //! Invariants
-//! - Only the server's own user and root are heard.
-//! - What a command changes has happened when it is answered, or is told to have failed.
+//! - Only the server's own user and root are answered.
+//! - The answer comes when the change has happened or failed.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -42,14 +42,14 @@ pub(crate) struct Control {
     listener: UnixListener,
     made: Made,
     state: Arc<State>,
-    /// What it serves, as it was named.
+    /// The application that the server serves, as it was named.
     target: PathBuf,
     patience: Duration,
 }
 
 impl Control {
-    /// Makes the socket. One that is left over from a server that is gone is replaced, and so is that of the server whose place this one
-    /// takes (`replaces`). `patience`: `server.shutdown_patience`.
+    /// Makes the socket. It replaces the socket of a server that has ended, and that of the server whose place this one takes (`replaces`).
+    /// `patience` is `server.shutdown_patience`.
     pub(crate) fn bind(
         run_dir: &RunDir,
         state: Arc<State>,
@@ -64,10 +64,10 @@ impl Control {
         Ok(Self { listener, made, state, target, patience })
     }
 
-    /// Answers until `end` is cancelled, and those who wait then.
+    /// Answers until `end` is cancelled, and then the commands that wait.
     pub(crate) async fn serve(self, end: CancellationToken) {
         let mut connections = JoinSet::new();
-        let who = Arc::new(Who { target: self.target.clone(), patience: self.patience });
+        let who = Arc::new(Identity { target: self.target.clone(), patience: self.patience });
         loop {
             tokio::select! {
                 () = end.cancelled() => break,
@@ -90,10 +90,10 @@ impl Control {
                 },
             }
         }
-        // Whoever looks for us from now on finds nobody.
+        // From now on commands do not find this server.
         drop(self.made);
         let rest = async { while connections.join_next().await.is_some() {} };
-        // Each of them has its answer by now; whoever does not take it is not waited for.
+        // Each of them has its answer by now; a client that does not read it is not waited for.
         drop(tokio::time::timeout(Duration::from_millis(200), rest).await);
     }
 }
@@ -103,22 +103,22 @@ fn is_ours(socket: &UnixStream) -> bool {
     socket.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
 }
 
-/// What a server knows of itself, for as long as it runs.
+/// The identity of this server, for as long as it runs.
 #[derive(Debug)]
-struct Who {
+struct Identity {
     target: PathBuf,
     patience: Duration,
 }
 
-/// Who a server is: `GET /who`.
+/// The introduction of a server: `GET /who`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) pid: u32,
     pub(crate) target: PathBuf,
-    /// It finishes what it has and ends.
+    /// The server drains and ends.
     #[serde(default)]
     pub(crate) draining: bool,
-    /// Where it listens, as URLs.
+    /// The addresses it listens on, as URLs.
     #[serde(default)]
     pub(crate) listens: Vec<String>,
 }
@@ -130,7 +130,7 @@ pub(crate) struct Stopping {
     pub(crate) patience_seconds: u64,
 }
 
-async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Who) -> Answer
+async fn answer<B>(request: Request<B>, state: &Arc<State>, who: &Identity) -> Answer
 where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send + 'static,
 {
@@ -140,7 +140,11 @@ where
     command(&request, state, who).await.map(BodyExt::boxed_unsync)
 }
 
-async fn command<B>(request: &Request<B>, state: &Arc<State>, who: &Who) -> Response<Full<Bytes>> {
+async fn command<B>(
+    request: &Request<B>,
+    state: &Arc<State>,
+    who: &Identity,
+) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/who") => {
             let draining = state.lifecycle.ending().drain.is_cancelled();
@@ -176,7 +180,7 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
 }
 
 async fn new_generation(state: &State) -> Result<Reloaded, Failure> {
-    // As at HUP: it is the same to whoever rotates logs.
+    // As at HUP: log rotation may use either.
     state.reopen_access_log();
     let (answer, outcome) = oneshot::channel();
     let ending = || Failure::failed("the server is shutting down", "start it again");

@@ -24,10 +24,10 @@ use crate::ops::status::Status;
 const STYLE: &str = include_str!("dashboard/dashboard.css");
 const SCRIPT: &str = include_str!("dashboard/dashboard.js");
 
-/// What is shown.
+/// The data of the page.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// What `/status` says.
+    /// The status.
     pub status: Status,
     /// The last minutes, step by step.
     pub history: Vec<Report>,

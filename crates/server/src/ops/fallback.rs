@@ -5,18 +5,18 @@ use serde::{Serialize, Serializer};
 
 use crate::config::hint_of_application;
 
-/// One model in the place of another.
+/// A model that runs in the place of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fallback {
-    /// What was to run.
+    /// The requested model.
     #[serde(serialize_with = "name")]
     pub wished: Model,
-    /// What runs.
+    /// The model that runs.
     #[serde(serialize_with = "name")]
     pub instead: Model,
-    /// What stands in the way.
+    /// The reason.
     pub why: String,
-    /// What to do about it.
+    /// What an operator can do about it.
     pub hint: String,
 }
 
@@ -26,13 +26,13 @@ fn name<S: Serializer>(model: &Model, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Fallback {
-    /// The same for one of several applications.
+    /// Returns the fallback of one of several applications.
     #[must_use]
     pub(crate) fn of_application(self, name: &str) -> Self {
         Self { hint: hint_of_application(&self.hint, name), ..self }
     }
 
-    /// Tells it to who runs the server.
+    /// Logs the fallback as a warning.
     pub(crate) fn warn(&self) {
         tracing::warn!(
             model = self.wished.name(),

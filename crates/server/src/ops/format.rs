@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// With a narrow space between groups of three digits.
+/// Formats a count with a narrow space between groups of three digits.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
@@ -15,7 +15,7 @@ pub(crate) fn count(number: u64) -> String {
     grouped
 }
 
-/// In the unit that people would take.
+/// Formats a duration in the unit that fits it.
 pub(crate) fn took(took: Duration) -> String {
     let seconds = took.as_secs_f64();
     if seconds < 0.000_999_5 {
@@ -31,7 +31,7 @@ pub(crate) fn took(took: Duration) -> String {
     }
 }
 
-/// Roughly, by its two largest units.
+/// Formats an age roughly, by its two largest units.
 pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     if seconds < 60 {
@@ -45,14 +45,14 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
-/// How long ago that was, in seconds since 1970.
+/// Formats how long ago a time was, in seconds since 1970.
 pub(crate) fn ago(at: f64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let past = now.unwrap_or_default().as_secs_f64() - at;
     format!("{} ago", age(Duration::try_from_secs_f64(past.max(0.0)).unwrap_or_default()))
 }
 
-/// In MB, as /proc would have it.
+/// Formats bytes in MB, as /proc counts them.
 #[expect(clippy::cast_precision_loss, reason = "one digit behind the point is shown")]
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / f64::from(1 << 20))

@@ -21,12 +21,12 @@ pub(crate) struct Lifecycle {
     ending: Ending,
 }
 
-/// How far the end has come.
+/// The tokens of the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// What runs is finished, and nothing new is begun.
+    /// Cancelled when the server drains: it finishes what runs and begins nothing.
     pub drain: CancellationToken,
-    /// Nothing is waited for.
+    /// Cancelled when the server ends without waiting.
     pub at_once: CancellationToken,
 }
 

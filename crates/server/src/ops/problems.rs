@@ -1,23 +1,23 @@
-//! Problems: what is wrong now, in words that say what to look at. A part of `/status` and of the dashboard.
+//! Problems: what is wrong now, and where to look. A part of `/status` and of the dashboard.
 
 use serde::Serialize;
 
-/// Something an operator should know.
+/// A problem that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What it is, a sentence.
+    /// The description, a sentence.
     pub text: String,
 }
 
-/// How bad.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// Requests fail.
     Error,
-    /// They may soon, or some did.
+    /// Requests may fail soon, or some did.
     Warning,
 }
 

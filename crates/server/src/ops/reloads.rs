@@ -14,29 +14,29 @@ use crate::ops::problems::{Level, Problems};
 use crate::ops::status::Status;
 use crate::ops::subsystem::Subsystem;
 
-/// How many may wait for a reload; all of them get the outcome of one.
+/// The most requests that may wait for a reload; all of them get the outcome of one.
 const ASKS: usize = 128;
 
-/// The queue between those who ask for a reload and the task that reloads.
+/// The queue between commands that ask for a reload and the task that reloads.
 #[derive(Debug)]
 pub(crate) struct ReloadQueue {
     asks: mpsc::Sender<Ask>,
     asked: Mutex<Option<mpsc::Receiver<Ask>>>,
-    /// This command reloads nothing.
+    /// This command cannot reload.
     no_reloads: AtomicBool,
     outcomes: Mutex<Reloads>,
 }
 
-/// What became of reloads.
+/// The outcomes of reloads.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Reloads {
     /// New generations that took over.
     pub done: u64,
     /// New generations that did not; the old one stayed.
     pub failed: u64,
-    /// One is being booted now.
+    /// A reload is under way.
     pub under_way: bool,
-    /// Why the last one failed; nothing once one has succeeded.
+    /// The reason of the last failure; empty after a success.
     pub last_failure: Option<String>,
     /// Settings that were changed and need a restart.
     pub restart_for: Vec<&'static str>,
@@ -45,22 +45,22 @@ pub(crate) struct Reloads {
 /// A new generation has taken over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reloaded {
-    /// Its number.
+    /// The number of the new generation.
     pub generation: u64,
     /// The line that explains what runs.
     pub explanation: String,
-    /// From the beginning of the reload to the moment it took over.
+    /// The time from the beginning of the reload to the switch.
     pub milliseconds: u64,
     /// Settings that were changed and need a restart.
     pub restart_for: Vec<String>,
 }
 
-/// Somebody wants a reload.
+/// A request for a reload.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    /// Who or what, for the log.
+    /// The origin of the request, for the log.
     pub why: String,
-    /// Where the outcome is waited for.
+    /// The channel for the outcome.
     pub answer: Option<oneshot::Sender<Result<Reloaded, Failure>>>,
 }
 

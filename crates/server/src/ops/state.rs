@@ -17,7 +17,7 @@ use crate::ops::subsystem::Subsystem;
 use crate::ops::upgrades::UpgradeQueue;
 use crate::ops::workers::{Served, Workers};
 
-/// What a command shares with those who show what it does and ask it for something.
+/// The state that a command shares with the admin address, the control socket and its signals.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) lifecycle: Arc<Lifecycle>,
@@ -27,16 +27,16 @@ pub(crate) struct State {
     /// The subsystems that every command has, and those that are shown before it is ready.
     subsystems: RwLock<Vec<Arc<dyn Subsystem>>>,
     serving: RwLock<Option<Arc<Serving>>>,
-    /// Where the admin address listens.
+    /// The admin address.
     admin_address: OnceLock<SocketAddr>,
     /// The file of the access log, if it goes into one.
     access_log: OnceLock<AccessLogFile>,
 }
 
-/// What a command serves, known once it is ready.
+/// The contents of a command that is ready.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
-    /// What runs PHP or serves files, the one at PATH first.
+    /// The applications, the one at PATH first.
     pub applications: Vec<Served>,
     /// Addresses with their scheme.
     pub listeners: Vec<String>,
@@ -51,21 +51,21 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Whether names are needed to tell applications apart.
+    /// Returns whether names are needed to tell applications apart.
     pub(crate) fn several(&self) -> bool {
         self.applications.iter().any(|served| &*served.name != MAIN)
     }
 
-    /// Says what runs, to whoever has started it.
-    pub(crate) fn say(&self) {
+    /// Prints what is served, for the user who started it.
+    pub(crate) fn announce(&self) {
         if !self.several() {
-            return log::say(&self.explanation);
+            return log::line(&self.explanation);
         }
         for Served { name, claims, explanation, .. } in &self.applications {
-            log::say(&format!("{name} ({}): {explanation}", claims.join(", ")));
+            log::line(&format!("{name} ({}): {explanation}", claims.join(", ")));
         }
         if self.applications.iter().all(|served| &*served.name != MAIN) {
-            log::say(
+            log::line(
                 "no application at PATH: what none of these claims gets 421, or 404 on a host of theirs",
             );
         }
@@ -109,7 +109,7 @@ impl State {
         all
     }
 
-    /// Returns what all subsystems say of themselves now.
+    /// Returns the status that all subsystems have filled in.
     pub(crate) fn status(&self) -> Status {
         let mut status = Status::empty();
         if let Some(serving) = self.serving() {
@@ -140,7 +140,7 @@ impl State {
         self.access_log.get().map(AccessLogFile::reopen).is_some()
     }
 
-    /// Marks the command as ready: requests are answered as `serving` says.
+    /// Marks the command as ready: it answers requests as `serving` describes.
     pub(crate) fn ready(&self, serving: Serving) {
         self.show(None, serving);
     }

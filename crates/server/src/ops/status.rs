@@ -27,11 +27,11 @@ pub(crate) struct Status {
     pub application: Option<String>,
     pub model: Option<&'static str>,
     pub generation: Option<u64>,
-    /// What is wrong now, the worst first.
+    /// The current problems, the worst first.
     pub problems: Vec<Problem>,
     pub traffic: Option<Traffic>,
     pub clients: Option<clients::Status>,
-    /// Of all applications together.
+    /// The workers of all applications together.
     pub pool: Option<PoolStatus>,
     pub applications: Vec<OfApplication>,
     pub draining: Vec<Draining>,
@@ -75,7 +75,7 @@ impl Status {
     }
 }
 
-/// One application, its figures.
+/// An application and its figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct OfApplication {
     pub name: String,
@@ -83,7 +83,7 @@ pub(crate) struct OfApplication {
     pub claims: Vec<String>,
     pub application: String,
     pub model: Option<&'static str>,
-    /// It runs in the place of another.
+    /// The fallback, if it runs in another model than requested.
     pub fallback: Option<Fallback>,
     pub php_version: String,
     /// Workers there are to be by now, the least and the most.
@@ -128,7 +128,7 @@ impl OfApplication {
     }
 }
 
-/// What the HTTP front answers: since the start, and in the last minute.
+/// The traffic of the HTTP front: since the start, and in the last minute.
 #[derive(Debug, Serialize)]
 pub(crate) struct Traffic {
     pub requests: u64,

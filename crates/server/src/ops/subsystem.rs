@@ -1,4 +1,4 @@
-//! What every part of a running server tells operators of itself.
+//! The view of operators on each part of a running server.
 
 use std::fmt::Debug;
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
 
-/// A socket for the admin address that was bound elsewhere.
+/// A socket for the admin address that another process has bound.
 #[derive(Debug)]
 pub(crate) struct AdminSocket {
     pub listener: TcpListener,
@@ -18,26 +18,26 @@ pub(crate) struct AdminSocket {
     pub passed: bool,
 }
 
-/// Where the outcome of an upgrade is waited for.
+/// The channel for the outcome of an upgrade.
 pub(crate) type UpgradeAsk = oneshot::Sender<Result<Upgraded, Failure>>;
 
 /// A successor has taken over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Upgraded {
-    /// Its process.
+    /// The process id of the successor.
     pub pid: u32,
-    /// Its version.
+    /// The version of the successor.
     pub version: String,
-    /// From the start of the program to the moment it took over.
+    /// The time from the start of the program to the moment it took over.
     pub milliseconds: u64,
 }
 
-/// The queue between those who ask for an upgrade and the task that upgrades.
+/// The queue between commands that ask for an upgrade and the task that upgrades.
 #[derive(Debug, Default)]
 pub(crate) struct UpgradeQueue {
     /// The sender to the task that upgrades; empty until there is one.
     asks: OnceLock<mpsc::Sender<UpgradeAsk>>,
-    /// Why there will be no upgrades.
+    /// The reason why upgrades are refused.
     refused: OnceLock<Failure>,
     /// An upgrade was asked for and has no outcome yet.
     under_way: AtomicBool,

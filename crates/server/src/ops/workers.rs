@@ -19,10 +19,10 @@ use crate::ops::problems::Problems;
 use crate::ops::status::{OfApplication, Status};
 use crate::ops::subsystem::Subsystem;
 
-/// One application.
+/// An application that is served.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    /// What it is called.
+    /// The name.
     pub name: Arc<str>,
     /// The requests that are for it.
     pub claims: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Served {
     pub pool: Option<Pool>,
     /// The name of the model, unless only files are served.
     pub model: Option<&'static str>,
-    /// That model runs in the place of another.
+    /// The fallback, if the model replaces another.
     pub fallback: Option<Fallback>,
     /// The line that explains what runs.
     pub explanation: String,
@@ -47,9 +47,9 @@ impl Served {
 /// A generation that takes no new requests.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Draining {
-    /// Its number.
+    /// The number of the generation.
     pub generation: u64,
-    /// What it still does.
+    /// The workers that it still has.
     pub pool: PoolStatus,
 }
 

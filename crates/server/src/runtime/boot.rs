@@ -22,7 +22,7 @@ use crate::subsystems::realtime::{self, Publisher};
 use crate::system::machine::processors;
 use crate::system::users::PhpUser;
 
-/// Gives up what is being started, which ends by itself; what was ready before it heard of it is given back, to be ended.
+/// Aborts boots that are under way, and returns those that were ready already, so that the caller ends them.
 async fn given_up<T: Send + 'static>(mut boots: JoinSet<Result<T, Failure>>) -> Vec<T> {
     boots.abort_all();
     let mut ready = Vec::new();
@@ -41,7 +41,7 @@ impl Generations<'_> {
     ) -> Result<Option<(Generation, GenerationGuard)>, Failure> {
         let number = self.current.as_ref().map_or(1, |current| current.number + 1);
         let run_dir = self.run_dir.clone();
-        // Before PHP starts: it is told of the socket in its environment.
+        // Before PHP starts: its environment names the socket.
         if self.watch.is_none()
             && plans.run_php()
             && let Some(run_dir) = &run_dir
@@ -70,7 +70,7 @@ impl Generations<'_> {
             let running = self.current.as_ref().and_then(|current| current.running(&planned.name));
             let running = running.or_else(|| self.running_before.get(&*planned.name).copied());
             let means = Arc::clone(&means);
-            // What its pool logs says whose it is, whatever the level.
+            // Log lines of its pool name the application, at every level.
             let span = if several {
                 tracing::error_span!("application", application.name = &*planned.name)
             } else {
@@ -112,7 +112,7 @@ impl Generations<'_> {
         Ok(Some(Generation::new(number, booted)))
     }
 
-    /// What the applications of a generation are started with.
+    /// Returns the context in which the applications of a generation are started.
     fn means(&self, plans: &Plans) -> Result<Means, Failure> {
         // They count together which sessions of connectors are theirs to keep.
         let first = self.first.as_ref();
@@ -139,21 +139,21 @@ impl Generations<'_> {
     }
 }
 
-/// What the applications of a generation have in common.
+/// The context that the applications of a generation share.
 #[derive(Debug)]
 struct Means {
-    /// Has a socket for each user.
+    /// The broker, which has a socket for each user.
     broker: Option<egress::Watch>,
     publisher: Option<Arc<Publisher>>,
     /// Whose PHP connectors are for.
     first: Option<PhpUser>,
-    /// What it finds in its environment of connectors, what it is told of their places, and the files of those.
+    /// The environment about connectors, the text about their places, and the files of those places.
     connectors: Vec<(String, String)>,
     places: String,
     files: Vec<PathBuf>,
-    /// For look-ups of realtime.
+    /// The token for look-ups of realtime.
     token: Option<String>,
-    /// So many boot at once: each has its time limit.
+    /// The permits of boots that run at once: each has its time limit.
     places_at_once: Semaphore,
 }
 

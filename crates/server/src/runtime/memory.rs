@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::system::sys;
 
-/// How often it is looked whether there is something to give back.
+/// The interval of checks for memory to give back.
 const LOOK: Duration = Duration::from_secs(5);
 /// Fewer connections than this leave nothing worth a look.
 const CROWD: usize = 256;
@@ -35,7 +35,7 @@ impl Crowd {
         Self { peak: 0, floor: u64::MAX, last: now }
     }
 
-    /// Whether it is time. `peak`: most connections since the last look.
+    /// Returns whether it is time to give memory back. `peak` is the most connections since the last check.
     fn has_left(&mut self, now: Instant, peak: usize, open: usize, resident: u64) -> bool {
         self.peak = self.peak.max(peak);
         self.floor = self.floor.min(resident);

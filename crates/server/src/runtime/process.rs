@@ -1,8 +1,8 @@
-//! What every command that runs on has in common: its runtime, its signals, its admin address, its descriptors.
+//! The parts that all long-running commands share: async runtime, signals, admin address and descriptors.
 //!
 //! Invariants
 //! - The first TERM or INT asks for an end in order, the second one ends it at once. HUP asks for a reload, USR2 for an upgrade.
-//! - HUP and USR1 open the access log's file anew; USR1 ends nothing, at whatever moment it comes.
+//! - HUP and USR1 open the access log's file again; USR1 ends nothing, at whatever moment it comes.
 
 use std::num::NonZeroUsize;
 use std::pin::pin;
@@ -37,9 +37,9 @@ pub(crate) fn run(
     outcome
 }
 
-/// Runs `serve` with what every command has beside it: the admin address, for as long as it runs, and signals. The first one cancels its
-/// token, the second one cuts it short. `admin`: a socket for the admin address that somebody else has bound; nothing is accepted from it
-/// before `alone`, for as long as another process does.
+/// Runs `serve` with what every command has beside it: the admin address and signals. The first signal cancels its token, the second one
+/// cuts it short. `admin` is a socket for the admin address that another process has bound; it accepts nothing before `alone`, for as long
+/// as that process does.
 pub(crate) async fn attend(
     settings: &Settings,
     admin: Option<AdminSocket>,
@@ -97,7 +97,7 @@ pub(crate) async fn attend(
     outcome
 }
 
-/// The same for a command that takes nobody's place and reloads nothing.
+/// Runs a command that takes no other process's place and reloads nothing.
 pub(crate) async fn attend_alone(
     settings: &Settings,
     serve: impl AsyncFnOnce(&Arc<State>, &CancellationToken) -> Result<(), Failure>,
@@ -109,14 +109,14 @@ pub(crate) async fn attend_alone(
     .await
 }
 
-/// Of a process that takes nobody's place.
+/// Returns a cancelled token: this process takes no other process's place.
 pub(crate) fn alone() -> CancellationToken {
     let alone = CancellationToken::new();
     alone.cancel();
     alone
 }
 
-/// A runtime with as many threads as the settings say.
+/// Starts an async runtime with as many threads as the settings say.
 fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
     let threads = settings.server.threads.0.unwrap_or_else(default_threads);
     let mut builder = if threads.get() == 1 {
@@ -136,13 +136,13 @@ fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
     })
 }
 
-/// One thread is enough for PHP on few processors: the workers need them more.
+/// Returns the default number of threads: one on few processors, which PHP needs more.
 fn default_threads() -> NonZeroUsize {
     let processors = processors();
     if processors.get() < 4 { NonZeroUsize::MIN } else { processors.midpoint(NonZeroUsize::MIN) }
 }
 
-/// Each connection is a descriptor; the soft limit of 1024 is for programs that use `select()`.
+/// Raises the limit of descriptors: each connection is one. The soft limit of 1024 is for programs that use `select()`.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

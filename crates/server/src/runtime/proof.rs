@@ -27,7 +27,7 @@ async fn filled(pool: &Pool, patience: Duration) -> Result<(), Failure> {
     ))
 }
 
-/// Each application has proved that it answers.
+/// Waits until each application has proved that it answers.
 pub(crate) async fn prove_all(generation: &Generation) -> Result<(), Failure> {
     for booted in &generation.applications {
         prove(booted).await.map_err(|failure| generation.about(booted, failure))?;
@@ -62,7 +62,7 @@ async fn prove(booted: &Booted) -> Result<(), Failure> {
         Failure::caused_by(format!("the new release does not answer {path}"), &error, hint)
     })?;
     let status = response.status();
-    // Heard to its end, so that PHP does not see a client that went away.
+    // Read to its end, so that PHP does not see a client that disconnects.
     let whole = response.into_body().collect().await;
     let fails = |status: StatusCode| {
         if named { status.as_u16() >= 400 } else { status == StatusCode::INTERNAL_SERVER_ERROR }

@@ -42,52 +42,52 @@ use crate::system::users::PhpUser;
 /// Generations that finish what they have at once: each has its workers, and with them their memory.
 const MOST_DRAINING: usize = 2;
 
-/// Who boots generations, and all that outlives them.
+/// Boots generations, and owns everything that outlives them.
 #[derive(Debug)]
 pub(crate) struct Generations<'s> {
-    /// What was named on the command line: read anew each time, links included.
+    /// The target of the command line, read again at each reload, links included.
     pub target: &'s Target,
     /// The process's.
     pub environment: &'s Environment,
-    /// Those that the server runs by now.
+    /// The settings of the generation that takes requests.
     pub settings: Settings,
-    /// As whom PHP runs by the server's own settings: connectors are for it. None: our own user.
+    /// The user that PHP runs as by the server's own settings: connectors are for it. `None` is our own user.
     pub first: Option<PhpUser>,
-    /// All whom PHP can run as, since the start.
+    /// All users that PHP can run as, since the start.
     pub users: Vec<PhpUser>,
-    /// Who is told.
+    /// The state that operators see.
     pub state: &'s Arc<State>,
-    /// Cancelled when the server is to end.
+    /// Cancelled when the server drains.
     pub drain: &'s CancellationToken,
-    /// By which a generation takes over.
+    /// The switch by which a generation takes over.
     pub switch: Switch<front::Php>,
     /// Addresses with their scheme.
     pub listeners: Vec<String>,
     /// Channels, when there are some.
     pub realtime: Option<Arc<Realtime>>,
-    /// Where events go that PHP publishes.
+    /// The sink of events that PHP publishes.
     pub publisher: Option<Arc<Publisher>>,
     /// The server's own folder.
     pub run_dir: Option<Arc<RunDir>>,
-    /// It takes another server's place, which still lives when the first generation boots.
+    /// This server takes another server's place, which still runs when the first generation boots.
     pub succeeds: bool,
-    /// What runs PHP there, by application.
+    /// What runs PHP in that server, by application.
     pub running_before: BTreeMap<String, Running>,
-    /// What the front has answered lately.
+    /// The HTTP front as operators see it.
     pub http: Arc<Http>,
-    /// Certificates, where TLS is spoken: read anew at each reload, too.
+    /// Certificates, if TLS is spoken: read again at each reload, too.
     pub tls: Option<Tls>,
     /// Outlives all generations: connections stay warm.
     pub broker: Inside,
-    /// They do, too: sessions stay logged in.
+    /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,
-    /// Its view, once it is there.
+    /// The broker as operators see it, once it runs.
     pub watch: Option<egress::Watch>,
     /// The one that takes requests.
     pub current: Option<Generation>,
-    /// Those that finish what they have.
+    /// The generations that finish what they have.
     pub retired: JoinSet<()>,
-    /// Who looks for changes, and where.
+    /// The watched folders, and the tasks that watch them.
     pub watched: Option<(Vec<PathBuf>, JoinSet<()>)>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn settings(target: &Target, environment: &Environment) -> Result<Set
     Ok(config::load(&folder, target.config.as_deref(), target.flags.clone(), environment)?)
 }
 
-/// Errs on a user of PHP's that was not named when the server started: it has not joined his group, nor kept what it takes.
+/// Fails on a user of PHP that was not named when the server started: the process has neither joined its group nor kept the privileges.
 fn must_be_known(
     known: &[PhpUser],
     settings: &Settings,
@@ -134,7 +134,7 @@ impl Generations<'_> {
         Ok(true)
     }
 
-    /// Reloads whenever somebody asks for it, until the server is to end.
+    /// Reloads at each request, until the server drains.
     pub(crate) async fn run(&mut self) {
         let Some(mut asked) = self.state.reloads.asked() else { return };
         loop {
@@ -164,7 +164,7 @@ impl Generations<'_> {
         }
     }
 
-    /// Where sockets are that were made beside those of the server before, and where they belong.
+    /// Returns where sockets were made beside those of the previous server, and where they belong.
     pub(crate) fn beside(&self) -> Vec<(PathBuf, PathBuf)> {
         let of_broker = self.watch.iter().flat_map(egress::Watch::beside);
         self.connectors.beside().iter().cloned().chain(of_broker).collect()
@@ -186,7 +186,7 @@ impl Generations<'_> {
         self.broker.drain(deadline.saturating_duration_since(Instant::now())).await;
     }
 
-    /// One reload, and what there is to say about it.
+    /// Makes one reload, and logs and notifies about it.
     async fn reload_for(&mut self, asks: &[Ask]) -> Result<Reloaded, Failure> {
         let why = &asks.first().expect("somebody has asked").why;
         tracing::info!(%why, asked = asks.len(), "reload");
@@ -290,7 +290,7 @@ impl Generations<'_> {
         Ok(reloaded)
     }
 
-    /// Has changes of what is served now looked for, if that is wanted.
+    /// Starts watching the folders that are served now, if `--watch` is set.
     async fn watch(&mut self) -> Result<(), Failure> {
         let Some(current) = self.current.as_ref().filter(|_| self.settings.server.watch.0) else {
             return Ok(());
@@ -319,7 +319,7 @@ impl Generations<'_> {
         Ok(())
     }
 
-    /// Settings, and what would run by them. Files are read and a program may be asked: on a thread where nobody waits for that.
+    /// Reads the settings and plans what would run. It reads files and may run a program: on a thread that may block.
     async fn read(&self) -> Result<(Settings, Vec<&'static str>, Plans), Failure> {
         let (target, environment) = (self.target.clone(), self.environment.clone());
         let (old, users) = (self.settings.clone(), self.users.clone());
@@ -345,7 +345,7 @@ impl Generations<'_> {
         all
     }
 
-    /// Has a generation take every request from now on, and the one before it finish what it has.
+    /// Directs every request to a generation from now on, and retires the previous one.
     fn take_over(
         &mut self,
         settings: Settings,
@@ -385,7 +385,7 @@ impl Generations<'_> {
     }
 }
 
-/// What a generation brings along for the front. Models may be others than were planned, and so what they answer.
+/// Returns the release of a generation for the front. Its models may differ from the plan, and so its routes.
 fn release(generation: &Generation) -> Result<Release, Failure> {
     release::release(generation.applications.iter().map(|booted| &booted.planned))
 }

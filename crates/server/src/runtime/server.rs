@@ -3,7 +3,7 @@
 //! Invariants
 //! - Nothing is bound or started before the settings and the application are known to fit.
 //! - The ready line comes after the first worker is ready and every listener is bound, and never otherwise; that of a successor when all its
-//!   workers are, and nobody else answers any more.
+//!   workers are, and the previous server no longer answers.
 //! - Drain: the front stops accepting and finishes, realtime closes its sockets meanwhile, then the pools of all generations, then the broker, then the admin address.
 //!   A second signal ends it at once.
 
@@ -83,7 +83,7 @@ fn served(
     })
 }
 
-/// What a server is told when it starts.
+/// The parameters of a server that starts.
 #[derive(Debug)]
 struct Server<'s> {
     target: &'s Target,
@@ -91,7 +91,7 @@ struct Server<'s> {
     environment: &'s Environment,
     /// Whose place it takes.
     predecessor: Option<Arc<Predecessor>>,
-    /// To be cancelled when nobody else answers any more.
+    /// Cancelled when the previous server no longer answers.
     alone: CancellationToken,
 }
 
@@ -169,17 +169,17 @@ impl Server<'_> {
             self.take_over(predecessor, all, &generations, &mut published).await?;
             // What later generations bring along has its name at once.
             generations.succeeds = false;
-            front.leftovers().take_away();
+            front.stale().remove();
             if let Some(run_dir) = &run_dir {
                 commands.listen(self, run_dir, &front, (activated, !users.is_empty()), state);
             }
             predecessor.taken();
         }
         if let Some(serving) = state.serving() {
-            serving.say();
+            serving.announce();
         }
         for url in &generations.listeners {
-            log::say(&format!("ready on {url}"));
+            log::line(&format!("ready on {url}"));
         }
         notify::notify(environment.notify_socket(), "READY=1").await;
         commands.live(environment, state);
@@ -197,7 +197,7 @@ impl Server<'_> {
                 notify::notify(environment.notify_socket(), "STOPPING=1").await;
             }
             tracing::info!("draining");
-            // The front takes nobody new any more: those who are there may go, while it finishes what it has.
+            // The front accepts nothing new: realtime's sockets may close while it finishes.
             if let Some(realtime) = realtime {
                 realtime.drain(settings, settings.server.shutdown_patience).await;
             }
@@ -214,7 +214,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Has the running server let go of everything. From here on this one serves.
+    /// Makes the running server stop accepting. From here on this one serves.
     async fn take_over(
         &self,
         predecessor: &Arc<Predecessor>,
@@ -240,7 +240,7 @@ impl Server<'_> {
     }
 }
 
-/// What the boot of all applications may take: so many at once as there are processors.
+/// Returns the time limit for the boot of all applications: as many at once as there are processors.
 fn boot_patience(settings: &Settings) -> Duration {
     let others = settings.applications.iter().map(|named| named.settings.php.boot_timeout);
     let longest = others.fold(settings.php.boot_timeout, Duration::max);
@@ -248,7 +248,7 @@ fn boot_patience(settings: &Settings) -> Duration {
     longest.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX))
 }
 
-/// Whom others hear and speak to: the control socket, that of successors, the service manager.
+/// Background tasks that accept commands: the control socket, the upgrade socket and systemd notifications.
 #[derive(Debug, Default)]
 struct Commands {
     tasks: JoinSet<()>,
@@ -291,11 +291,11 @@ impl Commands {
                 state.upgrades.refuse(why);
             }
         }
-        // Whoever comes by it finds the rest there.
+        // Started last: a command that connects finds the rest in place.
         self.tasks.spawn(control.serve(self.end.clone()));
     }
 
-    /// Has the service manager hear that the process lives, if it wants to, until another one does so in its place.
+    /// Sends watchdog notifications to the service manager, if it wants them, until another process takes over.
     fn live(&mut self, environment: &Environment, state: &State) {
         if let (Some(socket), Some(limit)) = (environment.notify_socket(), environment.watchdog()) {
             let living = notify::live(socket.to_owned(), limit, self.end.clone());
@@ -321,7 +321,7 @@ async fn start_realtime(
 ) -> Result<Option<Arc<Realtime>>, Failure> {
     let broadcasting = Broadcasting::read(&detect::folder_of(&target.path)?, settings, environment);
     let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
-    log::say(&realtime::explain(settings, &named));
+    log::line(&realtime::explain(settings, &named));
     if let Some(elsewhere) = broadcasting.elsewhere(listeners) {
         tracing::warn!(%elsewhere, "PHP publishes to an address where this server does not listen");
     }

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::ops::reloads::Ask;
 use crate::ops::state::State;
 
-/// As long as an editor takes to write what it saves, or a tool to write the next file.
+/// The pause after the last change: as long as an editor takes to write what it saves, or a tool to write the next file.
 const QUIET: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 /// Changes that wait to be looked at. More only mean that something has changed, which is known then.
@@ -90,7 +90,7 @@ impl Watch {
         path.strip_prefix(&self.folder).is_ok_and(|relative| self.ignored.holds(relative))
     }
 
-    /// What of an event counts, as a path for people. Folders that are new are looked into.
+    /// Returns the path of an event that counts, for people. Watches folders that are new.
     fn changed(&mut self, event: &Event) -> Option<String> {
         let path = event.paths.iter().rfind(|path| !self.is_ignored(path))?.clone();
         let moved =

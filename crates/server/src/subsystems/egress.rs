@@ -1,8 +1,8 @@
-//! The egress broker: alone (`hearth egress`) and inside `hearth serve`. What the broker calls things and what people call them meets
-//! only here.
+//! The egress broker: alone (`hearth egress`) and inside `hearth serve`. The settings are translated
+//! to the engine's options here only.
 //!
 //! Invariants
-//! - PHP is told of a socket only when it is there.
+//! - PHP's environment names a socket only when it is there.
 //! - Each user that PHP runs as has a socket and a token of its own, and connections of its own: those of the engine have the caller's number in
 //!   their keys.
 
@@ -26,24 +26,24 @@ use crate::system::users::PhpUser;
 
 /// The environment variable by which PHP finds the socket.
 pub(crate) const VARIABLE: &str = "HEARTH_EGRESS";
-/// The environment variable by which PHP of another user knows as whom the broker runs: it sends its calls to nobody else's process.
+/// The environment variable that names the broker's user for PHP of another user: PHP sends its calls to no other user's process.
 pub(crate) const OWNER_VARIABLE: &str = "HEARTH_EGRESS_OWNER";
-/// Where a broker alone listens unless it is told otherwise.
+/// The default socket of `hearth egress`.
 pub(crate) const SOCKET: &str = "/run/hearth/egress.sock";
 /// The name of the socket in a folder.
 const SOCKET_NAME: &str = "egress.sock";
-/// Beside it: who may read this may call (egress's door).
+/// The token beside the socket: a process that may read it may call (egress's listener).
 const TOKEN_NAME: &str = "egress.token";
 /// Beside it: the origins of the last run.
 const MEMORY_NAME: &str = "egress.origins";
-/// How long a name waits for a thread that looks it up. Behind names whose servers are gone it would be half a minute.
+/// The time that a name waits for a thread that looks it up. Behind names whose servers are down it would be half a minute.
 const LOOKUP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A broker that listens.
 #[derive(Debug)]
 pub(crate) struct Broker {
-    /// That of the settings first.
-    doors: Vec<Door>,
+    /// The listeners, that of the settings first.
+    listeners: Vec<Listener>,
     engine: Engine,
     prewarm: Vec<Key>,
     memory: PathBuf,
@@ -51,13 +51,13 @@ pub(crate) struct Broker {
 
 /// A socket of a broker, for one user's calls.
 #[derive(Debug)]
-struct Door {
+struct Listener {
     http: HttpDoor,
     entrance: Entrance,
     _folder: Option<OwnFolder>,
 }
 
-/// A folder for one door and nothing else; goes with it.
+/// A folder for one listener and nothing else; goes with it.
 #[derive(Debug)]
 struct OwnFolder(PathBuf);
 
@@ -68,33 +68,33 @@ impl Drop for OwnFolder {
     }
 }
 
-/// What others know of a door.
+/// A listener as other parts see it.
 #[derive(Clone, Debug)]
 struct Entrance {
     /// Whose PHP it is for; none: our own user's.
     user: Option<PhpUser>,
     socket: PathBuf,
-    /// Where the socket belongs, if it was made beside that of another broker.
+    /// The final path of the socket, if it was made beside that of another broker.
     place: PathBuf,
     watch: DoorWatch,
 }
 
-/// Whom a broker is for.
+/// The users that a broker is for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Users<'u> {
-    /// As whom PHP runs, where that is another one than ours.
+    /// The user that PHP runs as, if that is not ours.
     pub first: Option<&'u PhpUser>,
     /// Further ones: each has a folder of its own beside.
     pub others: &'u [PhpUser],
 }
 
 impl<'u> Users<'u> {
-    /// One, or our own.
+    /// Returns a single user, or our own.
     pub(crate) fn one(user: Option<&'u PhpUser>) -> Self {
         Self { first: user, others: &[] }
     }
 
-    /// Each once, by number.
+    /// Returns the user numbers, each once.
     fn numbers(self) -> Vec<u32> {
         let own = || rustix::process::geteuid().as_raw();
         let mut numbers = vec![self.first.map_or_else(own, |user| user.identity.user)];
@@ -107,17 +107,17 @@ impl<'u> Users<'u> {
     }
 }
 
-/// Tells what a broker does.
+/// The broker as other parts and operators see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    /// That of the settings first.
+    /// The listeners, that of the settings first.
     entrances: Vec<Entrance>,
     engine: Engine,
 }
 
 impl Broker {
-    /// Makes the socket. `socket`: where, unless the settings say it. `succeeds`: another one lives there, whose place this one takes: it is
-    /// made beside it. `users`: who is to call. `admin`: where this server's admin address listens, which is not called.
+    /// Makes the sockets. `socket` is the default path. `succeeds`: this broker takes the place of another one, and its socket is made
+    /// beside it. `users` are the callers. `admin` is this server's admin address, which calls may not reach.
     pub(crate) fn bind(
         settings: &Settings,
         socket: &Path,
@@ -136,17 +136,17 @@ impl Broker {
             waiting: egress.callers.get(),
             idle: egress.idle_timeout,
             age: egress.connection_age,
-            // Whoever is declined looks up himself.
+            // A caller that is declined resolves the name itself.
             lookup_patience: Some(LOOKUP_PATIENCE),
             ca: egress.ca.0.clone(),
             deny: egress.deny.clone(),
             deny_sockets: admin.into_iter().collect(),
             ..egress::Options::default()
         };
-        let mut doors = vec![Door::bind(settings, place, users.first, true, succeeds)?];
+        let mut listeners = vec![Listener::bind(settings, place, users.first, true, succeeds)?];
         for user in users.others {
             let place = place.with_file_name(user.folder()).join(SOCKET_NAME);
-            doors.push(Door::bind(settings, &place, Some(user), false, succeeds)?);
+            listeners.push(Listener::bind(settings, &place, Some(user), false, succeeds)?);
         }
         let memory = std::path::absolute(place).unwrap_or_else(|_cause| place.to_owned());
         let memory = memory.with_file_name(MEMORY_NAME);
@@ -161,21 +161,21 @@ impl Broker {
                 tracing::warn!(path = %memory.display(), %error, "origins of the last run not read");
             }
         }
-        Ok(Self { doors, engine: Engine::new(options), prewarm, memory })
+        Ok(Self { listeners, engine: Engine::new(options), prewarm, memory })
     }
 
-    /// Has each call have a span.
+    /// Starts a span for each call.
     pub(crate) fn trace(&mut self, tracer: Option<&Tracer>) {
         if let Some(tracer) = tracer {
-            for door in &mut self.doors {
-                door.http.trace(tracer.clone());
+            for listener in &mut self.listeners {
+                listener.http.trace(tracer.clone());
             }
         }
     }
 
-    /// For the admin address, and for those who tell PHP of it.
+    /// Returns the view for operators and for PHP's environment.
     pub(crate) fn watch(&self) -> Watch {
-        let entrances = self.doors.iter().map(|door| door.entrance.clone()).collect();
+        let entrances = self.listeners.iter().map(|listener| listener.entrance.clone()).collect();
         Watch { entrances, engine: self.engine.clone() }
     }
 
@@ -183,8 +183,8 @@ impl Broker {
     pub(crate) async fn serve(self, drain: CancellationToken) {
         self.engine.prewarm(self.prewarm);
         let mut serving = JoinSet::new();
-        for door in self.doors {
-            serving.spawn(door.serve(self.engine.clone(), drain.clone()));
+        for listener in self.listeners {
+            serving.spawn(listener.serve(self.engine.clone(), drain.clone()));
         }
         while serving.join_next().await.is_some() {}
         let origins = self.engine.remembered();
@@ -198,7 +198,7 @@ impl Broker {
     }
 }
 
-impl Door {
+impl Listener {
     /// `named`: it is the one that the settings speak of.
     fn bind(
         settings: &Settings,
@@ -261,7 +261,7 @@ fn make_folder(folder: &Path, user: Option<&PhpUser>) -> Result<(), Failure> {
 /// The setting that names authorities, and its flag.
 pub(crate) const CA: &str = "`egress.ca` (`--ca`)";
 
-/// Said at the start, not by each call that cannot be verified. `setting`: what names the file, for the hint.
+/// Checks a file of authorities at the start, so that not each call fails. `setting` names the file in the hint.
 pub(crate) fn check_authorities(path: &Path, setting: &str) -> Result<(), Failure> {
     const BEGINNING: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let hint = format!("correct {setting}, or leave it out for the system's authorities");
@@ -316,23 +316,23 @@ pub(crate) fn token_of(socket: &Path) -> PathBuf {
 pub(crate) struct Inside {
     tasks: JoinSet<()>,
     drain: CancellationToken,
-    /// Begins spans, if anybody wants some.
+    /// Starts spans, if traces are sent.
     tracer: Option<Tracer>,
 }
 
 impl Inside {
-    /// Of a server that has spans begun there, if anywhere.
+    /// Returns a broker's place in a server, with its tracer.
     pub(crate) fn traced(tracer: Option<&Tracer>) -> Self {
         Self { tracer: tracer.cloned(), ..Self::default() }
     }
 
-    /// The same in the place of this one, which is returned.
+    /// Returns this one, and leaves an empty one in its place.
     pub(crate) fn replace(&mut self) -> Self {
         let successor = Self::traced(self.tracer.as_ref());
         std::mem::replace(self, successor)
     }
 
-    /// Has the broker take calls.
+    /// Starts a broker.
     pub(crate) fn start(&mut self, mut broker: Broker) {
         broker.trace(self.tracer.as_ref());
         self.tasks.spawn(broker.serve(self.drain.clone()));
@@ -353,8 +353,10 @@ impl Inside {
 impl Watch {
     /// Socket and token that were made beside those of another broker, and where they belong.
     pub(crate) fn beside(&self) -> Vec<(PathBuf, PathBuf)> {
-        let made_beside =
-            self.entrances.iter().filter(|door| door.socket.parent() != door.place.parent());
+        let made_beside = self
+            .entrances
+            .iter()
+            .filter(|listener| listener.socket.parent() != listener.place.parent());
         let pair = |Entrance { socket, place, .. }: &Entrance| {
             [(token_of(socket), token_of(place)), (socket.clone(), place.clone())]
         };
@@ -366,7 +368,7 @@ impl Watch {
         &self.entrances.first().expect("there is one").socket
     }
 
-    /// Where others look for it: a successor's socket was made beside it.
+    /// Returns the final path of the socket: a successor's socket was made beside it.
     pub(crate) fn place(&self) -> &Path {
         &self.entrances.first().expect("there is one").place
     }

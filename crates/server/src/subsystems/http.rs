@@ -12,10 +12,10 @@ use crate::ops::problems::{Level, Problems};
 use crate::ops::status::{Status, Traffic};
 use crate::ops::subsystem::Subsystem;
 
-/// So large a part of all requests may fail without a word.
+/// The share of requests that may fail without a problem.
 const TOLERATED: f64 = 0.01;
 
-/// What operators see of the HTTP front.
+/// The HTTP front as operators see it.
 #[derive(Debug)]
 pub(crate) struct Http {
     traffic: Arc<front_http::Traffic>,

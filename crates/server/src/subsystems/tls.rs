@@ -1,8 +1,8 @@
 //! The certificates of a server: read before anything is bound, and again whenever their files change.
 //!
 //! Invariants
-//! - What is shown goes on being shown until there is something better: files that cannot be read, or do not fit each other, replace nothing.
-//! - Half a change is no change: what cannot be used is said only when it stays so, since certificate and key are written one after the other.
+//! - A certificate is shown until a better one can replace it: files that cannot be read, or do not fit each other, replace nothing.
+//! - Half a change is no change: files that cannot be used are logged only when they stay so, since certificate and key are written one after the other.
 
 mod report;
 
@@ -21,10 +21,10 @@ use crate::config::{Environment, Settings};
 use crate::failure::{self, Failure};
 use crate::ops::log;
 
-/// How often the files are looked at. Nothing but their inodes is read.
+/// The interval of checks. Only inodes are read.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The certificates of a running server, and who looks after them.
+/// The certificates of a running server, and the task that reads them again.
 #[derive(Debug)]
 pub(crate) struct Tls {
     watch: Watch,
@@ -32,11 +32,11 @@ pub(crate) struct Tls {
     tasks: JoinSet<()>,
 }
 
-/// What is looked after.
+/// The certificate files that are checked for changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Files {
     named: Vec<TlsFiles>,
-    /// How often somebody else has shown what they held: it may have been read before they changed.
+    /// The number of times that a reload has shown certificates: they may have been read before the files changed.
     shown: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn read(settings: &Settings) -> Result<Vec<Certificate>, Failure> {
     read.map_err(|error| unusable(&error))
 }
 
-/// Why a certificate cannot be shown.
+/// Returns the failure of a certificate that cannot be shown.
 pub(crate) fn unusable(error: &TlsError) -> Failure {
     let hint = match error {
         TlsError::EncryptedKey { path } => format!(
@@ -66,8 +66,8 @@ pub(crate) fn unusable(error: &TlsError) -> Failure {
     Failure::caused(error, hint)
 }
 
-/// They are shown all the same: there may be clients that do not look.
-fn warn_of_those_over(read: &[Certificate]) {
+/// Warns of expired certificates. They are shown all the same: some clients do not check.
+fn warn_of_expired(read: &[Certificate]) {
     for certificate in read {
         let days_left = days_until(certificate.not_after());
         if days_left < 0 {
@@ -90,21 +90,21 @@ impl Tls {
         let files = settings.http.certificate_files();
         let before = signature(&files);
         let read = read(settings)?;
-        warn_of_those_over(&read);
+        warn_of_expired(&read);
         certificates.show(Place::Files, read);
         let mut tasks = JoinSet::new();
         let files = Arc::new(Mutex::new(Files { named: files, shown: 0 }));
         tasks.spawn(look_after(certificates.clone(), Arc::clone(&files), before, drain.clone()));
         let acme = acme(settings, environment)?;
         if let Some(acme) = &acme {
-            // Before anybody hears that this server is ready.
+            // Before this server is reported ready.
             acme.show_kept(&Window(certificates.clone()));
         }
         local(settings, environment, &certificates)?;
         Ok(Some(Self { watch: Watch { certificates, acme }, files, tasks }))
     }
 
-    /// Has the authority's certificate shown, and asks for it where there is none. The listeners accept by now: the authority will come to them.
+    /// Shows the authority's certificate, and orders one if there is none. The listeners accept by now: the authority will connect to them.
     pub(crate) fn obtain(&mut self, drain: &CancellationToken) {
         let Some(acme) = self.watch.acme.clone() else { return };
         let (window, drain) = (Window(self.watch.certificates.clone()), drain.clone());
@@ -116,17 +116,17 @@ impl Tls {
         });
     }
 
-    /// What listeners take them from.
+    /// Returns the certificates for listeners.
     pub(crate) fn certificates(&self) -> &Certificates {
         &self.watch.certificates
     }
 
-    /// For those who tell of them.
+    /// Returns the certificates as operators see them.
     pub(crate) fn watch(&self) -> Watch {
         self.watch.clone()
     }
 
-    /// Has these in the place of the files' that were shown, and looks after their files from now on.
+    /// Shows these certificates in the place of the previous ones, and checks their files from now on.
     pub(crate) fn show(&self, settings: &Settings, read: Vec<Certificate>) {
         self.show_of(settings.http.certificate_files(), read);
     }
@@ -134,7 +134,7 @@ impl Tls {
     fn show_of(&self, named: Vec<TlsFiles>, read: Vec<Certificate>) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         *files = Files { named, shown: files.shown + 1 };
-        warn_of_those_over(&read);
+        warn_of_expired(&read);
         self.watch.certificates.show(Place::Files, read);
     }
 }
@@ -149,11 +149,11 @@ pub(crate) fn days_until(moment: SystemTime) -> i64 {
     }
 }
 
-/// Where the authority's certificates are shown.
+/// The place where the authority's certificates are shown.
 struct Window(Certificates);
 
 impl Window {
-    /// What errors call what was never in a file.
+    /// Returns the file names for errors about certificates that are in no file.
     fn nowhere() -> TlsFiles {
         TlsFiles { certificate: "what was issued".into(), key: "memory".into() }
     }
@@ -188,7 +188,7 @@ impl Shop for Window {
     }
 }
 
-/// Where this machine's own authority is.
+/// Returns the folder of this machine's own authority.
 pub(crate) fn local_folder(
     settings: &Settings,
     environment: &Environment,
@@ -230,7 +230,7 @@ fn local(
         )
     })?;
     certificates.show(Place::Local, vec![shown]);
-    log::say(&format!(
+    log::line(&format!(
         "certificates by {}; `hearth tls trust` says how browsers come to believe them",
         authority.certificate().display()
     ));
@@ -243,7 +243,7 @@ fn local(
     Ok(())
 }
 
-/// Where account and certificates of the authority are kept.
+/// Returns the folder for the account and certificates of the authority.
 pub(crate) fn acme_cache(settings: &Settings, environment: &Environment) -> Option<PathBuf> {
     let named = settings.acme.cache.0.clone();
     named.or_else(|| Some(environment.data_folder()?.join("acme")))
@@ -280,7 +280,7 @@ fn acme(settings: &Settings, environment: &Environment) -> Result<Option<Acme>, 
     })))
 }
 
-/// What tells whether a file is another than before: a link that points elsewhere is.
+/// The identity of the files, by which changes are found: a link with a new target counts.
 type Signature = Vec<Option<(u64, u64, i64, i64, u64)>>;
 
 fn signature(files: &[TlsFiles]) -> Signature {
@@ -298,7 +298,7 @@ async fn look_after(
     mut seen: Signature,
     drain: CancellationToken,
 ) {
-    // What was tried and is of no use: said the second time.
+    // The signature of files that could not be used: logged the second time.
     let mut failed: Option<Signature> = None;
     let mut said = false;
     let mut shown = 0;
@@ -332,7 +332,7 @@ async fn look_after(
                     let days_left = days_until(certificate.not_after());
                     tracing::info!(names = ?certificate.names(), days_left, "certificate read anew");
                 }
-                warn_of_those_over(&read);
+                warn_of_expired(&read);
                 certificates.show(Place::Files, read);
                 (seen, failed, said) = (found, None, false);
             }

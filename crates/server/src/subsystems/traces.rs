@@ -28,18 +28,18 @@ use crate::subsystems::egress::check_authorities;
 
 /// Spans wait for so long for others to be sent with.
 const PACE: Duration = Duration::from_secs(1);
-/// How often a batch is sent, in all.
+/// The number of tries for a batch.
 const TRIES: u32 = 6;
 /// The pause before the second try; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest, also of those that a collector asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What is read of a collector's answer.
+/// The longest answer of a collector that is read, in bytes.
 const ANSWER: usize = 64 << 10;
-/// How long the last spans may take.
+/// The time that the last spans may take.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// Who sends spans, for as long as a server runs.
+/// The task that sends spans, for as long as a server runs.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     tracer: Option<Tracer>,
@@ -47,7 +47,7 @@ pub(crate) struct Collector {
     end: CancellationToken,
 }
 
-/// What sends.
+/// The sender.
 #[derive(Debug)]
 struct Exporter {
     engine: Engine,
@@ -57,23 +57,23 @@ struct Exporter {
     resource: Resource,
     timeout: Duration,
     gzip: bool,
-    /// The last try failed: said once.
+    /// The last try failed; it is logged once.
     failing: bool,
 }
 
-/// Why a batch was not taken.
+/// The reason why a batch was rejected.
 #[derive(Debug)]
 struct Refused {
     why: String,
     again: Again,
 }
 
-/// Whether it may be taken later.
+/// The time of the next try.
 #[derive(Clone, Copy, Debug)]
 enum Again {
     Never,
     Soon,
-    /// As it was said.
+    /// After the time that the collector asks for.
     In(Duration),
 }
 
@@ -85,8 +85,8 @@ pub(crate) fn salt() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Errs if the collector cannot be believed by the authorities that it is to be. A text: it is a variable of OpenTelemetry's that names them, so
-/// that there are no traces, which are no reason not to start; by other authorities it is not believed instead.
+/// Fails if the authorities for the collector cannot be used. Returns a text if one of OpenTelemetry's variables names them: then nothing
+/// is traced, and the server starts. Other authorities never take their place.
 pub(crate) fn unusable_authorities(
     settings: &Settings,
     variables: &OfOpenTelemetry,
@@ -104,7 +104,8 @@ pub(crate) fn unusable_authorities(
 }
 
 impl Collector {
-    /// Has spans sent to where the settings say, if anywhere. `service`: its name, unless they say that. Within a runtime.
+    /// Starts to send spans to the endpoint of the settings, if there is one. `service` is the default service name. To be called within a
+    /// runtime.
     pub(crate) fn start(
         settings: &Settings,
         environment: &Environment,
@@ -154,7 +155,7 @@ impl Collector {
         Ok(Self { tracer: Some(tracer), tasks, end })
     }
 
-    /// Begins spans, if anybody wants some.
+    /// Returns the tracer, if spans are sent.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
     }
@@ -175,7 +176,7 @@ impl Collector {
     }
 }
 
-/// What all spans have in common (OpenTelemetry's semantic conventions, "Resource").
+/// Returns the attributes that all spans share (OpenTelemetry's semantic conventions, "Resource").
 fn resource(settings: &Settings, service: &str) -> Resource {
     let traces = &settings.traces;
     let name = traces.service_name.0.as_deref().unwrap_or(service);
@@ -308,13 +309,13 @@ fn is_temporary(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// In how many seconds (RFC 9110, 10.2.3). A date is as good as nothing said.
+/// Returns the delay in seconds (RFC 9110, 10.2.3). A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// What operators see of spans.
+/// The spans as operators see them.
 #[derive(Debug)]
 pub(crate) struct Spans(Tracer);
 
@@ -325,7 +326,7 @@ impl Subsystem for Spans {
     }
 }
 
-/// Its metrics, described.
+/// Describes the metrics.
 fn describe_metrics() {
     metrics::describe_counter!(
         "hearth_traces_spans_total",

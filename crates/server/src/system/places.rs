@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - A name is never missing: the new socket replaces the old one in one step (rename(2)).
-//! - What somebody else has put there since is not taken away.
+//! - A file that another process has put there since is not removed.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::system::run_dir::Made;
 
-/// Where a successor makes a socket that is to be at `place`: in a folder of its own beside it, under the same name.
+/// Returns where a successor makes a socket that is to be at `place`: in a folder of its own beside it, under the same name.
 pub(crate) fn beside(place: &Path) -> PathBuf {
     let folder = place.parent().unwrap_or_else(|| Path::new("/"));
     folder.join(std::process::id().to_string()).join(place.file_name().unwrap_or_default())
@@ -40,7 +40,7 @@ impl Drop for Published {
     fn drop(&mut self) {
         for (made, beside) in self.0.drain(..) {
             drop(made);
-            // Who made it has taken it away by now; what is left is the folder.
+            // Its maker has removed it by now; the folder is left.
             if let Some(folder) = beside.parent() {
                 drop(std::fs::remove_dir(folder));
             }
@@ -48,19 +48,19 @@ impl Drop for Published {
     }
 }
 
-/// Files of sockets that were handed over and that nobody listens on any more.
+/// Files of sockets that were handed over and that no process listens on.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers(Vec<(PathBuf, u64)>);
+pub(crate) struct StaleSockets(Vec<(PathBuf, u64)>);
 
-impl Leftovers {
-    /// As they are now.
+impl StaleSockets {
+    /// Records the files as they are now.
     pub(crate) fn of(files: impl Iterator<Item = PathBuf>) -> Self {
         let with_inode = |file: PathBuf| Some((inode(&file)?, file));
         Self(files.filter_map(with_inode).map(|(inode, file)| (file, inode)).collect())
     }
 
     /// Takes them away, as far as they are still the same.
-    pub(crate) fn take_away(self) {
+    pub(crate) fn remove(self) {
         for (file, before) in self.0 {
             if inode(&file) == Some(before)
                 && let Err(error) = std::fs::remove_file(&file)

@@ -16,16 +16,16 @@ use rustix::thread::{
 use super::users::PhpUser;
 use crate::failure::Failure;
 
-/// What a server needs that has PHP run as another user: to become that user and its group on the way to PHP, and to signal its processes. The
-/// kernel looks at the last also when it ends PHP's programs because their parent has died (`check_kill_permission()`, kernel/signal.c).
+/// The capabilities of a server that runs PHP as another user: to become that user and its group, and to signal its processes. The kernel
+/// checks the last one also when PHP's programs end because their parent has died (`check_kill_permission()`, kernel/signal.c).
 const NEEDED: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
-/// How a server comes to what it needs.
+/// The ways to give a server what it needs.
 pub(super) const WAYS: &str =
     "start Hearth as root, or with `AmbientCapabilities=CAP_SETUID CAP_SETGID CAP_KILL`";
 
-/// What this process lacks to have PHP run as another user.
+/// Returns the capabilities that this process lacks to run PHP as another user.
 pub(crate) fn lacking() -> Vec<&'static str> {
     let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
     let named = [
@@ -36,9 +36,9 @@ pub(crate) fn lacking() -> Vec<&'static str> {
     named.into_iter().filter(|(one, _)| !permitted.contains(*one)).map(|(_, name)| name).collect()
 }
 
-/// What the kernel is to let this process do, and no program that it starts. To be called before there is a second thread.
+/// Prepares the privileges of this process; programs that it starts get none. To be called before there is a second thread.
 ///
-/// The server joins PHP's groups, so that it can give files to them. Later it cannot: then it has threads, and groups are a thread's own.
+/// The server joins PHP's groups, so that it can give files to them. Later it cannot: then it has threads, and groups belong to a thread.
 pub(crate) fn prepare(users: &[PhpUser]) -> Result<(), Failure> {
     let Some(user) = users.first() else { return Ok(()) };
     let lacking = lacking();

@@ -26,13 +26,13 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// What is there now.
+    /// Records the file that is there now.
     pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
         let inode = std::fs::symlink_metadata(&path)?.ino();
         Ok(Self { path, inode })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -47,7 +47,7 @@ impl Drop for Made {
     }
 }
 
-/// How the names of folders begin that servers make for themselves.
+/// The prefix of the folders that servers make for themselves.
 pub(crate) const SERVERS: &str = "hearth-";
 
 /// Lets others pass through a folder of ours: they come to what is theirs in it if they know its name, and cannot look around.
@@ -110,7 +110,7 @@ impl RunDir {
         Ok(Self { path, ours: true })
     }
 
-    /// Where it is, absolute.
+    /// Returns its absolute path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -122,7 +122,7 @@ impl RunDir {
         make_room(&new)?;
         let listener = UnixListener::bind(&new)?;
         let mut made = Made::at(new)?;
-        // Who comes is looked at in any case.
+        // Peers are checked in any case.
         std::fs::set_permissions(made.path(), Permissions::from_mode(0o600))?;
         std::fs::rename(made.path(), &path)?;
         made.path = path;
@@ -139,7 +139,7 @@ impl RunDir {
     }
 }
 
-/// Fails unless `user` and root are the only ones who can put something into a folder: its own sockets and files would be another user's to replace.
+/// Fails unless only `user` and root can write into a folder: another user could replace its sockets and files.
 pub(crate) fn only_writer(folder: &Path, user: u32) -> io::Result<()> {
     const OTHERS_WRITE: u32 = 0o022;
     let target = std::fs::metadata(folder)?;

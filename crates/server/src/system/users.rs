@@ -22,7 +22,7 @@ use crate::failure::Failure;
 /// The user that PHP runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PhpUser {
-    /// His numbers.
+    /// The user's numbers.
     pub identity: Identity,
     /// `HOME`, `USER` and `LOGNAME`.
     pub env: Vec<(String, String)>,
@@ -31,7 +31,7 @@ pub(crate) struct PhpUser {
 }
 
 impl PhpUser {
-    /// The same user with the same group.
+    /// Returns whether both are the same user with the same group.
     pub(crate) fn is(&self, other: &Self) -> bool {
         (self.identity.user, self.identity.group) == (other.identity.user, other.identity.group)
     }
@@ -44,17 +44,17 @@ impl PhpUser {
         }
     }
 
-    /// Where something for this user is kept apart: the name of a folder.
+    /// Returns the name of the folder that keeps this user's files apart.
     pub(crate) fn folder(&self) -> String {
         format!("user-{}-{}", self.identity.user, self.identity.group)
     }
 
-    /// For people: the name, or the number of one who has none.
+    /// Returns the name for people: the account's name, or its number.
     pub(crate) fn name(&self) -> &str {
         self.env.last().map_or("", |(_, name)| name)
     }
 
-    /// Has a program run as this user.
+    /// Sets the user of a program to be started.
     pub(crate) fn put_on(user: Option<&Self>, command: &mut Command) {
         if let Some(user) = user {
             for name in &user.hidden {
@@ -65,7 +65,7 @@ impl PhpUser {
         }
     }
 
-    /// Errs on the first path that this user cannot use so.
+    /// Fails on the first path that this user cannot use so.
     pub(crate) fn must_reach(&self, paths: &[(&Path, Access)]) -> Result<(), Failure> {
         let asked = first_refused(&self.identity, paths);
         let name = self.name();
@@ -91,7 +91,7 @@ impl PhpUser {
     }
 }
 
-/// The first of these paths that somebody cannot use so. To be asked by who may become anybody.
+/// Returns the first of these paths that the identity cannot use so. The process must be allowed to become any user.
 pub(crate) fn first_refused<'p>(
     identity: &Identity,
     paths: &[(&'p Path, Access)],
@@ -114,7 +114,8 @@ fn become_in_this_thread(identity: &Identity) -> io::Result<()> {
     let groups: Vec<Gid> = identity.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let (user, group) = (Uid::from_raw(identity.user), Gid::from_raw(identity.group));
     set_thread_groups(&groups)?;
-    // Real and saved numbers stay ours: by those of a thread the kernel decides who may signal its process. (kill_ok_by_cred(), kernel/signal.c)
+    // Real and saved numbers stay ours: by those of a thread the kernel decides who may signal its process. (kill_ok_by_cred(),
+    // kernel/signal.c)
     set_thread_res_gid(getgid(), group, getgid())?;
     set_thread_res_uid(getuid(), user, getuid())?;
     Ok(())
@@ -138,7 +139,8 @@ impl Accounts {
         self.passwd.lines().map(fields).find(|fields| number(fields, 2) == Some(user))
     }
 
-    /// The user's own group where none is named, and the groups that name him. `user_key` and `group_key`: the settings that say it.
+    /// Returns the user's identity: its own group if none is named, and the groups that list it. `user_key` and `group_key` are the
+    /// settings that name them.
     pub(crate) fn identity(
         &self,
         user: u32,
@@ -169,7 +171,7 @@ impl Accounts {
         Ok(Identity { user, group, groups: all.into_iter().collect() })
     }
 
-    /// What goes into the environment. Who is in no file is called by his number, and at home at the root.
+    /// Returns the name and home for the environment. A user without an account is called by its number, with `/` as its home.
     pub(crate) fn name_and_home(&self, user: u32) -> (String, String) {
         let known = self.known(user);
         let field = |at: usize| known.as_ref()?.get(at).filter(|text| !text.is_empty());

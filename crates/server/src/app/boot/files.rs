@@ -35,7 +35,7 @@ pub(crate) fn run_dir(
     }
 }
 
-/// What to do about a run folder that cannot be used.
+/// The hint about a run folder that cannot be used.
 pub(crate) const RUN_DIR_HINT: &str = "set `server.run_dir` to a folder of the server's own user that others cannot write into (`chmod go-w`), or to one below it that \
      Hearth makes";
 
@@ -56,12 +56,12 @@ impl OwnFiles {
         self.script.as_deref()
     }
 
-    /// Where they are.
+    /// Returns the folder of the files.
     pub(crate) fn folder(&self) -> &Path {
         self.run_dir.path()
     }
 
-    /// Those of one application in one generation of a server, in a folder of their own; none where it needs none.
+    /// Makes the files of one application in one generation of a server, in a folder of their own; none if it needs none.
     pub(crate) fn of_generation(
         number: u64,
         planned: &Planned,
@@ -112,7 +112,7 @@ impl OwnFiles {
     }
 }
 
-/// The same for a command that has one generation only, and its broker in the same folder.
+/// Makes the files of a command that has one generation only, and its broker in the same folder.
 pub(crate) fn own_files(
     settings: &Settings,
     plan: &Plan,
@@ -138,12 +138,12 @@ pub(crate) fn own_files(
     })
 }
 
-/// Files of ours are made for PHP, or PHP makes files that nobody has named a place for: OPcache's lock, in a sandbox that says where it writes.
+/// Returns whether PHP needs a folder: for Hearth's own files, or for OPcache's lock in a sandbox that limits where PHP writes.
 fn needs_folder(php: &PhpPlan, settings: &Settings) -> bool {
     php.needs_files() || !settings.sandbox.writable.is_empty()
 }
 
-/// The broker, unless nobody wants one. Where only its place is missing, PHP does without: its calls go out directly.
+/// Binds the broker's socket, unless it is switched off. If only its folder is missing, PHP's calls go out directly.
 pub(crate) fn bind_broker(
     settings: &Settings,
     folder: &Path,

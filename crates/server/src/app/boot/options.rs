@@ -46,7 +46,7 @@ pub(crate) fn pool_options(
             let missing = missing.join("; ");
             tracing::warn!(missing, "this kernel cannot do all of PHP's sandbox");
         }
-        // Where PHP is told of it, which may be another's than ours.
+        // The socket that PHP finds in its environment may be another broker's.
         let told = env.iter().find(|(name, value)| name == egress::VARIABLE && !value.is_empty());
         let token = told.map(|(_, socket)| egress::token_of(Path::new(socket)));
         sandbox.own_readable.extend(token);
@@ -129,10 +129,10 @@ pub(crate) fn sandbox(settings: &config::Sandbox) -> Option<pool::Sandbox> {
     wanted.then_some(sandbox)
 }
 
-/// By which a worker knows what to do with connections of databases: `read_settings()` in native/sapi/databases.c.
+/// The variable with the settings for kept database connections: `read_settings()` in native/sapi/databases.c.
 pub(crate) const DATABASES: &str = "HEARTH_DATABASES";
 
-/// Nothing is kept in the model `fork`: only how long a server is waited for matters there.
+/// Writes the settings for kept connections. The model `fork` keeps none: it uses the time limits of a server only.
 fn databases(settings: &Databases, model: Model) -> String {
     let milliseconds = |limit: Option<Duration>| limit.map_or(0, |limit| limit.as_millis().max(1));
     format!(
@@ -145,7 +145,7 @@ fn databases(settings: &Databases, model: Model) -> String {
     )
 }
 
-/// A restart of OPcache (full, or `opcache_reset()`) waits until nobody reads it, and after this many seconds kills with SIGKILL whoever
-/// does (`accel_is_inactive()`, `kill_all_lockers()` in ext/opcache/ZendAccelerator.c). A zygote that has booted the application reads
-/// it for as long as it lives: 0 has OPcache wait, which costs a full cache at worst, where a kill costs every worker.
+/// The setting of how many seconds a restart of OPcache (full, or `opcache_reset()`) waits for its readers before it kills them with
+/// SIGKILL (`accel_is_inactive()`, `kill_all_lockers()` in ext/opcache/ZendAccelerator.c). A zygote that has booted the application reads
+/// OPcache for as long as it lives. With 0 OPcache waits: a full cache at worst, where a kill costs every worker.
 const RESTART_TIMEOUT: &str = "opcache.force_restart_timeout";

@@ -1,4 +1,4 @@
-//! Requests that no client sent, and what is said of a boot.
+//! Requests that no client sent, the names of services, and failures of a boot.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::app::plan::Plan;
 use crate::failure::Failure;
 use crate::ops::log;
 
-/// What the service of an application is called, unless somebody says so.
+/// Returns the service name of an application for traces, if the settings name none.
 pub(crate) fn service_of(folder: &Path) -> String {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| "php".to_owned())
 }
 
-/// What a request says of itself that no client sent.
+/// Returns the context of a request that no client sent.
 pub(crate) fn context_of_ours(plan: &Plan, id: &str) -> RequestContext {
     const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 80);
     let filename = plan.nominal_script();
@@ -57,7 +57,7 @@ pub(crate) fn request_of_ours(path: PathAndQuery, plan: &Plan, purpose: &str) ->
 }
 
 pub(crate) fn boot_failure(error: &StartError, plan: &Plan) -> Failure {
-    log::say(&plan.explain(None));
+    log::line(&plan.explain(None));
     let hint = match error {
         StartError::Sandbox(pool::SandboxError::NoLandlock) => {
             "take the paths out of `[sandbox]` and set `sandbox.enabled`, or run a kernel that has it"

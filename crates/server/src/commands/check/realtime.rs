@@ -10,10 +10,10 @@ use crate::config::{Address, Auto, Environment, LookupTarget, NamedApp, Settings
 use crate::subsystems::realtime::{self, Broadcasting, Driver};
 use crate::system::machine::processors;
 
-/// Sockets that a small site has at its best time: below, the system's limits are told of.
+/// The number of sockets of a small site at its busiest time: lower limits of the system cause a warning.
 const SOCKETS: u64 = 10_000;
 
-/// Looks at realtime, if somebody wants it.
+/// Checks realtime, if it is switched on.
 pub(crate) fn look(
     report: &mut Report,
     folder: &Path,
@@ -32,7 +32,7 @@ pub(crate) fn look(
     limits(report);
 }
 
-/// What `.env` asks for and does not get.
+/// Reports what `.env` asks for and does not get.
 fn missed(report: &mut Report, settings: &Settings, broadcasting: &Broadcasting) {
     if settings.realtime.enabled == Auto(Some(false)) {
         return;
@@ -53,7 +53,7 @@ fn missed(report: &mut Report, settings: &Settings, broadcasting: &Broadcasting)
     }
 }
 
-/// Whether PHP has time to say which applications there are.
+/// Checks whether PHP has time to answer look-ups of applications.
 fn lookup(report: &mut Report, settings: &Settings) {
     let Some(LookupTarget(WebhookTarget::Php(path))) = &settings.realtime.lookup else { return };
     let workers = settings.php.workers.0.unwrap_or_else(processors);

@@ -1,4 +1,4 @@
-//! The settings of a function: what Lambda's environment says is weaker than every setting and stronger than every default.
+//! The settings of a function: Lambda's environment is weaker than every setting and stronger than every default.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -42,13 +42,13 @@ pub(crate) fn settings(
     Ok((settings, path))
 }
 
-/// How many invocations run at once.
+/// Returns the number of invocations that run at once.
 pub(crate) fn lanes(settings: &Settings) -> NonZeroUsize {
     settings.lambda.concurrency.0.unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Has a worker for each lane: with fewer invocations would wait, and what is more never has an event, but is booted. Tells what was given
-/// instead.
+/// Sets one worker for each lane: with fewer, invocations would wait, and further ones would boot for nothing. Returns the setting that it
+/// replaced.
 fn follow_lanes(settings: &mut Settings, environment: &Environment) -> Option<NonZeroUsize> {
     let lanes = lanes(settings);
     let platform = concurrency(environment).parse().ok();
@@ -56,12 +56,12 @@ fn follow_lanes(settings: &mut Settings, environment: &Environment) -> Option<No
     given.filter(|given| *given != lanes && Some(*given) != platform)
 }
 
-/// What the platform says of it.
+/// Returns the concurrency that the platform sets.
 fn concurrency(environment: &Environment) -> &str {
     environment.variable(CONCURRENCY).unwrap_or("1")
 }
 
-/// What is named on the command line, else what the function is configured to run, else where its code lies, else the current folder.
+/// Returns the path from the command line, else the function's configured handler, else the folder of its code, else the current folder.
 fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Failure> {
     let root = environment.variable("LAMBDA_TASK_ROOT").map(PathBuf::from);
     let root = root.unwrap_or_else(|| environment.current_dir.clone());
@@ -82,7 +82,7 @@ fn path(named: Option<&Path>, environment: &Environment) -> Result<PathBuf, Fail
     ))
 }
 
-/// What Lambda's environment says about settings.
+/// Returns the settings that Lambda's environment implies.
 fn platform(environment: &Environment) -> Vec<(&'static str, &'static str, Raw)> {
     let mut platform = vec![
         // An invocation has its own deadline, and a crowd of its own to wait in.

@@ -1,8 +1,8 @@
 //! One call to a control socket.
 //!
 //! Invariants
-//! - Whoever answers costs no more than the time and the bytes that are given.
-//! - Only the owner of the folder is spoken to.
+//! - A server costs no more than the time and the bytes that the caller allows.
+//! - Only a process of the folder's owner is called.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred}
 use rustix::net::{connect, socket_with};
 use tokio::time::Instant;
 
-/// Where a server is spoken to.
+/// The control socket of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) socket: PathBuf,
@@ -22,17 +22,17 @@ pub(crate) struct Place {
     pub(crate) owner: Option<u32>,
 }
 
-/// What a call may cost.
+/// The limits of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// None: it takes as long as it takes.
+    /// The time limit; `None` is no limit.
     pub(crate) until: Option<Instant>,
-    /// Of the whole answer.
+    /// The largest answer in bytes.
     pub(crate) bytes: usize,
 }
 
 impl Bounds {
-    /// None: without an end.
+    /// Returns the time that is left; `None` is no limit.
     fn left(self) -> io::Result<Option<Duration>> {
         let Some(until) = self.until else { return Ok(None) };
         match until.saturating_duration_since(Instant::now()) {
@@ -50,7 +50,7 @@ impl Place {
         // Of connect(2), too, which waits while the queue is full.
         set_socket_timeout(&socket, Timeout::Send, bounds.left()?)?;
         connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
-        // As it was when it began to listen (unix(7)). A link could lead to anybody's socket.
+        // The credentials are those at listen(2) (unix(7)). A link could lead to another user's socket.
         let peer = socket_peercred(&socket)?;
         if self.owner.is_some_and(|owner| owner != peer.uid.as_raw()) {
             return Err(io::Error::other("another user listens there than the folder's owner"));
@@ -82,7 +82,7 @@ fn read_all(mut stream: UnixStream, bounds: Bounds) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     let mut part = [0; 16 << 10];
     loop {
-        // Anew each time: it is the whole that has to be there by then.
+        // Set before each read: the limit is for the whole answer.
         stream.set_read_timeout(bounds.left()?)?;
         match stream.read(&mut part) {
             Ok(0) => return Ok(all),

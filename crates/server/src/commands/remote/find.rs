@@ -1,9 +1,9 @@
-//! Finding the running server that a command means, and speaking to it.
+//! Finds the running server that a command means, and calls it.
 //!
 //! Invariants
-//! - Nothing here is guessed: a command that does not say exactly one server is told which there are, and where.
-//! - A server that finishes what it has is found only when no other one is meant.
-//! - Other users' processes may say what they like: they neither hold root up for long, nor are they taken for a server of root's.
+//! - Nothing here is guessed: a command that does not name exactly one server lists the servers and their folders.
+//! - A server that drains is found only when no other one matches.
+//! - Other users' processes neither delay root for long, nor are they taken for a server of root's.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,13 +26,13 @@ use crate::failure::Failure;
 use crate::ops::control::{Introduction, SOCKET};
 use crate::system::run_dir::SERVERS;
 
-/// How long a server may take to say who it is.
+/// The time limit of a server's introduction.
 const INTRODUCTION: Duration = Duration::from_secs(5);
-/// What it may say of itself: the longest path there is, each byte as `\u0001`.
+/// The longest introduction: the longest path there is, each byte as `\u0001`.
 const LONGEST_INTRODUCTION: usize = 64 << 10;
 /// More than `/status` of thousands of workers.
 const LONGEST: usize = 16 << 20;
-/// Where servers have their folders that a service manager has started.
+/// The folder in which a service manager makes the run folders of servers.
 const SYSTEM: &str = "/run";
 
 /// A running server.
@@ -40,17 +40,17 @@ const SYSTEM: &str = "/run";
 pub(crate) struct Server {
     place: Place,
     pub(crate) who: Introduction,
-    /// It is our own, or the service manager's: what it says that it serves is so.
+    /// The server is our own, or the service manager's: its introduction is believed.
     is_believed: bool,
 }
 
 impl Server {
-    /// Where its socket is.
+    /// Returns the server's run folder.
     pub(crate) fn run_dir(&self) -> &Path {
         self.place.socket.parent().unwrap_or_else(|| Path::new("/"))
     }
 
-    /// One call, for as long as it takes. A failure that the server tells of is ours.
+    /// Makes one call without a time limit. A failure that the server reports becomes ours.
     pub(crate) fn ask<T: DeserializeOwned>(&self, method: &str, path: &str) -> Result<T, Failure> {
         let bounds = Bounds { until: None, bytes: LONGEST };
         let (status, body) =
@@ -62,7 +62,7 @@ impl Server {
         serde_json::from_slice(&body).map_err(|error| self.lost(&error))
     }
 
-    /// What it says of itself, as it says it.
+    /// Returns the server's status as it was sent.
     pub(crate) fn status(&self) -> Result<Vec<u8>, Failure> {
         let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: LONGEST };
         let (_, body) =
@@ -75,7 +75,8 @@ impl Server {
         Failure::caused_by(message, error, "its log says what it does")
     }
 
-    /// Its process, which cannot be mistaken for another one from now on. None: it is not to be seen from here, or has ended.
+    /// Returns a handle of the server's process, which no other process can be mistaken for. `None`: it is not visible from here, or has
+    /// ended.
     pub(crate) fn process(&self) -> io::Result<Option<Process>> {
         let bounds = Bounds { until: Some(Instant::now() + INTRODUCTION), bytes: 0 };
         // In our own numbers, also where it lives in a namespace of its own.
@@ -87,7 +88,7 @@ impl Server {
         }
     }
 
-    /// Where there is no process to wait for: whether somebody answers still.
+    /// Returns whether the server still answers, if there is no process to wait for.
     pub(crate) fn is_there(&self) -> bool {
         introduce(&self.place, Instant::now() + INTRODUCTION)
             .is_ok_and(|who| who.pid == self.who.pid)
@@ -199,7 +200,7 @@ fn running(temporary: &Path) -> Vec<Server> {
     servers
 }
 
-/// Where servers may be; true: the service manager has made the folder.
+/// Lists the folders where servers may be; true: the service manager made the folder.
 fn places(temporary: &Path) -> Vec<(Place, bool)> {
     let mut places = Vec::new();
     for (parent, of_a_manager) in [(temporary, false), (Path::new(SYSTEM), true)] {
@@ -216,7 +217,7 @@ fn places(temporary: &Path) -> Vec<(Place, bool)> {
                     pid.parse::<u32>().is_ok() && Path::new("/proc").join(pid).is_dir()
                 })
             };
-            if may_be_one && let Some(owner) = whom_we_may_command(&entry) {
+            if may_be_one && let Some(owner) = owner_we_may_command(&entry) {
                 let socket = entry.path().join(SOCKET);
                 places.push((Place { socket, owner: Some(owner) }, of_a_manager));
             }
@@ -225,8 +226,8 @@ fn places(temporary: &Path) -> Vec<(Place, bool)> {
     places
 }
 
-/// Anybody can make such a folder; who is in it must be who may command us.
-fn whom_we_may_command(entry: &std::fs::DirEntry) -> Option<u32> {
+/// Returns the owner of a run folder, if we may command its processes. Any user can make a folder of this name.
+fn owner_we_may_command(entry: &std::fs::DirEntry) -> Option<u32> {
     let ours = geteuid().as_raw();
     let entry = entry.metadata().ok().filter(std::fs::Metadata::is_dir)?;
     Some(entry.uid()).filter(|owner| *owner == ours || ours == 0)

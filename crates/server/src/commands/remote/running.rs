@@ -1,4 +1,4 @@
-//! The server that serves an application now, for whoever looks at what one would need: what it holds is not in the way of it.
+//! The server that serves an application now: addresses that it uses are no conflict for `hearth check`.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::app::target::Target;
 use crate::config::Environment;
 use crate::ops::control::Introduction;
 
-/// That server, if there is one; it is looked for when somebody asks.
+/// The server of an application, found at first use.
 #[derive(Debug)]
 pub(crate) struct Running<'r> {
     target: &'r Target,
@@ -23,7 +23,7 @@ impl<'r> Running<'r> {
         Self { target, environment, found: OnceCell::new() }
     }
 
-    /// Its process, if it is what listens on this address.
+    /// Returns the server's process, if it listens on this address.
     pub(crate) fn listens_on(&self, address: SocketAddr) -> Option<u32> {
         self.process(|url| {
             let bound = url.split_once("://")?.1.parse::<SocketAddr>().ok()?;
@@ -33,7 +33,7 @@ impl<'r> Running<'r> {
         })
     }
 
-    /// Its process, if it is what listens at this socket.
+    /// Returns the server's process, if it listens at this socket.
     pub(crate) fn listens_at(&self, socket: &Path) -> Option<u32> {
         self.process(|url| Some(Path::new(url.split_once("unix:")?.1) == socket))
     }

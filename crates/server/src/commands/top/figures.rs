@@ -1,4 +1,4 @@
-//! What `hearth top` and `hearth status` read of `/status`. What another version does not say is simply not shown.
+//! The fields of `/status` that `hearth top` and `hearth status` read. Fields that another version lacks are not shown.
 
 use serde::Deserialize;
 
@@ -26,7 +26,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Whether names are needed to tell applications apart.
+    /// Returns whether names are needed to tell applications apart.
     pub(crate) fn several(&self) -> bool {
         self.applications.len() > 1
     }
@@ -40,7 +40,7 @@ impl Figures {
     }
 }
 
-/// One application.
+/// An application.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Application {

@@ -30,7 +30,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Columns and lines.
+    /// Returns columns and lines.
     #[expect(clippy::unused_self, reason = "only who has the terminal asks it and draws on it")]
     pub(super) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(io::stdout()) {
@@ -61,7 +61,7 @@ impl Terminal {
     }
 }
 
-/// Keys as they come, from a thread that waits for them; it ends with the process. One that nobody takes holds up the next.
+/// Reads keys in a thread, which ends with the process. A key that is not taken blocks the next.
 fn read_keys() -> mpsc::Receiver<u8> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -77,7 +77,7 @@ fn read_keys() -> mpsc::Receiver<u8> {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // There is no terminal left to report to.
         drop(write(LEAVE));
         let _gone = tcsetattr(io::stdin(), OptionalActions::Now, &self.before).is_err();
     }

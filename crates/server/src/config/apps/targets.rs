@@ -8,10 +8,10 @@ use http::Uri;
 
 use crate::config::value::{Raw, UrlPath, Value, Wrong};
 
-/// Where webhooks go.
+/// The target of webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WebhookTarget {
-    /// Somebody's server.
+    /// A server's URL.
     Url(Uri),
     /// The application's own PHP workers, asked for this path.
     Php(UrlPath),
@@ -46,7 +46,7 @@ impl Value for WebhookTarget {
     }
 }
 
-/// Who is asked for applications that the settings do not name.
+/// The target of look-ups for applications that the settings do not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LookupTarget(pub WebhookTarget);
 
@@ -68,24 +68,24 @@ impl Value for LookupTarget {
     }
 }
 
-/// Who else has subscribers of the same channels.
+/// The cluster: nodes with subscribers of the same channels.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum AdapterUrl {
-    /// Nobody.
+    /// No other nodes.
     Memory,
     /// Nodes at the same Redis or Valkey: one server, or some nodes of a cluster.
     Redis(Vec<String>),
-    /// The same, found by sentinels.
+    /// Redis, found by sentinels.
     Sentinel {
         /// The sentinels.
         servers: Vec<String>,
-        /// What they call the service.
+        /// The name of the service at the sentinels.
         service: String,
-        /// Whether Redis itself speaks TLS.
+        /// Redis itself speaks TLS.
         tls: bool,
-        /// For Redis itself.
+        /// The user for Redis itself.
         user: Option<String>,
-        /// For Redis itself.
+        /// The password for Redis itself.
         password: Option<Secret>,
     },
     /// Nodes at the same NATS.
@@ -140,7 +140,7 @@ impl Value for AdapterUrl {
     }
 }
 
-/// The servers of a list; who stands before the first one's host stands before all that name nobody else.
+/// Parses a list of servers; the user before the first host applies to all that name none.
 fn servers(scheme: &str, hosts: &str) -> Vec<String> {
     let hosts = hosts.split(',').map(str::trim).filter(|host| !host.is_empty());
     let mut whose = None;
@@ -157,8 +157,8 @@ fn servers(scheme: &str, hosts: &str) -> Vec<String> {
     server.collect()
 }
 
-/// `[user:password@]one:26379,two:26379/service[?sentinel_user=…&sentinel_password=…]`: who stands in front is for Redis itself, as Lettuce and others
-/// read such an address.
+/// Parses `[user:password@]one:26379,two:26379/service[?sentinel_user=…&sentinel_password=…]`: the user in front is for Redis itself, as in
+/// Lettuce and others.
 fn sentinel(tls: bool, rest: &str) -> Result<AdapterUrl, Wrong> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (hosts, service) = rest
@@ -199,7 +199,7 @@ fn sentinel(tls: bool, rest: &str) -> Result<AdapterUrl, Wrong> {
     })
 }
 
-/// What the subject of an adapter begins with.
+/// The prefix of an adapter's subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubjectPrefix(pub String);
 

@@ -97,12 +97,12 @@ impl Value for UrlPath {
     }
 }
 
-/// What one side knows the other by.
+/// A secret that two sides share.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
 impl Token {
-    /// One that nobody guesses: 128 bits, in digits.
+    /// Draws a token that cannot be guessed: 128 bits, in digits.
     pub(crate) fn draw() -> Self {
         let mut bytes = [0; 16];
         let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -110,7 +110,7 @@ impl Token {
         Self(format!("{:032x}", u128::from_ne_bytes(bytes)))
     }
 
-    /// For those who are to know it.
+    /// Returns the secret itself, for the other side.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -147,12 +147,12 @@ impl Value for Token {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for people.
     Text,
 }
 
@@ -176,7 +176,7 @@ impl Value for LogFormat {
     }
 }
 
-/// What answers the events of AWS Lambda.
+/// The kind of code that answers the events of AWS Lambda.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handler {
     /// An HTTP application.

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 
 use super::{Raw, Value, Wrong, parsed};
 
-/// Where a listener binds.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// An IP address and a port; port 0 lets the system choose.
@@ -51,14 +51,14 @@ impl Value for Address {
 /// An address, and whether TLS is spoken there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listen {
-    /// As `http://` or `https://` says it; without one it goes by whether there are certificates.
+    /// The scheme, `http://` or `https://`; without one TLS depends on whether there are certificates.
     pub tls: Option<bool>,
-    /// Where.
+    /// The address.
     pub address: Address,
 }
 
 impl Listen {
-    /// It is no file: who connects may be anybody.
+    /// Returns whether the address is no file: clients may be on any machine.
     pub(crate) fn is_tcp(&self) -> bool {
         matches!(self.address, Address::Tcp(_))
     }
@@ -195,7 +195,7 @@ impl Value for Network {
 /// An origin: `https://api.example.com`, with a port if need be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OriginUrl {
-    /// With TLS or without.
+    /// The scheme: with or without TLS.
     pub scheme: Scheme,
     /// Lower case, without brackets.
     pub host: String,

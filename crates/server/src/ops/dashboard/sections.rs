@@ -13,7 +13,7 @@ use crate::ops::status::clients::describe;
 /// Rows of a table that clients or callers can make long.
 const ROWS: usize = 30;
 
-/// What this server is.
+/// Renders the server's name, state and addresses.
 pub(super) fn head(view: &View, html: &mut Html) {
     let status = &view.status;
     html.raw("<h1>Hearth <span class=\"soft\">").text(status.version).raw("</span></h1>");
@@ -88,12 +88,12 @@ pub(super) fn figures(view: &View, html: &mut Html) {
     html.raw("</dl>");
 }
 
-/// Whether names are needed to tell applications apart.
+/// Returns whether names are needed to tell applications apart.
 fn several(view: &View) -> bool {
     view.status.applications.len() > 1
 }
 
-/// Each of several applications.
+/// Renders each of several applications.
 pub(super) fn applications(view: &View, html: &mut Html) {
     let all = &view.status.applications;
     if !several(view) {
@@ -126,7 +126,7 @@ pub(super) fn applications(view: &View, html: &mut Html) {
     more(html, all.len());
 }
 
-/// Who does what.
+/// Renders the workers and their requests.
 pub(super) fn workers(view: &View, html: &mut Html) {
     let Some(pool) = &view.status.pool else { return };
     let of_state = |wanted| pool.workers.iter().filter(|worker| worker.state == wanted).count();

@@ -23,11 +23,11 @@ pub(crate) struct Status {
     pub addresses: usize,
     /// Connections that one of them may have while places are short.
     pub share: usize,
-    /// Those with most connections.
+    /// The addresses with most connections.
     pub most: Vec<Most>,
     /// The last that was refused one, in the last five minutes.
     pub refused: Option<String>,
-    /// How often limits on clients applied since the start.
+    /// The number of times that limits on clients applied since the start.
     pub limited: BTreeMap<&'static str, u64>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Most {
     pub connections: usize,
 }
 
-/// How a limit is called on the dashboard.
+/// Returns the name of a limit on the dashboard.
 pub(crate) fn describe(limit: &str) -> &str {
     let known = ClientLimit::ALL.into_iter().find(|known| known.name() == limit);
     match known {

@@ -19,7 +19,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// For people.
+    /// Describes the connector in one line.
     pub(crate) fn line(&self) -> String {
         format!(
             "{} ({}): {} of {} sessions used, {} idle, {} waiting, {} refused",

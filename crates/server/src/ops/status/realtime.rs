@@ -9,7 +9,7 @@ pub(crate) struct Status {
     pub channels: usize,
     /// Other nodes; none without an adapter.
     pub nodes: Option<u64>,
-    /// Look-ups of applications; none where nobody is asked.
+    /// Look-ups of applications; `None` without a look-up.
     pub lookup: Option<Looked>,
     pub applications: Vec<Application>,
 }

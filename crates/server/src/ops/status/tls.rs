@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-/// One certificate, in `/status`.
+/// A certificate in `/status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     /// `files`, `authority` or `local`.
     pub from: &'static str,
     /// The names and addresses it is for.
     pub names: Vec<String>,
-    /// Seconds since 1970.
+    /// The end of its validity, in seconds since 1970.
     pub not_after: u64,
     /// Less than nothing when it is over.
     pub days_left: i64,
@@ -17,7 +17,7 @@ pub(crate) struct Status {
     pub stapled: bool,
 }
 
-/// What became of asking an authority, in `/status`.
+/// The state of an ACME authority's certificate, in `/status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcmeStatus {
     /// Whose certificate it is.
@@ -26,7 +26,7 @@ pub(crate) struct AcmeStatus {
     pub issued: u64,
     /// Tries that failed since then.
     pub failed: u64,
-    /// Why the last one failed; nothing once one has not.
+    /// The reason of the last failure; empty after a success.
     pub last_failure: Option<String>,
     /// When it is tried again or renewed: seconds since 1970.
     pub next: Option<u64>,

@@ -8,7 +8,7 @@ use crate::ops::fallback::Fallback;
 use crate::ops::problems::{Level, Problems};
 use crate::ops::status::{OfApplication, Status};
 
-/// What happened longer ago is no problem of now.
+/// The age from which an event is no longer a problem.
 const RECENT: Duration = Duration::from_mins(5);
 
 /// Adds the problems of all applications' workers.
@@ -43,7 +43,7 @@ fn of_pool(pool: &PoolStatus, ready: bool, problems: &mut Problems) {
     }
 }
 
-/// The same, of one of several applications.
+/// Adds the problems of one of several applications.
 fn of_application(one: &OfApplication, ready: bool, problems: &mut Problems) {
     let name = &one.name;
     if ready && one.model.is_some() && one.ready == 0 {
@@ -63,7 +63,7 @@ fn of_application(one: &OfApplication, ready: bool, problems: &mut Problems) {
     }
 }
 
-/// Of one that runs otherwise than it was to.
+/// Adds the fallback of an application.
 fn of_model(one: &OfApplication, several: bool, problems: &mut Problems) {
     let Some(Fallback { wished, instead, why, hint }) = &one.fallback else { return };
     let (wished, instead) = (wished.name(), instead.name());
@@ -73,7 +73,7 @@ fn of_model(one: &OfApplication, several: bool, problems: &mut Problems) {
     problems.add(Level::Warning, text);
 }
 
-/// What has become of workers lately.
+/// Adds recent ends of workers.
 fn of_workers(pool: &PoolStatus, problems: &mut Problems) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let since = now.unwrap_or_default().saturating_sub(RECENT).as_secs_f64();

@@ -14,13 +14,13 @@ use crate::ops::subsystem::Subsystem;
 const ORIGINS: usize = 100;
 
 impl Watch {
-    /// What it does now.
+    /// Returns the broker's part of `/status`.
     fn part(&self) -> Status {
-        let doors: Vec<DoorReport> =
+        let listeners: Vec<DoorReport> =
             self.entrances.iter().map(|entrance| entrance.watch.report()).collect();
         let unanswered = |fate| {
             let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
-            let all = doors.iter().flat_map(|door| &door.unanswered);
+            let all = listeners.iter().flat_map(|listener| &listener.unanswered);
             for (_, reason, calls) in all.filter(|(is, ..)| *is == fate) {
                 *sums.entry(reason).or_default() += calls;
             }
@@ -35,8 +35,8 @@ impl Watch {
         }
         Status {
             socket: self.socket().to_owned(),
-            callers: doors.iter().map(|door| door.callers).sum(),
-            calls: doors.iter().map(|door| door.calls).sum(),
+            callers: listeners.iter().map(|listener| listener.callers).sum(),
+            calls: listeners.iter().map(|listener| listener.calls).sum(),
             declined: unanswered(egress::Fate::Declined),
             failed: unanswered(egress::Fate::Failed),
             origins,

@@ -1,4 +1,4 @@
-//! Clients' connections as they are shown: who has most of them, and which limits on clients applied.
+//! Clients' connections as operators see them: the addresses with most of them, and the limits that applied.
 //!
 //! Invariants
 //! - Addresses are in `/status` and on the dashboard, never in labels of metrics: there would be no end of them.
@@ -63,7 +63,7 @@ pub(super) fn status_of(connections: &Connections) -> Status {
     }
 }
 
-/// What an operator should know of them.
+/// Adds the problems of clients' connections.
 pub(super) fn problems_of(status: &Status, problems: &mut Problems) {
     let Status { connections, limit, share, .. } = status;
     if connections >= limit {

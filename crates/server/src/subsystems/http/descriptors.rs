@@ -22,7 +22,7 @@ const BROKER_PART: u64 = 8;
 /// However few there are, clients' connections have this part of them.
 const CLIENTS_PART: u64 = 4;
 
-/// What clients may have.
+/// The limits for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     /// Descriptors that the process may have.
@@ -31,12 +31,12 @@ pub(crate) struct Budget {
     pub connections: usize,
     /// The first descriptor that is kept back.
     pub ceiling: RawFd,
-    /// The limit of descriptors with which there could be as many connections as the settings say.
+    /// The limit of descriptors that allows as many connections as the settings say.
     pub wanted: u64,
 }
 
 impl Budget {
-    /// Of a process that may have `limit` descriptors.
+    /// Returns the budget of a process that may have `limit` descriptors.
     pub(crate) fn of(settings: &Settings, limit: u64) -> Self {
         let all = settings.applications.iter().map(|named| &named.settings);
         let workers: usize = all.chain([settings]).map(|one| most_workers(one).get()).sum();
@@ -59,13 +59,13 @@ impl Budget {
         }
     }
 
-    /// Of this process.
+    /// Returns the budget of this process.
     pub(crate) fn now(settings: &Settings) -> Self {
         Self::of(settings, getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
     }
 
-    /// Logs that there are fewer connections than the settings say, and why.
-    pub(crate) fn say(&self, settings: &Settings) {
+    /// Warns if there are fewer connections than the settings say, and why.
+    pub(crate) fn warn_if_short(&self, settings: &Settings) {
         let set = settings.http.connection_limit.get();
         if self.connections < set {
             tracing::warn!(

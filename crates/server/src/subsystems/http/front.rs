@@ -1,4 +1,4 @@
-//! Joins the HTTP front to the settings and to PHP's pool. What the front calls things and what people call them meets only here.
+//! Joins the HTTP front to the settings and to PHP's pool. The settings are translated to the front's options here only.
 //!
 //! Invariants
 //! - Listeners are bound before PHP starts, so an address in use is known at once; nothing is accepted before the pool is there.
@@ -26,18 +26,18 @@ use crate::failure::Failure;
 use crate::subsystems::generation_guard::GenerationGuard;
 use crate::subsystems::http::descriptors::Budget;
 use crate::subsystems::realtime::Realtime;
-use crate::system::places::Leftovers;
+use crate::system::places::StaleSockets;
 
 /// Listeners that are bound and do not answer yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
     front: Front<Php>,
-    /// What was handed over and is not listened on.
-    leftovers: Leftovers,
+    /// Sockets that were handed over and are not used.
+    stale: StaleSockets,
 }
 
-/// Binds every listener, or takes the socket that listens there already. Where a service manager has passed sockets (`activated`),
-/// `http.listen` says of their ports only what is spoken there.
+/// Binds every listener, or takes the socket that listens there already. If a service manager has passed sockets (`activated`),
+/// `http.listen` only selects the protocol of their ports.
 pub(crate) async fn bind(
     settings: &Settings,
     certificates: Option<&Certificates>,
@@ -46,7 +46,7 @@ pub(crate) async fn bind(
 ) -> Result<Bound, Failure> {
     // Files and scripts come with the first generation.
     let budget = Budget::now(settings);
-    budget.say(settings);
+    budget.warn_if_short(settings);
     let mut options = Options {
         tls: certificates.cloned(),
         tracer: tracer.cloned(),
@@ -70,11 +70,11 @@ pub(crate) async fn bind(
             .iter()
             .any(|bound| matches!(bound, front_http::Bound::Unix { path, .. } if path == file))
     };
-    let leftovers = Leftovers::of(files.into_iter().filter(|file| !is_listened_on(file)));
-    Ok(Bound { front, leftovers })
+    let stale = StaleSockets::of(files.into_iter().filter(|file| !is_listened_on(file)));
+    Ok(Bound { front, stale })
 }
 
-/// The file of a unix socket that is to go with whom it was given to.
+/// Returns the file of a unix socket that its new owner removes.
 fn file_of(given: &Given) -> Option<PathBuf> {
     let goes = matches!(given, Given::Unix { takes_file_away: true, .. });
     match given.address() {
@@ -83,7 +83,7 @@ fn file_of(given: &Given) -> Option<PathBuf> {
     }
 }
 
-/// What is spoken on a socket that was passed: as on the address of the settings (`known`) that has its port, else TLS where there is any.
+/// Returns the protocol of a passed socket: that of the address in the settings (`known`) with its port, else TLS if there is any.
 fn listen_on(given: &Given, known: &[Listen], tls: bool) -> Result<Listen, Failure> {
     let port = |address: &front_http::Address| match address {
         front_http::Address::Tcp(address) => {
@@ -110,33 +110,33 @@ fn listen_on(given: &Given, known: &[Listen], tls: bool) -> Result<Listen, Failu
     }
 }
 
-/// What a release of the only application brings along for the front.
+/// Returns the release of the only application.
 pub(crate) fn release(options: &Options) -> Result<Release, Failure> {
     Release::new(options).map_err(|error| Failure::caused(&error, hint(&error)))
 }
 
-/// What a release of several applications brings along.
+/// Returns the release of several applications.
 pub(crate) fn release_of(applications: &[Hosted]) -> Result<Release, Failure> {
     Release::of(applications).map_err(|error| Failure::caused(&error, hint(&error)))
 }
 
 impl Bound {
-    /// What clients connect to, the first listener first.
+    /// Returns the addresses for clients, the first listener first.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.front.addresses().iter().map(ToString::to_string).collect()
     }
 
-    /// Its sockets once more, for a process that takes this one's place.
+    /// Returns copies of its sockets, for a process that takes this one's place.
     pub(crate) fn share(&self) -> std::io::Result<Vec<Given>> {
         self.front.share()
     }
 
-    /// What was handed over and the settings do not name, to be taken away once nobody else is there.
-    pub(crate) fn leftovers(&mut self) -> Leftovers {
-        std::mem::take(&mut self.leftovers)
+    /// Takes the sockets that were handed over and that the settings do not name, to be removed once the previous server is gone.
+    pub(crate) fn stale(&mut self) -> StaleSockets {
+        std::mem::take(&mut self.stale)
     }
 
-    /// To be cancelled when such a process accepts from them.
+    /// Returns the token to be cancelled when such a process accepts from them.
     pub(crate) fn succeeded(&self) -> CancellationToken {
         self.front.succeeded()
     }
@@ -146,7 +146,7 @@ impl Bound {
         self.front.access_log()
     }
 
-    /// What is answered lately.
+    /// Returns the recent traffic.
     pub(crate) fn traffic(&self) -> Arc<front_http::Traffic> {
         self.front.traffic()
     }
@@ -156,12 +156,12 @@ impl Bound {
         self.front.connections()
     }
 
-    /// Has channels on the same listeners.
+    /// Adds channels on the same listeners.
     pub(crate) fn realtime(&mut self, realtime: Arc<Realtime>) {
         self.front.realtime(realtime);
     }
 
-    /// By which a generation takes the requests.
+    /// Returns the switch by which a generation takes the requests.
     pub(crate) fn switch(&self) -> Switch<Php> {
         self.front.switch()
     }
@@ -172,16 +172,16 @@ impl Bound {
     }
 }
 
-/// What answers requests that no file answers: the workers of one application in one generation.
+/// The workers of one application in one generation, which answer requests that no file answers.
 #[derive(Debug, Default)]
 pub(crate) struct Php {
     pool: Option<Pool>,
-    /// As long as a request may come here, the pool takes it.
+    /// Keeps the pool taking requests for as long as one may come here.
     _guard: Option<GenerationGuard>,
 }
 
 impl Php {
-    /// Without a pool only files are served.
+    /// Returns the workers; without a pool only files are served.
     pub(crate) fn new(pool: Option<Pool>, guard: GenerationGuard) -> Self {
         Self { pool, _guard: Some(guard) }
     }
@@ -240,7 +240,7 @@ pub(crate) fn options_alone(settings: &Settings, hub_listens: bool) -> Options {
     common
 }
 
-/// What fronts have in common.
+/// Returns the options that all fronts share.
 pub(crate) fn common(settings: &Settings) -> Options {
     let http = &settings.http;
     let https = http.listen.iter().any(|listen| settings.speaks_tls(listen));
@@ -329,7 +329,7 @@ fn count(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Why the listeners of these settings could not be bound.
+/// Returns the failure of listeners that cannot be bound.
 pub(crate) fn not_bound(error: &BindError, settings: &Settings) -> Failure {
     let own = match error {
         BindError::Listen { address, cause } if cause.kind() == std::io::ErrorKind::AddrInUse => {
@@ -340,7 +340,7 @@ pub(crate) fn not_bound(error: &BindError, settings: &Settings) -> Failure {
     Failure::caused(error, own.unwrap_or_else(|| hint(error)))
 }
 
-/// What to do about it.
+/// Returns what an operator can do.
 fn hint(error: &BindError) -> String {
     let kind = |cause: &std::io::Error| cause.kind();
     match error {

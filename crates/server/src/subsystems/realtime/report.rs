@@ -21,7 +21,7 @@ fn looked(lookup: &Lookup) -> Looked {
 }
 
 impl Realtime {
-    /// What it does now.
+    /// Returns realtime's part of `/status`.
     fn part(&self) -> RealtimeStatus {
         let mut applications: Vec<Application> = self
             .channels

@@ -10,11 +10,11 @@ use crate::ops::status;
 use crate::ops::status::tls::{AcmeStatus, Status};
 use crate::ops::subsystem::Subsystem;
 
-/// Whoever renews certificates has done it by then.
+/// The days before the end at which an unrenewed certificate is a problem: renewal should be done by then.
 const DAYS_AHEAD: i64 = 7;
 
 impl Watch {
-    /// All that are shown.
+    /// Returns all certificates that are shown.
     fn certificates(&self) -> Vec<Status> {
         let of = |(place, certificate): (Place, Certificate)| status_of(place, &certificate);
         self.certificates.shown().into_iter().map(of).collect()
@@ -22,7 +22,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// What became of asking an authority, where one is asked.
+    /// Returns the state of the ACME authority, if there is one.
     fn acme(&self) -> Option<AcmeStatus> {
         let acme = self.acme.as_ref()?;
         let report = acme.report();

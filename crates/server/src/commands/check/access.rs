@@ -1,6 +1,6 @@
-//! As whom a check looks at files: as the user that the server is to be (`server.user`), where that can be tried.
+//! Access to files, checked as the user that the server is to become (`server.user`), if that can be tried.
 //!
-//! Invariant: root's eyes see everything, so nothing is judged by them that another user is to use.
+//! Invariant: root can read everything, so files for another user are never checked as root.
 
 use std::io;
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::app::user;
 use crate::config::Settings;
 use crate::system::users::first_refused;
 
-/// Who looks.
+/// The user whose access is checked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Eyes {
-    /// None: we ourselves.
+pub(super) struct AccessCheck {
+    /// The user's identity; `None` is the current user.
     identity: Option<Identity>,
 }
 
-impl Eyes {
-    /// Those of the server, and what keeps it from having them.
+impl AccessCheck {
+    /// Returns the access check for the server's user, and reports what prevents it.
     pub(super) fn of(report: &mut Report, settings: &Settings) -> Self {
         match user::of_server(settings) {
             Ok(None) => Self::default(),
@@ -45,7 +45,7 @@ impl Eyes {
         }
     }
 
-    /// Whether a path can be used so.
+    /// Checks whether a path can be used so.
     pub(super) fn may(&self, path: &Path, how: Access) -> io::Result<()> {
         match &self.identity {
             None => Ok(access(path, how)?),
@@ -56,12 +56,12 @@ impl Eyes {
         }
     }
 
-    /// Who looks, where that is not the server as it is.
+    /// Returns the checked user, if it is not the current one.
     pub(super) fn user(&self) -> Option<u32> {
         self.identity.as_ref().map(|identity| identity.user)
     }
 
-    /// Whether a folder is there that can be written, or can be made.
+    /// Checks whether a folder is writable, or can be made.
     pub(super) fn can_make(&self, folder: &Path) -> io::Result<()> {
         // The nearest one that is there: the others are made.
         let there = folder.ancestors().find(|folder| folder.exists());
@@ -72,13 +72,13 @@ impl Eyes {
         self.may(there, Access::WRITE_OK | Access::EXEC_OK)
     }
 
-    /// Those of PHP where they are another user's than the server's.
+    /// Returns the access check for PHP's user, if that is not the server's.
     pub(super) fn of_php(&self, plan: Option<&Plan>) -> Self {
         let user = plan.and_then(|plan| plan.php.as_ref()?.user.as_ref());
         user.map_or_else(|| self.clone(), |user| Self { identity: Some(user.identity.clone()) })
     }
 
-    /// Whether the server can read what it reads anew later: its settings, and its certificates' keys.
+    /// Checks that the server can read the files that it reads again later: its settings, and its certificates' keys.
     pub(super) fn server(&self, report: &mut Report, settings: &Settings, file: &Path) {
         let keys = settings.http.certificate_files();
         let keys = keys.iter().flat_map(|files| [&*files.certificate, &*files.key]);
@@ -86,7 +86,7 @@ impl Eyes {
         self.reach(report, paths.into_iter().map(|path| (path, Access::READ_OK)));
     }
 
-    /// Whether the server reaches an application.
+    /// Checks that the server reaches an application.
     pub(super) fn application(&self, report: &mut Report, application: &Application) {
         let folders = [&*application.folder, &*application.document_root];
         let folders = folders.map(|folder| (folder, Access::EXEC_OK));
