@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Nothing outside this module reads the environment.
-//! - A name that no setting has is an error that says which one is nearest; nothing is ignored silently.
-//! - A wrong value is reported with the setting, the place it came from and what would have been right.
+//! - An unknown name is an error with the nearest known one; nothing is ignored silently.
+//! - A wrong value is reported with the setting, the place it came from and the accepted values.
 
 mod acme;
 mod applications;

@@ -26,7 +26,7 @@ pub(crate) fn command() -> Command {
              hearth serve                 this folder's application, on http://127.0.0.1:8080\n  \
              hearth check                 what `hearth serve` would run, and what is wrong with it\n  \
              hearth status                what the server of this folder's application does\n  \
-             hearth reload                the application booted anew, without losing a request\n  \
+             hearth reload                reload the application without dropping requests\n  \
              hearth php artisan migrate   the same PHP on the command line\n  \
              hearth channels              only the channels of realtime, for clients of Pusher and Laravel Echo\n  \
              hearth egress                warm outgoing connections for every PHP on this machine\n\n\
@@ -63,15 +63,15 @@ fn serve() -> Command {
              hearth serve --ini memory_limit=256M --ini opcache.validate_timestamps=0\n\n\
              Every setting, flags or not, is also a key of hearth.toml: docs/reference/config.md.\n\
              Signals: TERM and INT finish what runs and end, a second one ends at once; HUP is `hearth reload`,\n\
-             USR1 opens the access log's file anew.",
+             USR1 opens the access log's file again.",
     )
 }
 
 fn reload() -> Command {
     with_target(Command::new("reload"), of_control)
-        .about("Have a running server boot the application anew, and switch to it")
+        .about("Reload the application without dropping requests")
         .long_about(
-            "Boots a new generation of workers beside those that run: settings, application and links are read anew, with an OPcache of its own. \
+            "Boots a new generation of workers beside those that run: settings, application and links are read again, with an OPcache of its own. \
              When it answers, it takes all new requests, and the old one finishes what it has. When it fails, the old one stays, and this command \
              says why.",
         )
@@ -87,7 +87,7 @@ fn reload() -> Command {
 
 fn status() -> Command {
     with_target(Command::new("status"), of_control)
-        .about("Say what a running server does")
+        .about("Show what a running server does")
         .long_about(
             "Asks a running server over its control socket: what is wrong, what it serves and where, rates and times, and every worker with \
              the request that it has.",
@@ -109,10 +109,10 @@ fn status() -> Command {
 
 fn upgrade() -> Command {
     with_target(Command::new("upgrade"), of_control)
-        .about("Have the installed program take a running server's place")
+        .about("Replace a running server with the installed program")
         .long_about(
-            "Has a running server start its program anew, as it was started itself: another version, when one was installed meanwhile, with all \
-             settings read anew. It gets the sockets that listen, boots the application, and takes over when it is ready; the old process finishes \
+            "Makes a running server start its program again, as it was started itself: another version, when one was installed meanwhile, with all \
+             settings read again. It gets the sockets that listen, boots the application, and takes over when it is ready; the old process finishes \
              what it has and ends. No connection is refused. When the new one fails the old one goes on, and this command says why.",
         )
         .after_long_help(
@@ -126,9 +126,9 @@ fn upgrade() -> Command {
 
 fn stop() -> Command {
     with_target(Command::new("stop"), of_control)
-        .about("Have a running server finish what it has, and end")
+        .about("Stop a running server after the requests it has")
         .long_about(
-            "Has a running server take nothing new, answer what it has taken, close its connections and end; waits for that, and says on stderr \
+            "Makes a running server take nothing new, answer what it has taken, close its connections and end; waits for that, and prints on stderr \
              what it waits for. The server cuts what takes longer than `server.shutdown_patience`.",
         )
         .arg(
@@ -223,7 +223,7 @@ fn egress() -> Command {
              Try it:\n  \
              curl --unix-socket /tmp/egress/egress.sock -H 'Hearth-Origin: https://www.php.net' http://hearth/\n\n\
              PHP finds it by the environment variable HEARTH_EGRESS, the path of the socket. An answer with Hearth-Declined means that \
-             nothing has gone out, and why: whoever asked makes the call directly then, as without a broker.\n\n\
+             nothing has gone out, and why: the caller makes the call directly then, as without a broker.\n\n\
              Every setting is also a key of hearth.toml, section `egress`: docs/reference/config.md.\n\
              Signals: TERM and INT finish the calls that run and end; a second one ends at once.",
         )
@@ -231,15 +231,15 @@ fn egress() -> Command {
 
 fn tls() -> Command {
     Command::new("tls")
-        .about("Have browsers believe `hearth serve --tls-local`")
+        .about("Trust Hearth's local certificate authority on this machine")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
             Command::new("trust")
-                .about("Say how to trust this machine's own authority")
+                .about("Print how to trust this machine's own authority")
                 .long_about(
                     "Makes the authority of `hearth serve --tls-local` if it is not there, and prints the commands by which systems and browsers \
-                     come to believe it. Nothing is changed by itself.",
+                     trust it. It changes nothing itself.",
                 )
                 .arg(config_file("hearth.toml in the current folder")),
         )
@@ -252,7 +252,7 @@ fn tls() -> Command {
 
 fn channels() -> Command {
     Command::new("channels")
-        .about("Have channels for browsers, in the Pusher protocol, and nothing else")
+        .about("Serve only channels for browsers, in the Pusher protocol")
         .long_about(
             "Runs realtime alone: clients of Pusher and Laravel Echo connect here, and any server library of Pusher publishes here. \
              `hearth serve` has it on the application's own port and needs no other.",
@@ -291,7 +291,7 @@ fn php() -> Command {
 
 fn bench() -> Command {
     Command::new("bench")
-        .about("Say how a published table is reproduced")
+        .about("Show how a published table is reproduced")
         .arg(Arg::new("name").value_name("NAME").required(true).help("The table, e.g. `models`"))
 }
 
@@ -375,7 +375,7 @@ fn invoke() -> Command {
              hearth lambda invoke sqs                    the sample of that name\n  \
              hearth lambda invoke --sample sqs > event.json\n  \
              echo '{}' | hearth lambda invoke --to 127.0.0.1:8080\n\n\
-             Exit status: 0 the function returned, 1 it failed or nobody listens there, 2 misused.",
+             Exit status: 0 the function returned, 1 it failed or cannot be reached, 2 misused.",
         )
 }
 

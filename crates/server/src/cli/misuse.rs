@@ -25,8 +25,8 @@ pub(super) fn misused(error: &clap::Error) -> Failure {
     let argument = context(ContextKind::InvalidArg).unwrap_or_default();
     let flag_name = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
     let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-    let elsewhere = OTHER_NAMES.iter().find(|(name, _)| *name == argument || *name == command);
-    let suggested = elsewhere
+    let other = OTHER_NAMES.iter().find(|(name, _)| *name == argument || *name == command);
+    let suggested = other
         .map(|(_, ours)| (*ours).to_owned())
         .or_else(|| context(ContextKind::SuggestedArg))
         .or_else(|| context(ContextKind::SuggestedSubcommand))

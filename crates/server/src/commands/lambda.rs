@@ -53,7 +53,7 @@ pub(crate) fn run(
     let api =
         environment.variable("AWS_LAMBDA_RUNTIME_API").map(str::to_owned).ok_or_else(|| {
             Failure::misused(
-                "AWS_LAMBDA_RUNTIME_API is not set, so there is nobody to ask for events",
+                "AWS_LAMBDA_RUNTIME_API is not set, so there is no Runtime API to ask for events",
                 "on AWS Lambda it is; to try an event here, add `--emulate 127.0.0.1:9000`",
             )
         })?;
@@ -162,7 +162,7 @@ pub(crate) async fn serve_and_drain(
     collector.end().await;
     tracing::info!("drained");
     outcome.map_err(|error| {
-        Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
+        Failure::caused(&error, "Lambda starts the function again; its platform logs say more")
     })
 }
 
@@ -320,7 +320,7 @@ async fn restored(
 ) -> Result<(), Failure> {
     const AT_ONCE: Duration = Duration::ZERO;
     front_lambda::wait_for_restore(api).await.map_err(|error| {
-        Failure::caused(&error, "Lambda starts the function anew; its platform logs say more")
+        Failure::caused(&error, "Lambda starts the function again; its platform logs say more")
     })?;
     if let Some(tracer) = tracer {
         tracer.reseed(salt());

@@ -1,7 +1,7 @@
 //! `[applications.NAME]`: further applications of one server, and further pools of the one at PATH.
 //!
 //! Invariants
-//! - An application has every setting that a release brings along, and says of them what differs: the rest is as for the application at PATH.
+//! - An application has every setting that a release brings along, and its table holds those that differ: the rest is as for the application at PATH.
 //! - What names files, paths and variables of the application at PATH is nothing to another one: it is not inherited by an application with a `path`.
 //! - No two applications claim the same requests.
 
@@ -208,8 +208,8 @@ fn unknown(file: &Path, table: &Table, entry: &Entry) -> Option<ConfigError> {
 fn nearest_key(name: &str) -> Option<&'static str> {
     let keys = || KEYS.iter().filter(|key| key.is_of_application());
     let bare = name.rsplit('.').next().unwrap_or(name);
-    if let Some(elsewhere) = keys().find(|key| key.section_and_key().1 == bare) {
-        return Some(elsewhere.name);
+    if let Some(other) = keys().find(|key| key.section_and_key().1 == bare) {
+        return Some(other.name);
     }
     let own = APPLICATION_KEYS.iter().map(|key| key.name);
     nearest(name, own.chain(keys().map(|key| key.name)))

@@ -1,7 +1,7 @@
-//! The applications of realtime: who they are and what each of them may, from tables of `hearth.toml`, `ID:KEY:SECRET` and the like.
+//! The applications of realtime: their keys and rights, from tables of `hearth.toml`, `ID:KEY:SECRET` and the like.
 //!
 //! Invariants
-//! - Whoever reads a list of applications gets them whole: `*`, which stands for all of them, has been applied.
+//! - A list of applications is complete: `*`, which stands for all of them, has been applied.
 //! - No secret is quoted back.
 
 mod targets;
@@ -100,7 +100,7 @@ macro_rules! app_keys {
 }
 
 app_keys! {
-    key: String = "", "In clients' addresses. Anybody may know it.",
+    key: String = "", "The public part of clients' addresses.",
         |app, raw| app.app.key = read::<String>(raw)?.into();
     secret: String = "", "Signs subscriptions, calls of the HTTP API and webhooks.",
         |app, raw| app.app.secret = Secret::new(&read::<String>(raw)?);
@@ -108,9 +108,9 @@ app_keys! {
         |app, raw| app.app.rights.enabled = read(raw)?;
     client_events: bool = "on", "Whether clients may send `client-` events (whispers).",
         |app, raw| app.app.rights.client_events = read(raw)?;
-    subscription_count: bool = "off", "Whether subscribers hear how many they are (`pusher_internal:subscription_count`).",
+    subscription_count: bool = "off", "Whether subscribers get their number (`pusher_internal:subscription_count`).",
         |app, raw| app.app.rights.subscription_count = read(raw)?;
-    watchlist: bool = "on", "Whether users who have signed in are told of those they watch.",
+    watchlist: bool = "on", "Whether signed-in users get the state of the users they watch.",
         |app, raw| app.app.rights.watchlist = read(raw)?;
     require_tls: bool = "off", "Refuse clients that connect without TLS, with 4000.",
         |app, raw| app.app.rights.plain = !read::<bool>(raw)?;
@@ -120,7 +120,7 @@ app_keys! {
         |app, raw| app.app.limits.connections = read(raw)?;
     subscriptions: usize = "1000", "Channels that one socket may subscribe to.",
         |app, raw| app.app.limits.subscriptions = read(raw)?;
-    public_subscriptions: usize = "100", "Public channels among them, to which anybody may subscribe under any name: each costs some 400 bytes.",
+    public_subscriptions: usize = "100", "Public channels among them, which a client may name freely: each costs some 400 bytes.",
         |app, raw| app.app.limits.public_subscriptions = read(raw)?;
     subscription_rate: usize = "20", "Subscriptions of one socket per second, once it has left a channel and then subscribed to `subscriptions` more; others are refused with 403.",
         |app, raw| app.app.limits.subscription_rate = u32::try_from(read::<usize>(raw)?).unwrap_or(u32::MAX);
@@ -138,7 +138,7 @@ app_keys! {
         |app, raw| app.app.limits.members = read(raw)?;
     user_id: usize = "128", "Characters of a user's id.",
         |app, raw| app.app.limits.user_id = read(raw)?;
-    user_info: ByteSize = "1KiB", "Bytes of what a member tells of itself.",
+    user_info: ByteSize = "1KiB", "Bytes of a member's `user_info`.",
         |app, raw| app.app.limits.user_info = bytes(raw)?;
     watched_users: usize = "100", "Users that one user may watch.",
         |app, raw| app.app.limits.watchlist = read(raw)?;
@@ -153,7 +153,7 @@ app_keys! {
         |app, raw| app.app.limits.queue_bytes = bytes(raw)?;
     queue_messages: usize = "10000", "Messages that may wait for one socket.",
         |app, raw| app.app.limits.queue_messages = read(raw)?;
-    activity_timeout: Duration = "30s", "How long a socket may be silent before it is asked whether it lives.",
+    activity_timeout: Duration = "30s", "The time that a socket may be silent before it gets a ping.",
         |app, raw| app.app.limits.activity_timeout = read(raw)?;
     pong_timeout: Duration = "30s", "How long it may take to answer. A client that is behind in reading has longer: data that it acknowledges by TCP in the second half of that time counts as an answer.",
         |app, raw| app.app.limits.pong_timeout = read(raw)?;

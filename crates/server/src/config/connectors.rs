@@ -71,7 +71,7 @@ macro_rules! connector_keys {
 }
 
 connector_keys! {
-    url: ServerUrl = "", "The server, and who logs in.";
+    url: ServerUrl = "", "The server, and the user that logs in.";
     password_file: PathBuf = "", "A file with the password, instead of one in the URL. It is read for each login, so a new one is used when the server wants it.";
     sslmode: SslMode = "verify-full", "How the server proves who it is, in libpq's words. Of `redis://` the default is `disable`.";
     sslrootcert: Auto<PathBuf> = "auto", "The authorities that are believed, a PEM file. `auto`: the system's.";
@@ -154,7 +154,7 @@ impl Value for SslMode {
     const PLACEHOLDER: &'static str = "MODE";
 
     fn expected() -> String {
-        "`verify-full` (authority and name), `verify-ca` (authority alone), `require` (anybody's encryption) or `disable`".into()
+        "`verify-full` (authority and name), `verify-ca` (authority alone), `require` (encryption only) or `disable`".into()
     }
 
     fn choices() -> &'static [&'static str] {

@@ -264,9 +264,9 @@ pub(super) fn unknown_names(variables: &[(String, String)]) -> Vec<ConfigError> 
 /// A forgotten section (`HEARTH_WORKERS`) is likelier than a slip of the finger.
 fn nearest_variable(name: &str, known: &[String]) -> Option<String> {
     let bare = name.trim_start_matches("HEARTH_").to_ascii_lowercase();
-    let elsewhere = OTHER_NAMES.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
+    let other = OTHER_NAMES.iter().find(|(theirs, _)| theirs.replace('.', "_") == bare);
     let meant = |key: &&Key| {
-        let ours = elsewhere.map(|(_, ours)| *ours);
+        let ours = other.map(|(_, ours)| *ours);
         ours.map_or_else(|| key.section_and_key().1 == bare, |ours| key.name == ours)
     };
     KEYS.iter()

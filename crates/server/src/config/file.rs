@@ -165,8 +165,8 @@ fn nearest_key(name: &str) -> Option<String> {
         return Some((*ours).to_owned());
     }
     let bare = name.rsplit('.').next().unwrap_or(name);
-    if let Some(elsewhere) = KEYS.iter().find(|key| key.section_and_key().1 == bare) {
-        return Some(elsewhere.name.to_owned());
+    if let Some(other) = KEYS.iter().find(|key| key.section_and_key().1 == bare) {
+        return Some(other.name.to_owned());
     }
     if let Some((section, bare)) = name.split_once('.')
         && SECTIONS.iter().any(|known| known.name == section)

@@ -1,4 +1,4 @@
-//! Which settings hold anew after a reload, and which for as long as the server runs.
+//! The settings that a reload applies, and those that stay for as long as the server runs.
 //!
 //! Invariants
 //! - What a reload does not apply is named, at that reload and at every later one, until a restart.

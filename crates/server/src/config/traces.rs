@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Those variables are weaker than ours and stronger than files.
-//! - What they ask for and Hearth cannot do is said, and never keeps a server from starting: they may be meant for another program.
+//! - Values that Hearth cannot follow are logged, and never keep a server from starting: they may be meant for another program.
 
 use std::fmt;
 use std::num::NonZeroU64;

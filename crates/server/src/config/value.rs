@@ -1,4 +1,4 @@
-//! From text to types: what each kind of setting accepts, and how it says so.
+//! From text to types: the accepted values of each kind of setting, and their descriptions.
 //!
 //! Invariants
 //! - One grammar per type, whether the text comes from a flag, the environment or a file.

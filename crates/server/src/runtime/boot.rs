@@ -165,7 +165,7 @@ impl Means {
         own_files: Option<OwnFiles>,
         running: Option<Running>,
     ) -> Result<Booted, Failure> {
-        let _place = self.places_at_once.acquire().await.expect("nobody closes it");
+        let _place = self.places_at_once.acquire().await.expect("it is never closed");
         let pool = loop {
             let Planned { name, settings, plan, is_at_path, .. } = &mut planned;
             let Some(php) = &plan.php else { break None };

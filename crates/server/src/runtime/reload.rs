@@ -110,7 +110,7 @@ fn must_be_known(
                     "PHP is to run as user {}, whom no setting named when the server started",
                     user.name()
                 ),
-                "`hearth upgrade`, or a restart, has the server prepare for him",
+                "`hearth upgrade`, or a restart, prepares the server for that user",
             ));
         }
     }
@@ -188,7 +188,7 @@ impl Generations<'_> {
 
     /// Makes one reload, and logs and notifies about it.
     async fn reload_for(&mut self, asks: &[Ask]) -> Result<Reloaded, Failure> {
-        let why = &asks.first().expect("somebody has asked").why;
+        let why = &asks.first().expect("there is a request").why;
         tracing::info!(%why, asked = asks.len(), "reload");
         let manager = self.environment.notify_socket();
         notify::reloading(manager).await;

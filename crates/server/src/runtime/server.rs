@@ -322,8 +322,8 @@ async fn start_realtime(
     let broadcasting = Broadcasting::read(&detect::folder_of(&target.path)?, settings, environment);
     let Some(named) = realtime::of_served(settings, &broadcasting)? else { return Ok(None) };
     log::line(&realtime::explain(settings, &named));
-    if let Some(elsewhere) = broadcasting.elsewhere(listeners) {
-        tracing::warn!(%elsewhere, "PHP publishes to an address where this server does not listen");
+    if let Some(other) = broadcasting.other_address(listeners) {
+        tracing::warn!(elsewhere = %other, "PHP publishes to an address where this server does not listen");
     }
     Realtime::start(settings, &named, None).await.map(Some)
 }

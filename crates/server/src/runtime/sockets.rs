@@ -87,7 +87,7 @@ impl Sockets {
                     names.len(),
                     taken.len()
                 ),
-                "whoever starts this passes them as descriptors 3 and up, see sd_listen_fds(3)",
+                "pass them as descriptors 3 and up, see sd_listen_fds(3)",
             ));
         }
         for ((number, descriptor), name) in taken.into_iter().zip(names) {

@@ -288,7 +288,7 @@ pub(crate) fn failure(name: &str, error: &BindError) -> Failure {
     let hint = match error {
         BindError::Socket { .. } => {
             format!(
-                "choose a path of at most 100 bytes that nobody else uses with `socket` in `[databases.connectors.{name}]`"
+                "choose a path of at most 100 bytes that no other program uses with `socket` in `[databases.connectors.{name}]`"
             )
         }
         _ => format!(

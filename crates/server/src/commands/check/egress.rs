@@ -40,7 +40,7 @@ pub(crate) fn look(
         report.warning(
             Topic::Egress,
             "no network is denied: PHP can be made to call metadata services and the like through the broker",
-            "leave `egress.deny` out, or name what nobody should call",
+            "leave `egress.deny` out, or name networks that no call should reach",
         );
     } else {
         let networks: Vec<String> = egress.deny.iter().map(ToString::to_string).collect();

@@ -35,7 +35,7 @@ pub(crate) fn look(
         report.warning(
             Topic::Lambda,
             format!("`php.workers` ({given}) does nothing on Lambda: there is a worker for each invocation that runs at once"),
-            "set `lambda.concurrency` on Managed Instances; elsewhere there is one at once",
+            "set `lambda.concurrency` on Managed Instances; otherwise there is one at once",
         );
     }
     if let Some(info) = info {

@@ -91,10 +91,10 @@ fn dotenv(
     let listeners: Vec<String> = listen().map(Address::to_string).collect();
     let any_port =
         listen().any(|address| matches!(address, Address::Tcp(address) if address.port() == 0));
-    if let Some(elsewhere) = broadcasting.elsewhere(&listeners).filter(|_| !any_port) {
+    if let Some(other) = broadcasting.other_address(&listeners).filter(|_| !any_port) {
         report.warning(
             Topic::Realtime,
-            format!("PHP publishes to {elsewhere}, and this server listens on {}", listeners.join(", ")),
+            format!("PHP publishes to {other}, and this server listens on {}", listeners.join(", ")),
             "correct the host and port in .env, add a `--listen`, or broadcast over the driver `hearth`, which needs neither",
         );
     }

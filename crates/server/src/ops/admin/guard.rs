@@ -69,7 +69,7 @@ pub(crate) fn may_listen(address: SocketAddr, token: Option<&Token>) -> Result<(
         format!(
             "the admin address {address} can be reached from other machines, and there is no `admin.token`"
         ),
-        "listen on 127.0.0.1, or set `admin.token` (HEARTH_ADMIN_TOKEN), which everybody has to know then",
+        "listen on 127.0.0.1, or set `admin.token` (HEARTH_ADMIN_TOKEN), which clients then have to send",
     ))
 }
 
@@ -116,8 +116,8 @@ fn is_of_another_origin(headers: &HeaderMap) -> bool {
     if field(ORIGIN.as_str()).is_some_and(|origin| !same_origin(origin)) {
         return true;
     }
-    let elsewhere = matches!(field("sec-fetch-site"), Some("cross-site" | "same-site"));
-    elsewhere && field("sec-fetch-mode") != Some("navigate")
+    let is_foreign = matches!(field("sec-fetch-site"), Some("cross-site" | "same-site"));
+    is_foreign && field("sec-fetch-mode") != Some("navigate")
 }
 
 /// RFC 6750, 2.1; RFC 7617 with the token as password and any name.

@@ -148,7 +148,7 @@ impl Broadcasting {
     }
 
     /// Returns the address that PHP publishes to, if that is this machine but none of these listeners: `http://127.0.0.1:8080`.
-    pub(crate) fn elsewhere(&self, listeners: &[String]) -> Option<&Api> {
+    pub(crate) fn other_address(&self, listeners: &[String]) -> Option<&Api> {
         // Hearth's own driver needs no port.
         let by_http = self.driver.is_some_and(|driver| driver != Driver::Hearth);
         let api = self.wanted().filter(|_| by_http)?.api.as_ref().filter(|api| api.is_here())?;
