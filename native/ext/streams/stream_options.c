@@ -1,5 +1,5 @@
-/* See wishes.h. The options: ext/standard/http_fopen_wrapper.c and ext/openssl/xp_ssl.c of php-src. */
-#include "ext/streams/wishes.h"
+/* See stream_options.h. The options: ext/standard/http_fopen_wrapper.c and ext/openssl/xp_ssl.c of php-src. */
+#include "ext/streams/stream_options.h"
 
 #include <php_ini.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static const struct rule socket_rules[] = {
     {NULL, INDIFFERENT},
 };
 
-struct wishes {
+struct stream_options {
     bool verify_peer, verify_name;
     const char *authorities, *certificate, *key; /* borrowed from the context */
     zend_long versions;
@@ -79,7 +79,7 @@ static bool is_path(const zval *value) {
            strlen(Z_STRVAL_P(value)) == Z_STRLEN_P(value);
 }
 
-static bool take(struct wishes *wishes, enum bearing bearing, zval *value) {
+static bool take(struct stream_options *options, enum bearing bearing, zval *value) {
     switch (bearing) {
     case INDIFFERENT:
         return true;
@@ -95,46 +95,46 @@ static bool take(struct wishes *wishes, enum bearing bearing, zval *value) {
         return version >= 1.05 && version < 1.15; /* printed with one digit it is 1.1 */
     }
     case VERIFY_PEER:
-        wishes->verify_peer = zend_is_true(value);
+        options->verify_peer = zend_is_true(value);
         return true;
     case VERIFY_NAME:
-        wishes->verify_name = zend_is_true(value);
+        options->verify_name = zend_is_true(value);
         return true;
     case AUTHORITIES:
-        wishes->authorities = Z_TYPE_P(value) == IS_STRING ? Z_STRVAL_P(value) : NULL;
+        options->authorities = Z_TYPE_P(value) == IS_STRING ? Z_STRVAL_P(value) : NULL;
         return Z_TYPE_P(value) == IS_NULL || is_path(value);
     case CERTIFICATE:
-        wishes->certificate = Z_TYPE_P(value) == IS_STRING ? Z_STRVAL_P(value) : NULL;
+        options->certificate = Z_TYPE_P(value) == IS_STRING ? Z_STRVAL_P(value) : NULL;
         return Z_TYPE_P(value) == IS_NULL || is_path(value);
     case KEY:
-        wishes->key = Z_TYPE_P(value) == IS_STRING ? Z_STRVAL_P(value) : NULL;
+        options->key = Z_TYPE_P(value) == IS_STRING ? Z_STRVAL_P(value) : NULL;
         return Z_TYPE_P(value) == IS_NULL || is_path(value);
     case PEER_NAME:
-        return Z_TYPE_P(value) == IS_STRING && Z_STRLEN_P(value) == wishes->host_len &&
-               strncasecmp(Z_STRVAL_P(value), wishes->host, wishes->host_len) == 0;
+        return Z_TYPE_P(value) == IS_STRING && Z_STRLEN_P(value) == options->host_len &&
+               strncasecmp(Z_STRVAL_P(value), options->host, options->host_len) == 0;
     case TLS_VERSIONS:
-        wishes->versions = zval_get_long(value);
+        options->versions = zval_get_long(value);
         return true;
     }
     return false;
 }
 
-static bool take_all(struct wishes *wishes, php_stream_context *context, const char *family,
-    const struct rule *rules) {
-    zval *options = zend_hash_str_find_deref(Z_ARRVAL(context->options), family, strlen(family));
+static bool take_all(struct stream_options *options, php_stream_context *context,
+    const char *family, const struct rule *rules) {
+    zval *values = zend_hash_str_find_deref(Z_ARRVAL(context->options), family, strlen(family));
     zend_string *name;
     zval *value;
-    if (options == NULL || Z_TYPE_P(options) != IS_ARRAY) {
+    if (values == NULL || Z_TYPE_P(values) != IS_ARRAY) {
         return true;
     }
-    ZEND_HASH_FOREACH_STR_KEY_VAL(Z_ARRVAL_P(options), name, value) {
+    ZEND_HASH_FOREACH_STR_KEY_VAL(Z_ARRVAL_P(values), name, value) {
         const struct rule *rule = rules;
         while (name != NULL && rule->name != NULL &&
                !zend_string_equals_cstr(name, rule->name, strlen(rule->name))) {
             rule++;
         }
         ZVAL_DEREF(value);
-        if (name == NULL || rule->name == NULL || !take(wishes, rule->bearing, value)) {
+        if (name == NULL || rule->name == NULL || !take(options, rule->bearing, value)) {
             return false;
         }
     }
@@ -179,49 +179,49 @@ static bool is_set(const char *value) {
 }
 
 /* What PHP and OpenSSL take for authorities where the context names none. False: not to be said to the broker. */
-static bool default_authorities(struct wishes *wishes) {
+static bool default_authorities(struct stream_options *options) {
     if (is_set(getenv("SSL_CERT_FILE")) || is_set(getenv("SSL_CERT_DIR")) ||
         is_set(zend_ini_string("openssl.capath", strlen("openssl.capath"), 0))) {
         return false;
     }
     const char *file = zend_ini_string("openssl.cafile", strlen("openssl.cafile"), 0);
-    wishes->authorities = is_set(file) ? file : NULL;
-    return wishes->authorities == NULL || *file == '/';
+    options->authorities = is_set(file) ? file : NULL;
+    return options->authorities == NULL || *file == '/';
 }
 
-static bool add_tls(smart_str *out, struct wishes *wishes) {
-    if (wishes->verify_peer != wishes->verify_name) {
+static bool add_tls(smart_str *out, struct stream_options *options) {
+    if (options->verify_peer != options->verify_name) {
         return false; /* half a verification is no service of the broker's */
     }
-    if (!wishes->verify_peer) {
+    if (!options->verify_peer) {
         smart_str_appends(out, ", verify=?0");
-    } else if ((wishes->authorities == NULL && !default_authorities(wishes)) ||
-               (wishes->authorities != NULL && !add_string(out, "ca", wishes->authorities))) {
+    } else if ((options->authorities == NULL && !default_authorities(options)) ||
+               (options->authorities != NULL && !add_string(out, "ca", options->authorities))) {
         return false;
     }
-    if (wishes->key != NULL && wishes->certificate == NULL) {
+    if (options->key != NULL && options->certificate == NULL) {
         return false;
     }
-    if (wishes->certificate != NULL &&
-        (!add_string(out, "cert", wishes->certificate) ||
-            !add_string(out, "key", wishes->key != NULL ? wishes->key : wishes->certificate))) {
+    if (options->certificate != NULL &&
+        (!add_string(out, "cert", options->certificate) ||
+            !add_string(out, "key", options->key != NULL ? options->key : options->certificate))) {
         return false;
     }
-    return add_versions(out, wishes->versions);
+    return add_versions(out, options->versions);
 }
 
-bool wishes_of(php_stream_context *context, bool https, const char *host, size_t host_len,
-    const struct timeval *timeout, smart_str *out) {
-    struct wishes wishes = {
+bool stream_options_encode(php_stream_context *context, bool https, const char *host,
+    size_t host_len, const struct timeval *timeout, smart_str *out) {
+    struct stream_options options = {
         .verify_peer = true,
         .verify_name = true,
         .versions = STREAM_CRYPTO_METHOD_TLS_ANY_CLIENT,
         .host = host,
         .host_len = host_len,
     };
-    if (context != NULL && (!take_all(&wishes, context, "http", http_rules) ||
-                               !take_all(&wishes, context, "socket", socket_rules) ||
-                               (https && !take_all(&wishes, context, "ssl", ssl_rules)))) {
+    if (context != NULL && (!take_all(&options, context, "http", http_rules) ||
+                               !take_all(&options, context, "socket", socket_rules) ||
+                               (https && !take_all(&options, context, "ssl", ssl_rules)))) {
         return false;
     }
     /* What PHP's streams speak: names of fields in their case, a status with its phrase. */
@@ -231,5 +231,5 @@ bool wishes_of(php_stream_context *context, bool https, const char *host, size_t
         smart_str_appends(out, ", connect-timeout=");
         smart_str_append_long(out, limit > 0 ? limit : 1);
     }
-    return !https || add_tls(out, &wishes);
+    return !https || add_tls(out, &options);
 }

@@ -3,8 +3,8 @@
  * Promises
  * - An option that is not known, or that the broker cannot fulfil, lets the call go directly: none is left out in silence.
  */
-#ifndef HEARTH_EXT_STREAMS_WISHES_H
-#define HEARTH_EXT_STREAMS_WISHES_H
+#ifndef HEARTH_EXT_STREAMS_STREAM_OPTIONS_H
+#define HEARTH_EXT_STREAMS_STREAM_OPTIONS_H
 
 #include "ext/compat.h"
 
@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <zend_smart_str.h>
 
-/* Appends the wishes, each after a comma, for a call to `host`. Borrowed: all. False: the call goes directly. */
-bool wishes_of(php_stream_context *context, bool https, const char *host, size_t host_len,
-    const struct timeval *timeout, smart_str *wishes);
+/* Appends the options, each after a comma, for a call to `host`. Borrowed: all. False: the call goes directly. */
+bool stream_options_encode(php_stream_context *context, bool https, const char *host,
+    size_t host_len, const struct timeval *timeout, smart_str *options);
 
 #endif
