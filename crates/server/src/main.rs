@@ -17,12 +17,12 @@ mod system;
 use std::io::Write;
 use std::process::ExitCode;
 
-use app::php;
 use cli::Invocation;
-use commands::{channels, check, egress, invoke, lambda, reload, status, stop, tls, top, upgrade};
+use commands::{
+    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+};
 use config::Environment;
 use failure::Failure;
-use runtime::server;
 use system::sys;
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn run() -> Result<ExitCode, Failure> {
     })?;
     match invocation {
         Invocation::Serve(target) => {
-            server::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
+            serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Reload(target) => {
             let text = reload::reload(&target, &environment)?;

@@ -4,7 +4,6 @@
 //! - A version is read from a file name; a worker program is run for it only by `check`, and for the model `snapshot`.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,7 +13,6 @@ use pool::Model;
 
 use crate::config::{Environment, PhpVersion, Settings};
 use crate::failure::Failure;
-use crate::subsystems::egress;
 use crate::system::users::PhpUser;
 
 /// A worker program.
@@ -304,32 +302,6 @@ pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<In
         opcache: serde_json::Value::Null,
         complaints: Vec::new(),
     })
-}
-
-/// Becomes the PHP command line program. Returns only when that fails.
-pub(crate) fn become_cli(
-    settings: &Settings,
-    environment: &Environment,
-    arguments: &[std::ffi::OsString],
-) -> Failure {
-    let program = match cli_program(settings, environment) {
-        Ok(program) => program,
-        Err(failure) => return failure,
-    };
-    let mut command = Command::new(&program);
-    command.args(arguments);
-    if environment.variable(egress::VARIABLE).is_none()
-        && let Some(socket) = egress::expected_socket(settings)
-    {
-        command.env(egress::VARIABLE, socket);
-    }
-    command.envs(settings.php.env.0.iter().map(|(name, value)| (name, value)));
-    let error = command.exec();
-    Failure::caused_by(
-        format!("cannot run {}", program.display()),
-        &error,
-        "set `php.cli` (HEARTH_PHP_CLI) to PHP's command line program",
-    )
 }
 
 /// PHP's command line program.

@@ -19,7 +19,6 @@ use crate::app::applications::Plans;
 use crate::app::boot::{no_run_dir, run_dir, service_of};
 use crate::app::detect;
 use crate::app::target::Target;
-use crate::app::user;
 use crate::config::{Environment, Settings};
 use crate::failure::Failure;
 use crate::ops::control::Control;
@@ -27,9 +26,7 @@ use crate::ops::log;
 use crate::ops::notify;
 use crate::ops::state::State;
 use crate::runtime::memory;
-use crate::runtime::process;
-use crate::runtime::reload::{self, Generations};
-use crate::runtime::sockets::Sockets;
+use crate::runtime::reload::Generations;
 use crate::runtime::upgrade::{Offer, Predecessor};
 use crate::subsystems::connectors::Connectors;
 use crate::subsystems::egress::Inside;
@@ -42,61 +39,21 @@ use crate::system::places::Published;
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
 
-/// Serves until a signal ends it, or another process takes its place.
-pub(crate) fn serve(target: &Target, environment: &Environment) -> Result<(), Failure> {
-    // Before anything else is opened, and before there is a thread.
-    let (sockets, predecessor) = Sockets::get(environment)?;
-    let predecessor = predecessor.map(Arc::new);
-    let outcome = served(target, environment, sockets, predecessor.clone());
-    if let (Err(failure), Some(predecessor)) = (&outcome, predecessor) {
-        predecessor.failed(failure);
-    }
-    outcome
-}
-
-fn served(
-    target: &Target,
-    environment: &Environment,
-    mut sockets: Sockets,
-    predecessor: Option<Arc<Predecessor>>,
-) -> Result<(), Failure> {
-    let settings = reload::settings(target, environment)?;
-    log::start(&settings, environment)?;
-    user::become_user(&settings, environment, || sockets.bind(&settings))?;
-    let users = PhpUser::all_of(&settings, environment)?;
-    let plans = Plans::read(target, &settings, environment)?;
-    plans.release()?;
-    user::warn_of_root(plans.run_php_as_server());
-    if sockets.activated {
-        let sockets = sockets.http.len();
-        tracing::info!(sockets, "sockets were passed: `http.listen` is not looked at");
-    }
-    process::run(&settings, async {
-        let alone = if predecessor.is_some() { CancellationToken::new() } else { process::alone() };
-        let begin = alone.clone();
-        let Sockets { http, admin, activated } = sockets;
-        let server = Server { target, settings: &settings, environment, predecessor, alone: begin };
-        process::attend(&settings, admin, alone, async |state, drain| {
-            server.run(plans, users, (http, activated), state, drain).await
-        })
-        .await
-    })
-}
-
 /// The parameters of a server that starts.
 #[derive(Debug)]
-struct Server<'s> {
-    target: &'s Target,
-    settings: &'s Settings,
-    environment: &'s Environment,
+pub(crate) struct Server<'s> {
+    pub(crate) target: &'s Target,
+    pub(crate) settings: &'s Settings,
+    pub(crate) environment: &'s Environment,
     /// Whose place it takes.
-    predecessor: Option<Arc<Predecessor>>,
+    pub(crate) predecessor: Option<Arc<Predecessor>>,
     /// Cancelled when the previous server no longer answers.
-    alone: CancellationToken,
+    pub(crate) alone: CancellationToken,
 }
 
 impl Server<'_> {
-    async fn run(
+    /// Serves until it has drained.
+    pub(crate) async fn run(
         &self,
         plans: Plans,
         users: Vec<PhpUser>,
