@@ -35,14 +35,14 @@ pub(crate) enum Invocation {
     Upgrade(Target),
     /// `hearth status [PATH]`.
     Status {
-        /// Whose server.
+        /// The application whose server is asked.
         target: Target,
         /// `--json`.
         json: bool,
     },
     /// `hearth stop [PATH]`.
     Stop {
-        /// Whose server.
+        /// The application whose server is asked.
         target: Target,
         /// `--now`.
         now: bool,

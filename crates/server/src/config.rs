@@ -189,7 +189,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Names that no setting has.
+    /// Returns the names that no setting has.
     fn unknown_names(&self) -> Vec<ConfigError> {
         let of_file = self.file.iter().flat_map(File::unknown_names);
         of_file.chain(environment::unknown_names(&self.environment)).collect()

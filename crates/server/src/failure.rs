@@ -47,7 +47,7 @@ impl Failure {
         failure
     }
 
-    /// No command: the help is the message.
+    /// Returns the failure of a command line without a command: the help is the message.
     pub(crate) fn help(text: String) -> Self {
         Self { message: text, causes: Vec::new(), hint: None, status: 2 }
     }
@@ -79,7 +79,7 @@ impl Failure {
         self.hint.as_deref()
     }
 
-    /// 1 or 2.
+    /// Returns the exit status: 1 or 2.
     pub(crate) fn status(&self) -> u8 {
         self.status
     }

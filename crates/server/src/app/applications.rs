@@ -123,7 +123,8 @@ pub(crate) fn at_path(path: &Path, settings: &Settings) -> Result<Option<Applica
     }
 }
 
-/// Loose files beside a `hearth.toml` for several applications are no application of their own: keys and passwords may be among them.
+/// Returns whether detected files are meant as an application. Loose files beside a `hearth.toml` for several applications are not: keys
+/// and passwords may be among them.
 fn is_meant(found: &Application, settings: &Settings) -> bool {
     settings.applications.is_empty()
         || found.kind != Kind::StaticFiles

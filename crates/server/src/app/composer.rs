@@ -104,7 +104,7 @@ fn bumped(version: Version, at: usize) -> Version {
     next
 }
 
-/// Up to three numbers, and how many there were.
+/// Parses up to three numbers, and returns how many there were.
 fn numbers(text: &str) -> Option<(Version, usize)> {
     let mut version = [0; 3];
     let mut given = 0;

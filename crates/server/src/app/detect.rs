@@ -46,7 +46,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Hearth's own script answers in every model, not one of the application.
+    /// Returns whether Hearth's own script answers in every model, not one of the application.
     pub(crate) fn is_function(self) -> bool {
         matches!(self, Self::Function | Self::Console)
     }
@@ -131,7 +131,7 @@ pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, DetectError> {
     project_folder(path).map_err(|cause| DetectError::Unreadable { path: path.to_owned(), cause })
 }
 
-/// Looks at what was named on the command line: a folder or a script.
+/// Detects the application at a path of the command line: a folder or a script.
 pub(crate) fn detect(path: &Path) -> Result<Application, DetectError> {
     let path = absolute(path)?;
     if path.is_dir() { in_folder(&path) } else { script(&path) }
@@ -233,7 +233,7 @@ fn calls_for_requests(text: &[u8]) -> bool {
         .any(|call| text.windows(call.len()).any(|window| window == *call))
 }
 
-/// Symfony's own skeletons differ by age; any of these marks is enough.
+/// Returns the mark of a Symfony project. Skeletons differ by age; any of these marks is enough.
 fn symfony(folder: &Path) -> Option<String> {
     let has = |name: &str| folder.join(name).is_file();
     if has("config/bundles.php") {

@@ -36,8 +36,8 @@ impl Plan {
         Some(fallback)
     }
 
-    /// Puts another model in the place of one that did not start; `None` when that would not help, or would give up isolation. `runs`: the
-    /// model in which the application runs, where it does.
+    /// Puts another model in the place of one that did not start; `None` if that would not help, or would give up isolation. `runs` is the
+    /// model in which the application runs now, if it does.
     pub(crate) fn fit_to_application(
         &mut self,
         error: &StartError,

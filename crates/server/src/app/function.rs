@@ -220,7 +220,7 @@ impl<'t> Cursor<'t> {
         &self.text[from..self.at]
     }
 
-    /// Up to the quote that ends it; expressions in braces may hold quotes of their own.
+    /// Skips to the quote that ends a string; expressions in braces may hold quotes of their own.
     fn skip_string(&mut self, quote: u8) {
         let mut braces = 0_usize;
         while let Some(byte) = self.next() {
@@ -234,7 +234,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Past the line that begins with the name which stands behind `<<<`.
+    /// Skips the line that begins with the heredoc's closing name.
     fn skip_heredoc(&mut self) {
         self.skip_blanks();
         if self.sees(b"'") || self.sees(b"\"") {

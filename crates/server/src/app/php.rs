@@ -304,7 +304,7 @@ pub(crate) fn foreign_info(worker: &Worker, user: Option<&PhpUser>) -> Result<In
     })
 }
 
-/// PHP's command line program.
+/// Returns PHP's command line program.
 pub(crate) fn cli_program(
     settings: &Settings,
     environment: &Environment,

@@ -250,7 +250,7 @@ impl Plan {
     }
 }
 
-/// Puts the settings' document root and front controller in the place of what was found.
+/// Replaces the detected document root and front controller with those of the settings.
 fn overridden(mut application: Application, settings: &Settings) -> Result<Application, Failure> {
     // Without links: what they point to may be another release by the time a worker is replaced.
     let file = |path: &Path, key: &str| match path.canonicalize() {

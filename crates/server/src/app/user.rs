@@ -51,7 +51,7 @@ pub(crate) fn of_server(settings: &Settings) -> Result<Option<Identity>, Failure
 
 /// The warning about PHP as root: a hole in the application gives away the machine.
 pub(crate) const PHP_IS_ROOT: &str = "PHP runs as root";
-/// And what to do.
+/// The hint for PHP as root.
 pub(crate) const NOT_AS_ROOT: &str = "`--user NAME` (`server.user`) has the server be another user once it listens, PHP included; \
                                       `--php-user NAME` (`php.user`) has PHP be one";
 

@@ -15,7 +15,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("--acme-email", "--acme-contact"),
 ];
 
-/// Clap's complaint in our words: what is wrong first, what to do last.
+/// Rewords clap's error: what is wrong first, what to do last.
 pub(super) fn misused(error: &clap::Error) -> Failure {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

@@ -34,9 +34,7 @@ use access::AccessCheck;
 pub(crate) use report::Report;
 use report::Topic;
 
-/// Looks at everything.
-///
-/// `on_lambda`: also at what a cold start on AWS Lambda would spend time on.
+/// Checks everything. `on_lambda`: also checks what a cold start on AWS Lambda would spend time on.
 pub(crate) fn check(
     target: &Target,
     on_lambda: bool,

@@ -9,7 +9,7 @@ use crate::config::{Environment, Settings};
 use crate::failure::Failure;
 use crate::subsystems::egress;
 
-/// Becomes the PHP command line program. Returns only when that fails.
+/// Replaces this process with the PHP command line program. Returns only if that fails.
 pub(crate) fn become_cli(
     settings: &Settings,
     environment: &Environment,

@@ -150,7 +150,7 @@ impl Server {
         }
     }
 
-    /// HTTP/1.0: the answer ends with its connection.
+    /// Makes one HTTP/1.0 call: the answer ends with its connection.
     fn call(&self) -> io::Result<Vec<u8>> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in self.address.to_socket_addrs()? {

@@ -19,7 +19,7 @@ use crate::system::paths::project_folder;
 /// The name of the application at PATH among others.
 pub(crate) const MAIN: &str = "main";
 
-/// Settings that a reload applies and that are the server's all the same.
+/// Settings that a reload applies and that only the server has.
 const OF_SERVER: &[&str] = &["http.tls_cert", "http.tls_key", "databases.connectors"];
 
 /// Settings that belong to the application at PATH alone: its files, its paths, its variables.
@@ -33,7 +33,8 @@ pub(super) const OF_PATH: &[&str] = &[
     "php.env",
 ];
 
-/// Settings that name places in each application's own folder, where they are relative: those of the application at PATH are nothing to another one.
+/// Settings with paths in each application's own folder, where relative paths start: another application does not inherit those of the
+/// application at PATH.
 pub(super) const IN_FOLDER: &[&str] = &["sandbox.readable", "sandbox.writable"];
 
 /// Settings about PHP's user: the server has them for as long as it runs, and each application may set its own.

@@ -25,7 +25,7 @@ pub(crate) struct NamedApp {
     pub app: App,
     /// The targets of its webhooks.
     pub webhooks: Vec<WebhookTarget>,
-    /// Which of them; empty: all but client events and counts.
+    /// The sent events; empty: all but client events and counts.
     pub webhook_events: Vec<WebhookEvent>,
 }
 
@@ -207,7 +207,7 @@ impl Value for WebhookEvent {
     }
 }
 
-/// Stands for every application.
+/// The name that stands for every application.
 const ALL: &str = "*";
 
 /// Tables of applications by id.

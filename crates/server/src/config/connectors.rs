@@ -93,7 +93,7 @@ struct ServerUrl {
     database: Option<String>,
     /// `rediss`, not `redis`.
     tls: bool,
-    /// Keys of a table, behind the `?`.
+    /// The keys of a table, behind the `?`.
     keys: Vec<(String, String)>,
 }
 

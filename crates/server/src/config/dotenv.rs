@@ -114,7 +114,7 @@ fn value<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str
     (with_variables(value.trim(), lookup), text.split_at(line.len()).1)
 }
 
-/// Up to the closing quote; `\"`, `\\`, `\$` and the usual letters are taken for what they mean.
+/// Parses up to the closing quote, with the escapes `\"`, `\\`, `\$` and the usual letters.
 fn in_double_quotes<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (String, &'t str) {
     let mut value = String::new();
     // Variables are put in where no backslash forbids it.
@@ -141,7 +141,7 @@ fn in_double_quotes<'t>(text: &'t str, lookup: &dyn Fn(&str) -> String) -> (Stri
     (value, characters.as_str())
 }
 
-/// Puts values in the place of `${NAME}`.
+/// Replaces `${NAME}` with the variable's value.
 fn with_variables(text: &str, lookup: &dyn Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut rest = text;

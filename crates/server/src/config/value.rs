@@ -21,7 +21,7 @@ pub(crate) use self::network::{Address, Hsts, Listen, OriginUrl};
 pub(crate) enum Raw {
     /// A string, number or boolean, as it was written.
     Text(String),
-    /// Several of them.
+    /// Several texts.
     List(Vec<String>),
     /// Names and values, nested names joined by dots.
     Table(Vec<(String, String)>),
@@ -49,7 +49,7 @@ impl Wrong {
 
 /// A type that a setting can have.
 pub(crate) trait Value: Sized {
-    /// Stands for the value in help texts.
+    /// The placeholder of the value in help texts.
     const PLACEHOLDER: &'static str;
     /// A list or table: the flag may be given several times.
     const REPEATS: bool = false;

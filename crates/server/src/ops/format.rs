@@ -63,7 +63,7 @@ pub(crate) fn rate(rate: f64) -> String {
     if rate >= 9.95 || rate == 0.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
 }
 
-/// Part of a whole, in percent.
+/// Formats a part of a whole, in percent.
 #[expect(clippy::cast_precision_loss, reason = "no digit behind the point is shown")]
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "–".into() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }

@@ -86,7 +86,7 @@ pub(crate) struct OfApplication {
     /// The fallback, if it runs in another model than requested.
     pub fallback: Option<Fallback>,
     pub php_version: String,
-    /// Workers there are to be by now, the least and the most.
+    /// The number of workers that the load needs now, the least and the most.
     pub wanted: usize,
     pub least: usize,
     pub most: usize,

@@ -37,7 +37,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// There is no other, and PHP runs.
+    /// Returns the only application, which runs PHP.
     pub(crate) fn alone(pool: Pool, model: Option<&'static str>, explanation: String) -> Self {
         let claims = vec![front_http::Claim::everything().to_string()];
         Self { name: MAIN.into(), claims, pool: Some(pool), model, fallback: None, explanation }

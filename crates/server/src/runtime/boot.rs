@@ -145,7 +145,7 @@ struct Means {
     /// The broker, which has a socket for each user.
     broker: Option<egress::Watch>,
     publisher: Option<Arc<Publisher>>,
-    /// Whose PHP connectors are for.
+    /// The user that connectors are for.
     first: Option<PhpUser>,
     /// The environment about connectors, the text about their places, and the files of those places.
     connectors: Vec<(String, String)>,

@@ -35,7 +35,7 @@ pub(crate) async fn prove_all(generation: &Generation) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every worker is ready, and one of them answers a request that no client sent.
+/// Waits until every worker is ready, and one of them answers a request that no client sent.
 async fn prove(booted: &Booted) -> Result<(), Failure> {
     let Booted { planned: Planned { settings, plan, .. }, pool, .. } = booted;
     let Some(pool) = pool else { return Ok(()) };

@@ -39,7 +39,7 @@ use crate::subsystems::tls::{self, Tls};
 use crate::system::run_dir::RunDir;
 use crate::system::users::PhpUser;
 
-/// Generations that finish what they have at once: each has its workers, and with them their memory.
+/// The most generations that drain at once: each has its workers, and with them their memory.
 const MOST_DRAINING: usize = 2;
 
 /// Boots generations, and owns everything that outlives them.
@@ -77,7 +77,7 @@ pub(crate) struct Generations<'s> {
     pub http: Arc<Http>,
     /// Certificates, if TLS is spoken: read again at each reload, too.
     pub tls: Option<Tls>,
-    /// Outlives all generations: connections stay warm.
+    /// The broker, which outlives all generations: connections stay warm.
     pub broker: Inside,
     /// The connectors outlive all generations, too: sessions stay logged in.
     pub connectors: Connectors,

@@ -45,7 +45,7 @@ pub(crate) struct Server<'s> {
     pub(crate) target: &'s Target,
     pub(crate) settings: &'s Settings,
     pub(crate) environment: &'s Environment,
-    /// Whose place it takes.
+    /// The server whose place it takes.
     pub(crate) predecessor: Option<Arc<Predecessor>>,
     /// Cancelled when the previous server no longer answers.
     pub(crate) alone: CancellationToken,
@@ -269,7 +269,7 @@ impl Commands {
     }
 }
 
-/// Channels, where there is an application to have them for.
+/// Starts channels, if there is an application with channels.
 async fn start_realtime(
     settings: &Settings,
     target: &Target,

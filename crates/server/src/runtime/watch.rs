@@ -22,10 +22,10 @@ use crate::ops::state::State;
 /// The pause after the last change: as long as an editor takes to write what it saves, or a tool to write the next file.
 const QUIET: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
-/// Changes that wait to be looked at. More only mean that something has changed, which is known then.
+/// The most changes that may wait. One that does not fit is implied by those before it.
 const EVENTS: usize = 1024;
 
-/// Which paths count.
+/// The ignored paths.
 #[derive(Clone, Debug)]
 struct Ignored(Vec<String>);
 
@@ -41,7 +41,7 @@ impl Ignored {
     }
 }
 
-/// Watches a folder.
+/// A watched folder.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
@@ -51,7 +51,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look. Blocks for as long as it takes to walk through the folder.
+    /// Starts to watch a folder. Blocks while it walks through the folder.
     pub(crate) fn of(folder: &Path, ignored: &[String]) -> Result<Self, Failure> {
         let (sender, events) = mpsc::channel(EVENTS);
         let watcher =
@@ -141,7 +141,7 @@ impl Watch {
     }
 }
 
-/// Files are written, come, go and get other names; all else is looking at them.
+/// Returns whether an event changes a file: others only read it.
 fn matters(kind: EventKind) -> bool {
     match kind {
         EventKind::Create(_) | EventKind::Remove(_) => true,

@@ -43,7 +43,7 @@ pub(crate) struct Connectors {
     drain: CancellationToken,
     watches: Vec<Watch>,
     env: Vec<(String, String)>,
-    /// Where sockets are, and where they belong.
+    /// The pairs of made and final paths.
     beside: Vec<(PathBuf, PathBuf)>,
     places: Vec<Places>,
 }

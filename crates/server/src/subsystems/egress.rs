@@ -34,7 +34,7 @@ pub(crate) const SOCKET: &str = "/run/hearth/egress.sock";
 const SOCKET_NAME: &str = "egress.sock";
 /// The token beside the socket: a process that may read it may call (egress's listener).
 const TOKEN_NAME: &str = "egress.token";
-/// Beside it: the origins of the last run.
+/// The file beside it with the origins of the last run.
 const MEMORY_NAME: &str = "egress.origins";
 /// The time that a name waits for a thread that looks it up. Behind names whose servers are down it would be half a minute.
 const LOOKUP_PATIENCE: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ impl Drop for OwnFolder {
 /// A listener as other parts see it.
 #[derive(Clone, Debug)]
 struct Entrance {
-    /// Whose PHP it is for; none: our own user's.
+    /// The user whose PHP it is for; `None` is our own user.
     user: Option<PhpUser>,
     socket: PathBuf,
     /// The final path of the socket, if it was made beside that of another broker.
@@ -84,7 +84,7 @@ struct Entrance {
 pub(crate) struct Users<'u> {
     /// The user that PHP runs as, if that is not ours.
     pub first: Option<&'u PhpUser>,
-    /// Further ones: each has a folder of its own beside.
+    /// Further users: each has a folder of its own beside.
     pub others: &'u [PhpUser],
 }
 

@@ -49,14 +49,14 @@ use nodes::Nodes;
 pub(crate) use publisher::{Publisher, VARIABLE};
 use webhooks::{OfApps, Webhooks};
 
-/// Descriptors that sockets leave to everything else, where there are enough; else a quarter.
+/// The descriptors that sockets leave for everything else, if there are enough; else a quarter.
 const OTHER_DESCRIPTORS: u64 = 256;
 /// The fewest descriptors with which realtime starts.
 const FEWEST_DESCRIPTORS: u64 = 128;
 /// The number of descriptors below which a warning is logged: the limit was probably not raised.
 const FEW_DESCRIPTORS: u64 = 10_000;
 
-/// Channels at work.
+/// The channels of this process.
 #[derive(Debug)]
 pub(crate) struct Realtime {
     channels: Channels,

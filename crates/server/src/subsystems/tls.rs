@@ -139,7 +139,7 @@ impl Tls {
     }
 }
 
-/// Whole days from now, towards the past below zero.
+/// Returns whole days from now, below zero in the past.
 pub(crate) fn days_until(moment: SystemTime) -> i64 {
     const DAY: u64 = 86_400;
     let whole = |time: Duration| i64::try_from(time.as_secs() / DAY).unwrap_or(i64::MAX);

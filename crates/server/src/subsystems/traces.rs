@@ -26,7 +26,7 @@ use crate::failure::{Failure, in_one_line};
 use crate::ops::subsystem::Subsystem;
 use crate::subsystems::egress::check_authorities;
 
-/// Spans wait for so long for others to be sent with.
+/// The time that spans wait to be sent with others.
 const PACE: Duration = Duration::from_secs(1);
 /// The number of tries for a batch.
 const TRIES: u32 = 6;
@@ -77,7 +77,7 @@ enum Again {
     In(Duration),
 }
 
-/// 64 bits that no copy of this process has drawn.
+/// Draws 64 bits that no copy of this process has drawn.
 pub(crate) fn salt() -> u64 {
     let mut bytes = [0; 8];
     let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -304,7 +304,7 @@ impl Exporter {
     }
 }
 
-/// OTLP/HTTP, "Retryable Response Codes".
+/// Returns whether the status is temporary (OTLP/HTTP, "Retryable Response Codes").
 fn is_temporary(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }

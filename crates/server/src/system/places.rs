@@ -16,12 +16,12 @@ pub(crate) fn beside(place: &Path) -> PathBuf {
     folder.join(std::process::id().to_string()).join(place.file_name().unwrap_or_default())
 }
 
-/// Names that were put into their places, with where they were made; taken away on drop, as far as they are still ours.
+/// Names that were put into their places, with where they were made; removed on drop if they are still ours.
 #[derive(Debug, Default)]
 pub(crate) struct Published(Vec<(Made, PathBuf)>);
 
 impl Published {
-    /// Gives what is at `beside` the name `place` as well.
+    /// Gives the file at `beside` the name `place` as well.
     pub(crate) fn put(&mut self, beside: &Path, place: &Path) -> io::Result<()> {
         let mut name = place.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", std::process::id()));

@@ -50,7 +50,7 @@ impl Drop for Made {
 /// The prefix of the folders that servers make for themselves.
 pub(crate) const SERVERS: &str = "hearth-";
 
-/// Lets others pass through a folder of ours: they come to what is theirs in it if they know its name, and cannot look around.
+/// Lets other users pass through a folder of ours: they reach their own files in it by name, and cannot list it.
 pub(crate) fn let_pass(folder: &Path) -> io::Result<()> {
     const PASS: u32 = 0o011;
     let mode = std::fs::metadata(folder)?.permissions().mode();
@@ -91,7 +91,7 @@ impl RunDir {
         ))
     }
 
-    /// Lets PHP's users come to what is for them. None: PHP is our own user.
+    /// Lets PHP's users reach their files. Without users PHP runs as our own.
     pub(crate) fn for_php(self, users: &[PhpUser]) -> io::Result<Self> {
         if !users.is_empty() {
             let_pass(&self.path)?;

@@ -51,7 +51,7 @@ pub(crate) struct OwnFiles {
 }
 
 impl OwnFiles {
-    /// Hearth's own script.
+    /// Returns the path of Hearth's own script.
     pub(crate) fn script(&self) -> Option<&Path> {
         self.script.as_deref()
     }

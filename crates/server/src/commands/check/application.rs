@@ -15,7 +15,7 @@ use crate::config::{DotEnv, Environment, Settings};
 /// Composer's loader of classes.
 const AUTOLOAD: &str = "vendor/autoload.php";
 
-/// Looks at the application, by the server's access and by PHP's.
+/// Checks the application, by the server's access and by PHP's.
 pub(crate) fn look(
     report: &mut Report,
     application: &Application,
@@ -225,7 +225,7 @@ fn readable(report: &mut Report, folder: &Path, names: &[String], php: &AccessCh
     false
 }
 
-/// Folders that the framework writes to. One that is not there yet must be possible to make.
+/// Checks the folders that the framework writes to. A missing one must be possible to make.
 fn writable(report: &mut Report, folder: &Path, names: &[&str], php: &AccessCheck) {
     let refused: Vec<&str> = names
         .iter()

@@ -10,7 +10,7 @@ use crate::app::plan::Plan;
 use crate::config::most_workers;
 use crate::config::{DotEnv, Environment, Settings};
 
-/// Looks at what would be kept.
+/// Checks which connections would be kept.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,

@@ -19,7 +19,7 @@ const LONGEST: usize = 107;
 /// Callers have a descriptor, and most of them one of a connection.
 const EACH: u64 = 2;
 
-/// Looks at what `hearth serve` would make of `[egress]`.
+/// Checks what `hearth serve` would make of `[egress]`.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,

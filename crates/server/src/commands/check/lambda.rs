@@ -19,7 +19,7 @@ pub(crate) fn is_here(environment: &Environment) -> bool {
     environment.variable("LAMBDA_TASK_ROOT").is_some()
 }
 
-/// Looks at what Lambda's init phase, and in some models every event, would spend time on.
+/// Checks what Lambda's init phase, and in some models every event, would spend time on.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,

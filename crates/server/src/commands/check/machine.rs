@@ -17,7 +17,7 @@ use crate::subsystems::http::descriptors::Budget;
 use crate::subsystems::tls::{acme_cache, days_until, unusable};
 use crate::system::machine::kernel_release;
 
-/// Looks at the machine.
+/// Checks the machine.
 pub(crate) fn look(
     report: &mut Report,
     settings: &Settings,
@@ -44,7 +44,7 @@ pub(crate) fn look(
     sandbox(report, settings);
 }
 
-/// Tries every address while those before it are bound: one of the settings may exclude another.
+/// Binds every address while the previous ones are bound: one of the settings may exclude another.
 fn listeners(
     report: &mut Report,
     settings: &Settings,

@@ -8,7 +8,7 @@ use crate::app::php;
 use crate::app::plan::Plan;
 use crate::config::Settings;
 
-/// Looks at the model, and puts another in its place as `hearth serve` would on this machine.
+/// Checks the model, and replaces it as `hearth serve` would on this machine.
 pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
     let name = php.model.name();

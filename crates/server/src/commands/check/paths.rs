@@ -11,7 +11,7 @@ use crate::app::boot::RUN_DIR_HINT;
 use crate::config::{Settings, nearest};
 use crate::system::run_dir::only_writer;
 
-/// Looks at those of the server.
+/// Checks the paths of the server.
 pub(super) fn look(report: &mut Report, settings: &Settings, access: &AccessCheck) {
     targets(report, settings);
     if let Some(folder) = settings.server.run_dir.0.as_deref()
@@ -77,7 +77,7 @@ fn can_append(access: &AccessCheck, file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Looks at those of one application in this folder.
+/// Checks the paths of one application in this folder.
 pub(super) fn of_application(report: &mut Report, settings: &Settings, folder: &Path) {
     for (prefix, directory) in &settings.http.sendfile.0 {
         let directory = folder.join(directory);

@@ -59,7 +59,7 @@ pub(crate) fn look(
     Some(info)
 }
 
-/// PHP takes no notice of names that it does not know.
+/// Reports names of ini settings that PHP does not know and ignores.
 fn unknown_ini(report: &mut Report, settings: &Settings, info: &Info) {
     // A worker program that does not list its settings is of another version.
     let known = |name: &str| info.ini.is_empty() || info.ini.iter().any(|known| known == name);
@@ -147,7 +147,7 @@ pub(super) fn user(
     }
 }
 
-/// Looks at the program of a model that runs PHP's own.
+/// Checks the program of a model that runs PHP's own.
 fn foreign(report: &mut Report, php: &PhpPlan) -> Option<Info> {
     let program = php.worker.program.display();
     let info = match php::foreign_info(&php.worker, php.user.as_ref()) {

@@ -8,7 +8,7 @@ use crate::app::php::Info;
 use crate::config::hint_of_application;
 use crate::failure::Failure;
 
-/// Everything found.
+/// The findings of a check.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     application: Option<String>,
@@ -36,7 +36,7 @@ enum Level {
     Fine,
     /// It works, but an operator should know.
     Warning,
-    /// Will not work.
+    /// It will not work.
     Problem,
 }
 

@@ -30,7 +30,7 @@ use crate::system::run_dir::SERVERS;
 const INTRODUCTION: Duration = Duration::from_secs(5);
 /// The longest introduction: the longest path there is, each byte as `\u0001`.
 const LONGEST_INTRODUCTION: usize = 64 << 10;
-/// More than `/status` of thousands of workers.
+/// The longest answer: more than `/status` of thousands of workers.
 const LONGEST: usize = 16 << 20;
 /// The folder in which a service manager makes the run folders of servers.
 const SYSTEM: &str = "/run";

@@ -31,7 +31,7 @@ impl Figures {
         self.applications.len() > 1
     }
 
-    /// Requests that workers of any generation have, and requests that wait for one.
+    /// Returns the requests that workers of any generation have, and the requests that wait.
     pub(crate) fn under_way(&self) -> (u64, u64) {
         let pools = self.pool.iter().chain(self.draining.iter().map(|draining| &draining.pool));
         pools.fold((0, 0), |(running, waiting), pool| {
@@ -119,7 +119,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Workers that have a request.
+    /// Returns the workers that have a request.
     pub(crate) fn busy(&self) -> u64 {
         self.workers.iter().filter(|worker| worker.state == "busy").count() as u64
     }

@@ -58,7 +58,7 @@ const REVERSED: &str = "\x1b[7m";
 const PLAIN: &str = "\x1b[0m";
 
 impl Screen {
-    /// At most `height` lines, none wider than `width`.
+    /// Renders at most `height` lines, none wider than `width`.
     pub(super) fn lines(self, figures: &Figures, width: usize, height: usize) -> Vec<String> {
         let sorted = format!("sorted by {} (t, r, m, p); q ends", self.sort.name());
         let mut lines = self.head(figures, width);
@@ -190,7 +190,7 @@ impl Screen {
         }
     }
 
-    /// Cut to the width; without what could move the cursor or turn the direction of text.
+    /// Cuts a text to the width, without characters that could move the cursor or turn the direction of text.
     fn line(self, style: Option<&str>, text: &str, width: usize) -> String {
         let text: String = text.chars().map(harmless).take(width).collect();
         match style.filter(|_| self.colour) {
@@ -200,7 +200,7 @@ impl Screen {
     }
 }
 
-/// Not what could move the cursor or turn the direction of text.
+/// Replaces a character that could move the cursor or turn the direction of text.
 pub(crate) fn harmless(c: char) -> char {
     match c {
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',

@@ -5,11 +5,11 @@ use std::io::{self, Read, Write};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc;
 
-/// Another screen, no cursor, no wrapping (xterm's control sequences, which every terminal of today knows).
+/// Switches to another screen without cursor and wrapping (xterm's control sequences, which every current terminal knows).
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Put back as it was when dropped.
+/// A terminal in raw mode, restored when dropped.
 #[derive(Debug)]
 pub(super) struct Terminal {
     keys: mpsc::Receiver<u8>,

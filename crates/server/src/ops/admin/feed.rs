@@ -51,7 +51,7 @@ pub(super) fn event(json: &str) -> Bytes {
 }
 
 impl Reader {
-    /// Hands it a sample. False: it has gone, or is cut because it does not read.
+    /// Sends a sample. Returns false if the reader has disconnected, or is cut because it does not read.
     pub(super) fn tell(&self, event: &Bytes) -> bool {
         match self.events.try_send(event.clone()) {
             Ok(()) => true,
@@ -69,7 +69,7 @@ impl Reader {
 #[derive(Debug)]
 pub(super) struct Events {
     receiver: mpsc::Receiver<Bytes>,
-    /// Among [`READERS`].
+    /// One of [`READERS`] permits.
     _place: OwnedSemaphorePermit,
 }
 

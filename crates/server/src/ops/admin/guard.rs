@@ -94,7 +94,7 @@ pub(crate) fn is_console(path: &str) -> bool {
     path.strip_prefix(CONSOLE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Named by an address or as `localhost`.
+/// Returns whether the request names this server by an address or as `localhost`.
 fn is_here(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.rsplit_once(':') {
@@ -120,7 +120,7 @@ fn is_of_another_origin(headers: &HeaderMap) -> bool {
     is_foreign && field("sec-fetch-mode") != Some("navigate")
 }
 
-/// RFC 6750, 2.1; RFC 7617 with the token as password and any name.
+/// Returns whether the request carries the token: RFC 6750, 2.1; RFC 7617 with the token as password and any name.
 fn knows(headers: &HeaderMap, token: &Token) -> bool {
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some((scheme, credentials)) = given.and_then(|given| given.split_once(' ')) else {

@@ -11,7 +11,7 @@ pub(crate) struct Status {
     pub names: Vec<String>,
     /// The end of its validity, in seconds since 1970.
     pub not_after: u64,
-    /// Less than nothing when it is over.
+    /// The days until the end, below zero after it.
     pub days_left: i64,
     /// An OCSP response goes with it.
     pub stapled: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Status {
 /// The state of an ACME authority's certificate, in `/status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcmeStatus {
-    /// Whose certificate it is.
+    /// The names of the certificate.
     pub domains: Vec<String>,
     /// Certificates since the start.
     pub issued: u64,
@@ -28,6 +28,6 @@ pub(crate) struct AcmeStatus {
     pub failed: u64,
     /// The reason of the last failure; empty after a success.
     pub last_failure: Option<String>,
-    /// When it is tried again or renewed: seconds since 1970.
+    /// The time of the next try or renewal, in seconds since 1970.
     pub next: Option<u64>,
 }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 /// The version of this protocol. A successor with another one fails with an error.
 pub(super) const VERSION: u32 = 1;
-/// Sockets that go along with one message.
+/// The most sockets of one message.
 pub(super) const MOST: usize = 128;
 /// The longest message in bytes.
 pub(super) const LONGEST: usize = 64 << 10;

@@ -19,7 +19,7 @@ const WORKER: u64 = 5;
 const CALLER: u64 = 2;
 /// The broker's part is at most this part of all.
 const BROKER_PART: u64 = 8;
-/// However few there are, clients' connections have this part of them.
+/// The least share of descriptors for clients' connections.
 const CLIENTS_PART: u64 = 4;
 
 /// The limits for clients.

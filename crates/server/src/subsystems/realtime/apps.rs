@@ -38,7 +38,7 @@ impl Driver {
     }
 }
 
-/// Whose variables `.env` has.
+/// The set of variables in `.env`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefix {
     /// `REVERB_`
@@ -59,7 +59,7 @@ impl Prefix {
 /// An application that `.env` describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfEnv {
-    /// Whose variables they are.
+    /// The set of variables.
     pub(crate) prefix: Prefix,
     id: String,
     key: String,
@@ -125,7 +125,7 @@ impl OfEnv {
 /// The broadcasting settings of a `.env`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broadcasting {
-    /// Over which connection, if it is one that ends here.
+    /// The connection, if it is one that ends here.
     pub(crate) driver: Option<Driver>,
     /// The applications it describes, the driver's own first.
     pub(crate) apps: Vec<OfEnv>,

@@ -30,7 +30,7 @@ const PHP: &str = "php:";
 pub(crate) struct Php {
     pub(crate) pool: Pool,
     pub(crate) context: RequestContext,
-    /// While it lives, the pool takes requests.
+    /// Keeps the pool taking requests.
     pub(crate) _guard: GenerationGuard,
 }
 

@@ -254,7 +254,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// Ids of all applications, the one that is shown among them, even when it has been forgotten meanwhile.
+    /// Returns the ids of all applications, with the shown one, even if it has been removed meanwhile.
     fn apps(&self) -> Vec<String> {
         let mut apps: Vec<String> =
             self.realtime.all().iter().map(|app| app.id.to_string()).collect();

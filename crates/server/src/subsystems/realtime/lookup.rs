@@ -74,7 +74,7 @@ impl Lookups {
         })
     }
 
-    /// Begins to ask.
+    /// Starts to look up.
     pub(super) fn start(&mut self, channels: &Channels) {
         let source = Arc::new(Applications(Arc::clone(&self.asking)));
         let ending = self.end.clone().cancelled_owned();

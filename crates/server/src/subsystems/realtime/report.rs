@@ -165,7 +165,7 @@ const APP_COUNTERS: &[OfApp] = &[
     ),
 ];
 
-/// Realtime's metrics, described.
+/// Describes realtime's metrics.
 fn describe_metrics() {
     metrics::describe_gauge!("hearth_channels_nodes", "Other nodes that this one hears");
     metrics::describe_gauge!(
