@@ -159,7 +159,7 @@ fn a_session_belongs_to_its_client_alone() {
         assert_eq!(again.json()["visits"], 2, "{model}: the session was written at the end");
         assert_eq!(cookie(&again), None, "{model}: and not begun again");
 
-        // Whoever comes next without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
+        // The next visitor without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
         let stranger = hearth.get(look).json();
         assert_eq!(stranger["id"], "", "{model}: {stranger}");
         assert_eq!(stranger["session"], Value::Null, "{model}: {stranger}");

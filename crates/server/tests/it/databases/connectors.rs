@@ -161,7 +161,7 @@ fn nothing_is_left_in_a_session_of_redis_behind_tls() {
     nothing_is_left_behind_tls("PhpRedis");
 }
 
-/// Connections that nobody keeps: each request opens one and leaves something in it; a session with its login is lent on, and is as new.
+/// Connections that are not kept: each request opens one and leaves something in it; a session with its login is reused, and is as new.
 #[test]
 fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
     for class in ["PdoMysql", "PdoPgsql", "PhpRedis"] {
@@ -189,7 +189,7 @@ fn sessions_of_connections_that_are_not_kept_are_lent_on_as_new() {
         }
         let status = connector(&shop);
         let dropped = usize::try_from(status["dropped"].as_u64().unwrap()).unwrap();
-        // After some nobody can say that a session is as new.
+        // After some it is unknown whether a session is as new.
         assert!(dropped * 4 < left, "{class}: {left} connections: {status}");
         let logins = shop.database.logins() - before;
         assert!(logins <= dropped, "{class}: {logins} logins: {status}");
@@ -413,7 +413,7 @@ fn a_crowd_costs_no_more_sessions_than_there_may_be() {
     assert_eq!(connector(&shop)["idle"], 2, "{}", connector(&shop));
 }
 
-/// What the way to the server's name is for: nobody on it can have us go on in the clear.
+/// The server's name is verified: an attacker on the way cannot make us go on in the clear.
 #[test]
 fn a_server_without_tls_is_not_spoken_to() {
     for (kind, class) in [(DatabaseKind::MariaDb, "PdoMysql"), (DatabaseKind::Postgres, "PdoPgsql")]

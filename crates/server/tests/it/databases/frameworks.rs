@@ -106,7 +106,7 @@ fn laravel_keeps_its_default_connections_without_a_word_of_configuration() {
         assert_eq!(hearth.get("/leave").status, 200);
         assert_eq!(ids(), first, "{kind:?}: {}", hearth.log().text());
         assert_eq!(hearth.get("/count").text(), "0");
-        // Data are everybody's: jobs and sessions are there in the next request, over the same connections.
+        // Data are shared: jobs and sessions are there in the next request, over the same connections.
         assert_eq!([hearth.get("/push").text(), hearth.get("/push").text()], ["1", "2"]);
         let cookie = visit(&hearth, "", "1");
         visit(&hearth, &cookie, "2");

@@ -142,7 +142,7 @@ fn without_descriptors_callers_are_sent_away_and_calls_under_way_go_on() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let few = Rlimit { current: Some(limit as u64), maximum };
     let before = prlimit(pid, Resource::Nofile, few).unwrap();
-    // A call takes two and a caller that has said nothing one; further ones are told at once, although nobody gives anything back.
+    // A call takes two and a silent caller one; further ones are refused at once, although none is given back.
     let mut holding = Vec::new();
     for (said, left) in [(&*request, 1), ("", 0)] {
         holding.push(ask(&broker, said));
@@ -211,7 +211,7 @@ fn a_caller_that_dies_in_an_upload_that_nobody_reads_ends_its_call() {
                 );
                 let mut stream = ask(&broker, &head);
                 stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-                // Until nobody takes any more: not the origin, so not the broker.
+                // Until no side reads any more: not the origin, so not the broker.
                 while stream.write_all(&[b'x'; 10_000]).is_ok() {}
                 stream
             })
@@ -248,7 +248,7 @@ fn lengths_that_lie_make_no_answer_whole() {
         assert!(matches!(cut.status, 18 | 56), "{short:?}: {cut:?}");
         assert_eq!(cut.text(), "half", "{short:?}");
     }
-    // Less than comes: the rest is nobody's answer, not the next caller's either.
+    // Less than comes: the rest is no answer, not the next caller's either.
     let long = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nonlyHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
     let origin = Origin::plain(move |seen| match seen.path() {
         "/long" => Turn::Steps(vec![Step::send(long), Step::Hold]),

@@ -253,7 +253,7 @@ echo json_encode([$curl([]), curl_multi_getcontent($handle), file_get_contents($
 fn calls_are_sent_to_no_process_of_a_user_who_is_not_the_brokers() {
     const NOBODY: &str = "65534";
     if !rustix::process::geteuid().is_root() {
-        // Only root can become somebody else.
+        // Only root can become another user.
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -290,7 +290,7 @@ fn calls_are_sent_to_no_process_of_a_user_who_is_not_the_brokers() {
         assert!(notices[0].contains("a user that is not trusted listens there"), "{log}");
         assert!(!impostor.log().text().contains("got "), "{}", impostor.log().text());
     }
-    // Whom the settings name is called; it is no broker, so all go directly in the end.
+    // The proxy of the settings is called; it is no broker, so all go directly in the end.
     let asked = origin.requests().len();
     let (_, log) = calls(NOBODY);
     assert!(

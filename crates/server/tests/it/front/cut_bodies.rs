@@ -169,7 +169,7 @@ fn a_script_that_reads_its_body_itself_ends_where_the_body_breaks_off_in_each_mo
             hearth.wait_idle(1);
         }
         let (_, ran) = seen(&hearth);
-        // Who asked to go on learns that nobody is there.
+        // A client that asked to go on gets an error.
         assert_eq!(ran, ["put", "ignoring", "ignoring, aborted"], "{model}");
         let answer = hearth.connect().request("PUT", "/?whole", &[], &[b'x'; 1000]).unwrap();
         assert_eq!(answer.text(), "1000", "{model}");

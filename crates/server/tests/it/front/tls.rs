@@ -13,7 +13,7 @@ use testkit::{AcmeAuthority, AcmeFault, AcmeSetup, Certificate, Client, certific
 
 use crate::hearth::{Hearth, LIMIT, Serve, Site, command};
 
-/// GET over TLS from whoever has this name by the word of the tests' authority.
+/// GET over TLS from the server with this name, by the tests' authority.
 pub(crate) fn https_get(
     address: SocketAddr,
     name: &str,
@@ -157,7 +157,7 @@ fn an_authority_is_asked_for_a_certificate_and_plain_http_is_served_meanwhile() 
                 .set("HEARTH_HTTP_REDIRECT_TO_HTTPS", "off")
                 .workers(1)
         };
-        // The first one finds nobody: it says so, goes on, and serves in the clear.
+        // The first one finds no authority: it logs so, goes on, and serves in the clear.
         let hearth = serve().start();
         hearth.log_line("no certificate yet");
         let plain = listener(&hearth, 1);
@@ -167,7 +167,7 @@ fn an_authority_is_asked_for_a_certificate_and_plain_http_is_served_meanwhile() 
         assert!(problem.contains("no certificate for shop.example yet"), "{problem}");
         assert!(hearth.stop().success());
 
-        // It answers nobody before it knows where to ask.
+        // It answers no client before it knows where to ask.
         let hearth = serve().start();
         let plain = listener(&hearth, 1);
         authority.change(|setup| {

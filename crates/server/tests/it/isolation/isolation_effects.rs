@@ -328,7 +328,7 @@ fn a_child_that_a_request_forks_never_answers_nor_serves() {
             assert_eq!(application.act("/"), "nothing", "while the child lives on");
         }
         if model.is_one_shot() {
-            // A one-shot process that ends takes nobody with it, and its child is no worker.
+            // A one-shot process ends alone, and its child is no worker.
             eventually("the child has noted", LIMIT, || application.notes().len() >= 4);
         }
         application.noted("child", 4);

@@ -335,7 +335,7 @@ fn the_model_snapshot_shares_exactly_what_the_manual_says() {
     }
 }
 
-/// `UPDATE=1` writes the table anew.
+/// `UPDATE=1` writes the table again.
 #[test]
 fn the_table_of_the_manual_is_what_the_tests_assert() {
     let suite = Suite::start(Model::Request);

@@ -15,9 +15,9 @@ use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, php_version, wo
 use crate::isolation::user::{fact, open};
 use crate::operations::upgrade::{upgrade, upgraded};
 
-/// Whom PHP is, a number that no file knows, and a group of its own.
+/// PHP's user, a number that no file knows, and a group of its own.
 const PHP: &str = "54321";
-/// Whom the server is, where it is not root.
+/// The server's user, if it is not root.
 const SERVER: &str = "54322";
 /// Another one, where PHP has two users.
 const SOMEBODY: &str = "54323";
@@ -64,7 +64,7 @@ const NEVER: &[&str] = &[
     "hidden",
 ];
 
-/// Programs that everybody may run; where they were built is perhaps nobody's to look at.
+/// Programs that every user may run; their build folder may be private.
 fn programs() -> TempDir {
     let programs = tempfile::tempdir().unwrap();
     open(programs.path());
@@ -121,7 +121,7 @@ fn is_php_and_nothing_more(model: &str, told: &Value) {
     }
 }
 
-/// Only root may have others run as somebody else.
+/// Only root may run programs as another user.
 #[expect(clippy::print_stdout, reason = "a test that is not tried says so")]
 fn is_root() -> bool {
     if !geteuid().is_root() {
@@ -227,7 +227,7 @@ fn what_keeps_php_from_being_another_user_is_said_with_what_to_do() {
         start.env("HEARTH_LIB_DIR", programs.path());
         start
     };
-    // The application is somebody else's.
+    // The application is another user's.
     let public = site.public();
     fs::set_permissions(&public, Permissions::from_mode(0o700)).unwrap();
     let told = said(start(&site));
@@ -279,7 +279,7 @@ fn a_connector_serves_phps_user_and_nobody_else_of_its_group() {
          @fwrite($connection, \"PING\\r\\n\");\n\
          echo json_encode([$socket, @fgets($connection)]);",
     );
-    // Its server is down: whoever is served hears of it.
+    // Its server is down: a client that is let in gets an error.
     let settings = "[databases.connectors.cache]\nurl = \"redis://127.0.0.1:1?sslmode=disable\"\n";
     site.write("hearth.toml", settings);
     let ours = serve("request", &served, &programs).start();
@@ -458,7 +458,7 @@ fn are_apart(two: &TwoUsers, hearth: &Hearth, shop_user: &str, origin: &Origin) 
     }
 }
 
-/// A connector whose server is down: whoever is let in hears of it.
+/// A connector whose server is down: a client that is let in gets an error.
 const CONNECTOR: &str =
     "[databases.connectors.cache]\nurl = \"redis://127.0.0.1:1?sslmode=disable\"\n";
 
@@ -519,7 +519,7 @@ fn users_of_applications_outlive_reloads_and_new_ones_come_with_an_upgrade() {
         [true, false].iter().all(|of_main| two.generation_folders(*of_main).len() == 1)
     });
     are_apart(&two, &hearth, SERVER, &origin);
-    // Whom nobody has named before is nobody's to become.
+    // A user that was not named before cannot be taken.
     two.configure(&TwoUsers::settings("fpm", NEW));
     two.give_secret("shop", NEW);
     hearth.process.signal(Signal::HUP);

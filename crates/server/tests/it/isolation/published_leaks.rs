@@ -1,5 +1,5 @@
 //! The leaks between requests that users of worker modes have published, in a Laravel and a Symfony application (tests/php/leaks): what a
-//! request of Ada leaves is seen by the next one where state is shared, and by nobody in the models that isolate.
+//! request of Ada leaves is seen by the next one where state is shared, and by no other request in the models that isolate.
 //!
 //! Needs the assembled examples, whose libraries they borrow.
 
@@ -66,7 +66,7 @@ fn look(hearth: &Hearth) -> Map<String, Value> {
     seen
 }
 
-/// Whether state of one request reaches the next: `leaks` where it is shared, nothing elsewhere.
+/// Whether state of one request reaches the next: `leaks` where it is shared, nothing otherwise.
 fn leaks(make: impl Fn() -> Site, leaks: &[&str]) {
     let site = make();
     let hearth = serve(&site, Model::Worker);

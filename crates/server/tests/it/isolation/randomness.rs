@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::hearth::{LIMIT, Serve, Site, isolating};
 
 /// Generators whose seed has 32 bits: in 1,000 requests one repeat happens once in some 8,000 runs, two practically never. A generator
-/// that is not seeded anew repeats in nearly every request.
+/// that is not seeded again repeats in nearly every request.
 const SMALL: &[&str] = &["mt_rand", "rand", "shuffle", "array_rand", "str_shuffle", "lcg_value"];
 
 fn never_repeats(model: Model, requests: usize) {

@@ -119,7 +119,7 @@ fn a_confined_worker_looks_into_no_other_worker_and_signals_none() {
         let told = probe(&hearth, pids[0], Path::new("/nowhere"));
         let asked = told["pid"].as_u64().unwrap();
         let other = *pids.iter().find(|pid| u64::from(**pid) != asked).unwrap();
-        // Whoever answers is asked about the other one, sooner or later.
+        // Each worker is asked about the other one, sooner or later.
         let told = (0..1000)
             .map(|_| probe(&hearth, other, Path::new("/nowhere")))
             .find(|told| told["pid"] == asked)

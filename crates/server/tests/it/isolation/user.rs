@@ -1,4 +1,4 @@
-//! Started by root, somebody else from then on (`server.user`).
+//! Started by root, another user from then on (`server.user`).
 //!
 //! Only root can try it; for others these tests have nothing to do.
 
@@ -13,7 +13,7 @@ use crate::hearth::{LIMIT, MODELS, Serve, Site, command, php_version, worker_fol
 
 const NOBODY: &str = "65534";
 
-/// Everybody may look into it.
+/// Every user may look into it.
 pub(crate) fn open(folder: &Path) {
     fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
 }
@@ -36,7 +36,7 @@ fn a_server_that_root_starts_is_somebody_else_once_it_listens() {
     if !geteuid().is_root() {
         return;
     }
-    // Where they were built is perhaps nobody's to look at.
+    // Their build folder may be private.
     let programs = tempfile::tempdir().unwrap();
     open(programs.path());
     for name in

@@ -280,7 +280,7 @@ fn no_answer_is_wrong_while_workers_are_killed() {
             loaded(model, &site),
             requests(600),
             |hearth| {
-                // Whoever dies before it is ready makes the pool pause, as a boot that fails does.
+                // A worker that dies before it is ready makes the pool pause, as a boot that fails does.
                 let status = hearth.status();
                 let workers = status["pool"]["workers"].as_array().unwrap();
                 let ready =

@@ -243,7 +243,7 @@ fn a_request_under_way_is_answered_although_its_zygote_is_replaced() {
             let (_, idle) = busy().unwrap();
             signal(stopped, Signal::STOP);
             signal(idle["pid"].as_u64().unwrap().try_into().unwrap(), Signal::KILL);
-            // Whoever takes this one finds a worker gone.
+            // The request that takes this one finds a worker gone.
             serves_again(&hearth);
             hearth.log_line("zygote does not answer");
             assert_eq!(answer.join().unwrap(), "200", "{model}");

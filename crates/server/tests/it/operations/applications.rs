@@ -289,7 +289,7 @@ fn a_reload_takes_over_for_all_applications_together_or_for_none() {
     assert_eq!(hearth.status()["generation"], 1);
     assert_eq!([workers(&hearth, "main"), workers(&hearth, "shop")], before, "what ran goes on");
 
-    // One is gone, another is there, and all that is left answers anew.
+    // One is gone, another is there, and all others answer again.
     applications.0.write("shop/public/index.php", "<?php echo 'new shop|';");
     applications.configure(
         "[php]\nmodel = \"request\"\nworkers = 1\n[applications.shop]\npath = \"../shop\"\nhosts = [\"shop.example.com\"]\n\

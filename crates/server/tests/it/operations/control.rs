@@ -159,7 +159,7 @@ fn secrets_of_the_settings_are_in_no_report_and_in_no_log() {
         .args(&["--model", "request", "--log-level", "debug"])
         .workers(1)
         .start();
-    // Nobody is there, and it says so.
+    // No server is there, and the command says so.
     hearth.log_line("no connection to Redis");
     assert_eq!(hearth.get("/hello.php").status, 200);
     for args in [&["status"][..], &["status", "--json"], &["check"], &["check", "--json"]] {
@@ -179,7 +179,7 @@ fn folder_like_a_servers(temporary: &Path, number: u32) -> PathBuf {
     folder
 }
 
-/// Has somebody answer in such a folder.
+/// Answers in such a folder.
 fn stand_in(temporary: &Path, number: u32, answer: impl Fn(&mut UnixStream) + Send + 'static) {
     let folder = folder_like_a_servers(temporary, number);
     let listener = UnixListener::bind(folder.join("control.sock")).unwrap();
@@ -209,7 +209,7 @@ fn who_only_looks_like_a_server_keeps_no_command_from_finding_the_right_one() {
         // It may have gone.
         drop(lies.write_all(who.as_bytes()));
     });
-    // With nobody to take who comes: all that fit wait in its queue.
+    // Nothing accepts: all connections that fit wait in its queue.
     let deaf = folder_like_a_servers(temporary.path(), 3).join("control.sock");
     let _listener = UnixListener::bind(&deaf).unwrap();
     let filled = std::iter::repeat_with(|| {

@@ -32,7 +32,7 @@ fn a_drain_under_load_answers_every_accepted_request() {
         let family = family(&hearth);
         let address = hearth.address;
         let answered = AtomicUsize::new(0);
-        // Before the signal may come: afterwards nobody can.
+        // Before the signal may come: afterwards it cannot be caught.
         let connections = std::array::from_fn::<_, 6, _>(|_| Client::connect(address).unwrap());
         std::thread::scope(|scope| {
             for (client, mut connection) in connections.into_iter().enumerate() {

@@ -163,7 +163,7 @@ fn with_thousands_of_requests_under_way_not_one_fails_over_several_reloads() {
                             assert_eq!(answer.status, 200, "{model}: {text}");
                             let number: u32 =
                                 text.strip_prefix("release ").unwrap().parse().unwrap();
-                            // Neither what was there before, nor what nobody has asked for yet.
+                            // Neither the previous events, nor those that were not asked for yet.
                             assert!(
                                 number >= at_least.max(*seen),
                                 "{model}: {number} after {at_least}"
@@ -640,7 +640,7 @@ fn a_server_is_found_by_what_it_serves_or_by_its_run_folder() {
     ]);
     let (_, said, _) = ran(curl);
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["generation"], 3, "{said}");
-    // Reading is for whoever reaches the admin address; changing is not.
+    // Reading is open to all that reach the admin address; changing is not.
     let own_name = hearth.admin.to_string();
     let mut client = Client::connect(hearth.admin).unwrap();
     let post = client.request("POST", "/reload", &[("Host", &own_name)], b"").unwrap();
@@ -709,7 +709,7 @@ fn with_watch_a_change_is_served_without_asking() {
     assert_eq!(hearth.get("/").text(), "2");
     says(3);
     wait_for("3");
-    // Folders that are new are looked into; those that are ignored are not, whoever writes there.
+    // Folders that are new are looked into; those that are ignored are not, whatever is written there.
     let reloads = hearth.status()["reloads"]["done"].as_u64().unwrap();
     site.write("vendor/big/library.php", "<?php // changed");
     assert_eq!(hearth.get("/").text(), "3");
@@ -750,7 +750,7 @@ fn what_realtime_asks_of_php_the_new_release_answers() {
     assert_reloaded(deploys.reload(), 2);
     wait_drained(&hearth);
     greeted("key2");
-    // And whoever was there is still there.
+    // The connected clients are still there.
     first.send(&json!({"event": "pusher:ping", "data": {}}));
     assert_eq!(first.next().0, "pusher:pong");
 }

@@ -1,4 +1,4 @@
-//! The access log's file is renamed while the server runs, and USR1, which asks to open it anew, ends no process.
+//! The access log's file is renamed while the server runs, and USR1, which asks to open it again, ends no process.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};

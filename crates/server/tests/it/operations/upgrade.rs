@@ -1,4 +1,4 @@
-//! Upgrades: another process takes the place of the server, and nobody who connects notices.
+//! Upgrades: another process takes the place of the server without refusing a connection.
 
 use std::io::Read;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -48,7 +48,7 @@ pub(crate) fn upgrade(path: &Path, args: &[&str]) -> Command {
     upgrade
 }
 
-/// Has it done, and says by whom.
+/// Upgrades, and returns by which process.
 pub(crate) fn upgraded(command: Command) -> Successor {
     let (code, said, why) = ran(command);
     assert_eq!((code, &*why), (Some(0), ""), "{said}");
@@ -203,7 +203,7 @@ fn what_others_know_by_name_is_there_over_upgrades_and_gone_with_the_last_proces
     assert!(there(), "and when the old process is gone");
     // The signal does the same, also to a process that has taken over itself.
     signal(first.0, Signal::USR2);
-    // Whoever has connected to the one before may lose that connection.
+    // A client of the previous process may lose its connection.
     eventually("the next one serves", LIMIT, || {
         ask_admin(hearth.admin, "/status").is_ok_and(|answer| answer.json()["pid"] != first.0)
     });
@@ -323,7 +323,7 @@ fn a_watchdog_hears_that_the_server_lives_and_that_its_successor_does() {
     }
     let successor = upgraded(upgrade(site.path(), &[]));
     assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
-    // What was said before nobody needs to hear any more.
+    // Older messages need no reader any more.
     while heard() != "READY=1" {}
     manager.forget();
     assert_eq!(heard(), "WATCHDOG=1");

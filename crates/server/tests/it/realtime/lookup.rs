@@ -10,7 +10,7 @@ use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, command, root, whole_lin
 use crate::realtime::Client;
 
 /// Tells Hearth what `apps.json` says, by the helper of packages/core; notes who was asked for; answers with the status in `status`, if there is one.
-/// Everybody else gets what a call of the HTTP API is signed with.
+/// All others get the signature of a call of the HTTP API.
 const APPLICATIONS: &str = r#"<?php
 require_once 'CORE/src/Realtime/Applications.php';
 require_once 'CORE/src/Realtime/LookUp.php';
@@ -110,7 +110,7 @@ fn php_tells_of_applications_in_every_model() {
         assert_eq!(answer.status, 200, "{model}: {}", answer.text());
         assert_eq!(client.next(), ("said".to_owned(), json!({"n": 1})), "{model}");
         assert_eq!(asked(&site)[0], "key key", "{model}");
-        // Nobody outside is told, though the path is open to all.
+        // No client outside is told, though the path is open to all.
         for fields in [&[][..], &[("Authorization", "Bearer x")], &[("Authorization", "Bearer ")]] {
             let answer = hearth.connect().request("GET", "/hearth/apps?key=key", fields, b"");
             assert_eq!(answer.unwrap().status, 403, "{model}");

@@ -43,7 +43,7 @@ namespace {
 }
 ";
 
-/// What becomes of connections, with two connectors to one server of each kind. Nobody is at these ports: none of them is used.
+/// Connections with two connectors to one server of each kind. Nothing listens on these ports: none of them is used.
 fn sent(given: &Value) -> Value {
     let site = Site::empty()
         .with_file("index.php", PAGE)

@@ -1,4 +1,4 @@
-//! Clients that go in the midst of something: what they leave behind is nobody's, and what the connector says next is no part of it.
+//! Clients that leave in the middle of a command: its rest is for no other client, and the connector's next command is no part of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use super::{Setup, connector};
 use crate::databases::{Shop, no_secrets, with_extensions};
 use crate::hearth::{LIMIT, Serve};
 
-/// With one session, so that whoever comes next has it, or waits until it is gone.
+/// With one session, so that the next client has it, or waits until it is gone.
 fn shop_of_one_session(kind: DatabaseKind, class: &str) -> Shop {
     let shop = Setup::new(kind)
         .key("sessions = 1")
@@ -65,7 +65,7 @@ fn a_session_is_free_when_its_client_has_said_goodbye() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0, "servers hang up");
 }
 
-/// Whoever waits for its end would have it take a job for nobody meanwhile.
+/// A client that waited for its end would take a job without a reader meanwhile.
 #[test]
 fn a_client_of_redis_that_goes_while_it_waits_for_a_job_takes_none() {
     let shop = Setup::new(DatabaseKind::Redis).open("PhpRedis", |serve| {

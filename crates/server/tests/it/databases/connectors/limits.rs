@@ -1,4 +1,4 @@
-//! Fewer sessions than workers could use, and two generations at once: nobody waits for a session that somebody keeps, and there are never
+//! Fewer sessions than workers could use, and two generations at once: no client waits for a kept session, and there are never
 //! more than the limit. What a connector knows and workers do not.
 
 use std::fs;
@@ -274,7 +274,7 @@ fn a_worker_with_several_connections_finds_a_session_for_each_that_it_may_not_ke
     }
 }
 
-/// Two connections of each worker through one connector, and places for half of them: nobody is replaced for one that nobody gives back.
+/// Two connections of each worker through one connector, and places for half of them: no worker is replaced for one that is never given back.
 #[test]
 fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
     let setup = Setup::new(DatabaseKind::Redis).key("sessions = 5");
@@ -302,7 +302,7 @@ fn workers_that_want_more_places_than_there_are_stay_as_they_are() {
     assert_eq!(hearth.worker_pids(), pids, "{}", hearth.log().text());
     let pool = hearth.status()["pool"].clone();
     assert_eq!((&pool["databases"]["kept"], &pool["recycled"]), (&2.into(), &0.into()), "{pool}");
-    // One that ends gives back what it had: whoever comes has it.
+    // One that ends gives back what it had: the next one has it.
     crate::hearth::signal(pids[0], rustix::process::Signal::KILL);
     eventually("as many are kept as before", LIMIT, || {
         let pool = hearth.status()["pool"].clone();
