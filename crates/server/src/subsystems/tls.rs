@@ -16,6 +16,7 @@ use front_http::{Certificate, Certificates, Place, TlsError, TlsFiles};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(test)]
 pub(crate) use self::report::problems_of;
 use crate::config::{Environment, Settings};
 use crate::failure::{self, Failure};

@@ -90,7 +90,7 @@ fn of_acme(acme: &AcmeStatus, certificates: &[Status], problems: &mut Problems) 
             );
         }
         Some(why) => {
-            problems.add(Level::Error, format!("There is no certificate for {names} yet: {why}."))
+            problems.add(Level::Error, format!("There is no certificate for {names} yet: {why}."));
         }
         None if !held => {
             problems
