@@ -89,3 +89,6 @@ one() {
 }
 # has PART TEXT
 has() { grep -qF -- "$1" <<< "$2" || { echo "no '$1' in: $2"; return 1; }; }
+
+# in_tier quick|rest: whether a part belongs to the tier that runs. Without TIER every part does.
+in_tier() { [[ -z ${TIER-} || $TIER == "$1" ]]; }

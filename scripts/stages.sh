@@ -1,42 +1,39 @@
 # Runs the stages of a test run side by side, and counts what they say. Sourced by scripts/test, never run.
 # shellcheck shell=bash
 #
-#   stage NAME COST NEEDS REPEAT COMMAND...    declares a stage; stages with a lower line begin later
-#   run_stages SUMMARY                         runs them; SUMMARY: the file that gets the last line, `N passed, N failed`
+#   stage NAME COST NEEDS COMMAND...    declares a stage; of those that can begin, the one that was declared first does
+#   run_stages [NAME...]                runs them, or only the named ones and what these need
 #
-# COST    cores that the stage keeps busy, in quarters: `waits` is one quarter, `core` is four, `cores` is all cores of the machine.
-#         A stage begins when its cost fits beside those that run; one that costs more than there is runs alone.
+# COST    `core`: the stage keeps about one core busy. `waits`: a quarter of one. A stage begins when its cost fits beside those that run.
 # NEEDS   names of earlier stages, separated by commas; `-` is none. A stage whose needs failed is not run and counts as one failed test.
-# REPEAT  the command that repeats the stage alone; `-` is COMMAND itself.
+#         `*` is the end of all other stages, whatever has become of them.
 #
-# Promises: the output of a stage is kept in target/test-logs/NAME.log and shown in one piece when the stage ends. A stage that fails
-# without counting a failed test counts as one. The last lines before the count name each failed test with the command that repeats it.
-# A signal ends every stage with its children.
+# Promises: the output of a stage is kept in $logs/NAME.log and shown in one piece when the stage ends. A stage that fails without counting
+# a failed test counts as one. The last lines before the count name each failed test with the command that repeats it alone ($logs/failures);
+# the count is the last line ($logs/summary). A signal ends every stage with its children.
+# `logs`, `passed` and `failed` are the caller's.
 
-logs=$CARGO_TARGET_DIR/test-logs
-declare -a stage_names=() stage_costs=() stage_needs=() stage_repeats=() stage_commands=() table=() failures=()
+declare -a stage_names=() stage_costs=() stage_needs=() stage_commands=() table=() failures=()
 declare -A state=() began=() index_of_pid=()
 capacity=$((4 * $(nproc)))
 busy=0
 
 stage() {
-    local name=$1 cost
+    local cost
     case $2 in
         waits) cost=1 ;;
         core) cost=4 ;;
-        cores) cost=$capacity ;;
         *) die "no such cost: $2" ;;
     esac
-    stage_names+=("$name")
-    stage_costs+=("$((cost < capacity ? cost : capacity))")
+    stage_names+=("$1")
+    stage_costs+=("$cost")
     stage_needs+=("$3")
-    stage_repeats+=("$4")
-    shift 4
+    state[$1]=waiting
+    shift 3
     stage_commands+=("$(printf '%q ' "$@")")
-    [[ ${stage_repeats[-1]} != - ]] || stage_repeats[-1]=${stage_commands[-1]% }
-    state[$name]=waiting
 }
 
+# shellcheck disable=SC2154  # the caller's
 log_of() { echo "$logs/${1// /-}.log"; }
 
 # What a log counts: cargo `test result: ok. 3 passed; 0 failed`, scripts `3 passed, 0 failed`, native `frames: 3 vectors, 0 failed`.
@@ -51,7 +48,7 @@ counts_of() {
 # The failed tests of a log, one a line: `TEST<tab>COMMAND`. scripts/test-rust says how a Rust test is repeated; others by the stage's script.
 failures_of() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v repeat="$2" '
-        /^== cargo test / { cargo = substr($0, 4) }
+        /^== .*cargo test / { cargo = substr($0, 4) }
         /^test .* \.\.\. FAILED$/ && cargo { print $2 "\t" cargo " -- --exact " $2; next }
         /^ *(FAILED|FAIL|not ok)[: ]/ { sub(/^ *(FAILED|FAIL|not ok)[: ]+/, ""); print substr($0, 1, 160) "\t" repeat }' | awk '!seen[$0]++'
 }
@@ -66,8 +63,8 @@ ended() {
     ((status == 0 || bad > 0)) || bad=1
     finish "$1" "$ok" "$bad" "$(printf '%5d s' $((SECONDS - began[$name])))"
     [[ ${state[$name]} == failed ]] || return 0
-    found=$(failures_of "$log" "${stage_repeats[$1]}")
-    [[ -n $found ]] || found="$name (exit status $status)"$'\t'"${stage_repeats[$1]}"
+    found=$(failures_of "$log" "${stage_commands[$1]% }")
+    [[ -n $found ]] || found="$name (exit status $status)"$'\t'"${stage_commands[$1]% }"
     mapfile -t -O "${#failures[@]}" failures <<< "$found"
 }
 
@@ -84,8 +81,18 @@ finish() {
 
 # Whether the stages that INDEX needs have passed: yes, no, or not known yet.
 needs_met() {
-    local need answer=yes
-    [[ ${stage_needs[$1]} != - ]] || { echo yes; return; }
+    local need answer=yes open=0
+    case ${stage_needs[$1]} in
+        -) echo yes && return ;;
+        '*')
+            for need in "${state[@]}"; do
+                [[ $need != running && $need != waiting ]] || ((++open))
+            done
+            # This one is waiting itself.
+            ((open > 1)) && echo later || echo yes
+            return
+            ;;
+    esac
     while IFS= read -r -d , need; do
         case ${state[$need]-} in
             passed) ;;
@@ -106,7 +113,7 @@ start_stages() {
         met=$(needs_met "$at")
         if [[ $met == no ]]; then
             finish "$at" 0 1 'not run'
-            failures+=("$name (not run: what it needs has failed)"$'\t'"${stage_repeats[at]}")
+            failures+=("$name (not run: what it needs has failed)"$'\t'"${stage_commands[at]% }")
         elif [[ $met == yes ]] && ((busy + stage_costs[at] <= capacity)); then
             ((busy += stage_costs[at]))
             state[$name]=running
@@ -129,9 +136,30 @@ end_all() {
     exit 130
 }
 
+# Leaves out every stage but the named ones and what these need.
+only_stages() {
+    local at name need
+    local -A kept=()
+    for name in "$@"; do
+        [[ -n ${state[$name]-} ]] || die "no stage '$name': $(printf "'%s' " "${stage_names[@]}")"
+        kept[$name]=1
+    done
+    # Needs are declared earlier.
+    for ((at = ${#stage_names[@]} - 1; at >= 0; at--)); do
+        name=${stage_names[at]}
+        if [[ -z ${kept[$name]-} ]]; then
+            state[$name]='left out'
+        elif [[ ${stage_needs[at]} != [-*] ]]; then
+            while IFS= read -r -d , need; do kept[$need]=1; done <<< "${stage_needs[at]},"
+        fi
+    done
+}
+
 run_stages() {
-    local summary=$1 pid status at line
+    local pid status at line
     mkdir -p "$logs"
+    rm -f "$logs"/{summary,failures,*.log}
+    (($# == 0)) || only_stages "$@"
     trap end_all INT TERM
     start_stages
     while ((${#index_of_pid[@]})); do
@@ -144,11 +172,12 @@ run_stages() {
         start_stages
     done
     say "Summary after $SECONDS s (output of each stage: $logs)"
-    printf '    %s\n' "${table[@]}"
+    printf '    %s\n' "${table[@]}" >&2
     if ((${#failures[@]})); then
-        say "Failed, with the command that repeats it alone"
-        for line in "${failures[@]}"; do printf '    %s\n        %s\n' "${line%%$'\t'*}" "${line#*$'\t'}"; done
-    fi 2>&1
-    echo "$passed passed, $failed failed" | tee "$summary"
+        for line in "${failures[@]}"; do printf '%s\n    %s\n' "${line%%$'\t'*}" "${line#*$'\t'}"; done > "$logs/failures"
+        say "Failed, each with the command that repeats it alone"
+        cat "$logs/failures"
+    fi
+    echo "$passed passed, $failed failed" | tee "$logs/summary"
     ((failed == 0))
 }
