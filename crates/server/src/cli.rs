@@ -80,8 +80,6 @@ pub(crate) enum Invocation {
     Invoke(Invoke),
     /// `hearth php ARGS...`.
     Php(Vec<OsString>),
-    /// `hearth bench NAME`.
-    Bench(String),
     /// `--help` and `--version`: this text, on stdout.
     Print(StyledStr),
 }
@@ -197,7 +195,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         "php" => Invocation::Php(
             matches.remove_many("arguments").map(Iterator::collect).unwrap_or_default(),
         ),
-        "bench" => Invocation::Bench(matches.remove_one("name").expect("clap insists on a name")),
         other => unreachable!("clap knows no command {other}"),
     })
 }
@@ -287,7 +284,6 @@ pub(crate) fn command() -> Command {
         .subcommand(egress())
         .subcommand(tls())
         .subcommand(php())
-        .subcommand(bench())
 }
 
 fn serve() -> Command {
@@ -530,12 +526,6 @@ fn php() -> Command {
         .after_help("Examples:\n  hearth php artisan migrate\n  hearth php -v")
 }
 
-fn bench() -> Command {
-    Command::new("bench")
-        .about("Say how a published table is reproduced")
-        .arg(Arg::new("name").value_name("NAME").required(true).help("The table, e.g. `models`"))
-}
-
 fn lambda() -> Command {
     Command::new("lambda")
         .about("Serve the events of an AWS Lambda function: its custom runtime's bootstrap")
@@ -731,10 +721,6 @@ fn misused(error: &clap::Error) -> Failure {
         ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
             (format!("`{}` needs a value", flag_name(&argument)), format!("write `{argument}`"))
         }
-        ErrorKind::MissingRequiredArgument => (
-            format!("{argument} is missing"),
-            "`hearth --help` shows how each command is called".into(),
-        ),
         _ => return Failure::help(error.render().to_string()),
     };
     Failure::misused(message, hint)
