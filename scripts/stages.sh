@@ -36,15 +36,6 @@ stage() {
 # shellcheck disable=SC2154  # the caller's
 log_of() { echo "$logs/${1// /-}.log"; }
 
-# What a log counts: cargo `test result: ok. 3 passed; 0 failed`, scripts `3 passed, 0 failed`, native `frames: 3 vectors, 0 failed`.
-counts_of() {
-    sed 's/\x1b\[[0-9;]*m//g' "$1" | awk '
-        /^test result: / { ok += $4; bad += $6 }
-        /^[0-9]+ passed, [0-9]+ failed/ { ok += $1; bad += $3 }
-        /^[a-z]+: [0-9]+ [a-z]+, [0-9]+ failed$/ { ok += $2 - $4; bad += $4 }
-        END { print ok + 0, bad + 0 }'
-}
-
 # The failed tests of a log, one a line: `TEST<tab>COMMAND`. scripts/test-rust says how a Rust test is repeated; others by the stage's script.
 failures_of() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v repeat="$2" '
