@@ -101,5 +101,5 @@ counts_of() {
 # has PART TEXT
 has() { grep -qF -- "$1" <<< "$2" || { echo "no '$1' in: $2"; return 1; }; }
 
-# in_tier quick|rest: whether a part belongs to the tier that runs. Without TIER every part does.
-in_tier() { [[ -z ${TIER-} || $TIER == "$1" ]]; }
+# in_tier quick|rest: whether a part belongs to the tier that runs. Without TEST_TIER every part does.
+in_tier() { [[ -z ${TEST_TIER-} || $TEST_TIER == "$1" ]]; }

@@ -34,28 +34,28 @@ pub(crate) fn every_model() -> Vec<&'static str> {
     of_tier([a, b, c, d, e, f, "fpm", "builtin", "cgi"])
 }
 
-/// Those of `models` that this run tests: all of them, except where scripts/test-rust runs one tier. `HEARTH_TESTS=quick` takes
-/// [`QUICK_MODELS`], at least one, and `HEARTH_TESTS=rest` takes the others.
+/// Those of `models` that this run tests: all of them, except where scripts/test-rust runs one tier. `TEST_TIER=quick` takes
+/// [`QUICK_MODELS`], at least one, and `TEST_TIER=rest` takes the others.
 pub(crate) fn of_tier<const N: usize>(models: [&'static str; N]) -> Vec<&'static str> {
     let is_quick = |model: &&'static str| QUICK_MODELS.contains(model);
     let mut quick: Vec<_> = models.into_iter().filter(is_quick).collect();
     if quick.is_empty() {
         quick.extend(models.first());
     }
-    match std::env::var("HEARTH_TESTS").as_deref() {
+    match std::env::var("TEST_TIER").as_deref() {
         Err(_) => models.into(),
         Ok("quick") => {
             note_several_models();
             quick
         }
         Ok("rest") => models.into_iter().filter(|model| !quick.contains(model)).collect(),
-        Ok(other) => panic!("HEARTH_TESTS is quick or rest, not {other}"),
+        Ok(other) => panic!("TEST_TIER is quick or rest, not {other}"),
     }
 }
 
-/// Adds the running test to the list of those that have models left for `HEARTH_TESTS=rest`.
+/// Adds the running test to the list of those that have models left for `TEST_TIER=rest`.
 fn note_several_models() {
-    let Some(list) = std::env::var_os("HEARTH_TESTS_LIST") else { return };
+    let Some(list) = std::env::var_os("TEST_TIER_LIST") else { return };
     let thread = std::thread::current();
     let test = thread.name().expect("libtest names the thread after its test");
     let mut list = fs::File::options().create(true).append(true).open(list).unwrap();
