@@ -259,7 +259,7 @@ static void discard_and_see_zero(unsigned n) {
 /* One page goes, another comes: the sum stays. */
 static void discard_balanced(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);
-    boot_bss[sizeof boot_bss - (1 + n) * PAGE] = 1;
+    boot_bss[GLOBAL_LEN - (1 + n) * PAGE] = 1;
 }
 static void discard_and_read(unsigned n) {
     raw(SYS_madvise, (long)bss_page(n), PAGE, MADV_DONTNEED, 0, 0, 0);

@@ -29,11 +29,7 @@ impl Probe {
 }
 
 /// What to do so that `snapshot` can run.
-const HINT: &str = if cfg!(target_arch = "x86_64") {
-    "let the container or sandbox allow memfd_create, and mount /proc in it"
-} else {
-    "`snapshot` runs on x86-64 only"
-};
+const HINT: &str = "let the container or sandbox allow memfd_create, and mount /proc in it";
 
 /// The running kernel's release.
 pub(crate) fn kernel_release() -> String {
