@@ -1,7 +1,7 @@
 /* One HTTP client over one kept connection: counts answers, and compares each page with its first answer.
  * usage: load ADDRESS PORT SECONDS PATH...     for so many seconds, after 20 requests that are not counted
  *        load ADDRESS PORT xCOUNT PATH...      so many requests
- * A path that begins with `~` may answer differently each time. Prints `N answers, W wrong, R a second`. Exit status 1: none came, or some were wrong. */
+ * A path that begins with `+` may answer differently each time. Prints `N answers, W wrong, R a second`. Exit status 1: none came, or some were wrong. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -40,8 +40,7 @@ static char *receive_until(const char *needle, size_t from) {
         if (found != NULL) {
             return found;
         }
-        ssize_t n =
-            recv(connection, received + received_length, LARGEST - 1 - received_length, 0);
+        ssize_t n = recv(connection, received + received_length, LARGEST - 1 - received_length, 0);
         if (n <= 0) {
             return NULL;
         }
@@ -51,8 +50,7 @@ static char *receive_until(const char *needle, size_t from) {
 
 static bool receive_up_to(size_t length) {
     while (received_length < length) {
-        ssize_t n =
-            recv(connection, received + received_length, LARGEST - 1 - received_length, 0);
+        ssize_t n = recv(connection, received + received_length, LARGEST - 1 - received_length, 0);
         if (n <= 0) {
             return false;
         }
@@ -123,7 +121,7 @@ int main(int argc, char **argv) {
         }
         int which = (int)(i % (unsigned long)paths);
         const char *path = argv[4 + which];
-        bool varies = *path == '~';
+        bool varies = *path == '+';
         size_t length = 0;
         const char *body = NULL;
         if (connection >= 0 || dial()) {
@@ -144,6 +142,7 @@ int main(int argc, char **argv) {
             wrong++;
         }
     }
-    printf("%lu answers, %lu wrong, %.1f a second\n", answers, wrong, (double)answers / (now() - began));
+    printf("%lu answers, %lu wrong, %.1f a second\n", answers, wrong,
+        (double)answers / (now() - began));
     return answers == 0 || wrong > 0;
 }
