@@ -1,5 +1,5 @@
 /* One HTTP client over one kept connection: counts answers, and compares each page with its first answer.
- * usage: load ADDRESS PORT SECONDS PATH...     for so many seconds, after 20 requests that are not counted
+ * usage: load ADDRESS PORT SECONDS PATH...     for so many seconds, after 5 requests that are not counted
  *        load ADDRESS PORT xCOUNT PATH...      so many requests
  * A path that begins with `+` may answer differently each time. Prints `N answers, W wrong, R a second`. Exit status 1: none came, or some were wrong. */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LARGEST = 4 << 20, WARM_UP = 20, TIMEOUT_SECONDS = 60 };
+enum { LARGEST = 4 << 20, WARM_UP = 5, TIMEOUT_SECONDS = 60 };
 
 static struct sockaddr_in server = {.sin_family = AF_INET};
 static int connection = -1;
