@@ -1,7 +1,7 @@
 # Every target is one line; the work is in scripts/, each of which says at its top what it does.
 # CARGO_TARGET_DIR is respected everywhere; `target/` is its default.
 
-.PHONY: help demo test test-all test-matrix test-arm64 build client deb layer install lint fmt fuzz bench setup clean
+.PHONY: help demo test test-all test-matrix test-arm64 test-kernels build client deb layer install lint fmt fuzz bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,6 +21,9 @@ test-matrix: ## the tests that need PHP, in Debians with PHP 8.4 and 8.5 (root; 
 
 test-arm64: ## cross-compile the worker and its tests for ARM64, run them under emulation (PART=system: on an ARM64 kernel in QEMU)
 	@scripts/test-arm64 $(PART)
+
+test-kernels: ## the model `snapshot` under container profiles and on Debian's kernels in QEMU (root; PLACES="docker x86-6.1": only these)
+	@scripts/test-kernels $(PLACES)
 
 build: ## hearth and a worker for each installed PHP, optimised, into target/release
 	@scripts/build --release
