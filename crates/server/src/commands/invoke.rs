@@ -14,12 +14,24 @@ use front_lambda::emulator::{SAMPLES, sample};
 use http::{StatusCode, Version};
 use http1::{Response, parse_response, put_field, put_request_line};
 
-use crate::cli::Invoke;
 use crate::config::{Environment, nearest};
 use crate::failure::Failure;
 use crate::ops::log;
 
-/// Sends the event, or tells of samples. What is to be printed on stdout.
+/// `hearth lambda invoke`.
+#[derive(Debug)]
+pub(crate) struct Invoke {
+    /// A file, `-`, or a sample's name.
+    pub event: Option<String>,
+    /// `--to`.
+    pub to: String,
+    /// `--sample`.
+    pub sample: Option<String>,
+    /// `--samples`.
+    pub lists_samples: bool,
+}
+
+/// Sends the event, or lists samples. Returns the text for stdout.
 pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, Failure> {
     if invoke.lists_samples {
         return Ok(list());
@@ -106,7 +118,7 @@ fn event(named_event: Option<&str>, environment: &Environment) -> Result<Vec<u8>
     }
 }
 
-/// One call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), however long it takes.
+/// Makes one call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), without a time limit.
 fn call(to: &str, event: &[u8]) -> io::Result<Response> {
     let mut stream = TcpStream::connect(to)?;
     let mut head = Vec::new();
@@ -118,7 +130,7 @@ fn call(to: &str, event: &[u8]) -> io::Result<Response> {
     put_field(&mut head, "Content-Length", event.len().to_string());
     head.extend_from_slice(b"\r\n");
     stream.write_all(&head)?;
-    // Who refuses an event closes early, its answer sent: that is worth more than how the write failed.
+    // A server that rejects an event closes early, after its answer: the answer matters more than the failed write.
     let written = stream.write_all(event);
     let mut received = Vec::new();
     let read = stream.read_to_end(&mut received);
