@@ -17,8 +17,8 @@ use instant_acme::{
 
 use crate::cache::{Cache, Lock};
 use crate::client::Client;
-use crate::moments::{Facts, chance, until};
 use crate::order::{OrderError, order};
+use crate::renewal_schedule::{Facts, chance, until};
 use crate::{Challenge, Issued, Shop};
 
 /// The certificate to maintain, and its authority.
@@ -257,7 +257,7 @@ impl Acme {
         let client = Client::new(&self.options.authorities)
             .map_err(|error| (format!("{}: {error}", self.options.authorities.display()), None))?;
         let outcome = self.ask(&client, &cache, held, shop, failures).await;
-        let next = outcome.map_err(|error| (told(&error), client.pause()))?;
+        let next = outcome.map_err(|error| (describe(&error), client.pause()))?;
         match held {
             Some(Held { unkept: Some(error), .. }) => Err(at_disk(error)),
             Some(held) if held.renewal <= SystemTime::now() => Err((DUE_AT_ONCE.to_owned(), None)),
@@ -314,11 +314,11 @@ impl Acme {
     }
 
     fn of_no_use(&self, cache: &Cache, reason: String) {
-        let mut said = self.useless.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.as_ref() != Some(&reason) {
+        let mut explanation = self.useless.lock().unwrap_or_else(PoisonError::into_inner);
+        if explanation.as_ref() != Some(&reason) {
             let file = cache.path();
             tracing::warn!(file = %file.display(), reason, "kept certificate is of no use");
-            *said = Some(reason);
+            *explanation = Some(reason);
         }
     }
 
@@ -451,14 +451,14 @@ fn forget_account(cache: &Cache) {
 }
 
 /// Formats the error and its causes in one line.
-fn told(error: &OrderError) -> String {
+fn describe(error: &OrderError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
+        let explanation = error.to_string();
+        if !text.contains(&explanation) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&explanation);
         }
         cause = error.source();
     }

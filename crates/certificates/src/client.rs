@@ -106,8 +106,8 @@ impl Client {
         if !answer.status().is_client_error() && !answer.status().is_server_error() {
             return;
         }
-        let told = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let pause = told.and_then(|text| match text.trim().parse() {
+        let describe = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let pause = describe.and_then(|text| match text.trim().parse() {
             Ok(seconds) => Some(Duration::from_secs(seconds)),
             Err(_no_number) => {
                 httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok()

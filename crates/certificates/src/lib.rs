@@ -13,8 +13,8 @@ mod acme;
 mod cache;
 mod client;
 mod local;
-mod moments;
 mod order;
+mod renewal_schedule;
 
 pub use acme::{Acme, External, Options, Pace, Report};
 pub use local::{LocalAuthority, LocalError, is_local};

@@ -221,7 +221,7 @@ mod tests {
     use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
     use super::*;
-    use crate::moments::Facts;
+    use crate::renewal_schedule::Facts;
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

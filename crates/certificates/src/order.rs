@@ -10,7 +10,7 @@ use instant_acme::{
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls_pki_types::CertificateDer;
 
-use crate::moments::Facts;
+use crate::renewal_schedule::Facts;
 use crate::{Challenge, Issued, Shop};
 
 /// Reasons why an order fails.
@@ -155,9 +155,11 @@ async fn prove(
                 .map_err(|reason| OrderError::Useless { reason })?,
         }
         challenge.set_ready().await.map_err(|error| match error {
-            Error::Api(problem) if is_about_the_name(&problem) => {
-                OrderError::Unproved { name, by: called(&kind(chosen)), reason: said(&problem) }
-            }
+            Error::Api(problem) if is_about_the_name(&problem) => OrderError::Unproved {
+                name,
+                by: called(&kind(chosen)),
+                reason: explanation(&problem),
+            },
             error => error.into(),
         })?;
     }
@@ -189,7 +191,7 @@ fn is_about_the_name(problem: &Problem) -> bool {
 }
 
 /// Returns the authority's explanation.
-fn said(problem: &Problem) -> String {
+fn explanation(problem: &Problem) -> String {
     problem.detail.clone().unwrap_or_else(|| problem.to_string())
 }
 
@@ -220,7 +222,7 @@ async fn why(order: &mut Order) -> Option<OrderError> {
             .challenges
             .iter()
             .find_map(|challenge| Some((&challenge.r#type, challenge.error.as_ref()?)))?;
-        let (by, reason) = (called(by), said(problem));
+        let (by, reason) = (called(by), explanation(problem));
         return Some(OrderError::Unproved {
             name: authorization.identifier().to_string(),
             by,

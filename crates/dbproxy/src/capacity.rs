@@ -30,23 +30,23 @@ pub(crate) async fn ask(stream: &mut Stream, protocol: Protocol, limit: Duration
 }
 
 /// The verdict about a response, and the value in it.
-pub(crate) type Judged<'a> = (Verdict, Option<&'a [u8]>);
+pub(crate) type Checked<'a> = (Verdict, Option<&'a [u8]>);
 
 /// An incomplete response.
-pub(crate) const MORE: Judged<'_> = (Verdict::More, None);
+pub(crate) const MORE: Checked<'_> = (Verdict::More, None);
 /// A response without a value.
-pub(crate) const DOUBT: Judged<'_> = (Verdict::Doubt, None);
+pub(crate) const DOUBT: Checked<'_> = (Verdict::Doubt, None);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Asserts that no prefix of a response counts as complete.
-    fn check(judge: fn(&[u8]) -> Judged<'_>, whole: &[u8], expected: &[u8]) {
+    fn check(check: fn(&[u8]) -> Checked<'_>, whole: &[u8], expected: &[u8]) {
         for at in 0..whole.len() {
-            assert_eq!(judge(&whole[..at]), MORE, "{at}");
+            assert_eq!(check(&whole[..at]), MORE, "{at}");
         }
-        assert_eq!(judge(whole), (Verdict::Clean, Some(expected)));
+        assert_eq!(check(whole), (Verdict::Clean, Some(expected)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::{Beginning, Speaker, Wish};
+use crate::protocol::{Beginning, SessionRequest, Speaker};
 use crate::relay::{Ended, relay};
 use crate::report::{Counters, add};
 use crate::server::Server;
@@ -254,8 +254,8 @@ impl Shared {
         if let Err(refused) = self.prepare().await {
             return self.refuse(client, &refused, false).await;
         }
-        let wish = match timeout(self.connect, self.speaker.hear(&mut client)).await {
-            Ok(Ok(Beginning::Wish(wish))) => wish,
+        let request = match timeout(self.connect, self.speaker.read_request(&mut client)).await {
+            Ok(Ok(Beginning::SessionRequest(request))) => request,
             Ok(Ok(Beginning::Cancel(request))) => {
                 let cancelled = self.within(self.speaker.cancel(&request)).await;
                 if let Err(refused) = cancelled {
@@ -270,11 +270,11 @@ impl Shared {
             Ok(place) => place,
             Err(refused) => return self.refuse(client, &refused, true).await,
         };
-        let mut session = match self.session(&wish).await {
+        let mut session = match self.session(&request).await {
             Ok(session) => session,
             Err(refused) => return self.refuse(client, &refused, true).await,
         };
-        let (mut packets, mut tail) = wish.followed();
+        let (mut packets, mut tail) = request.followed();
         let mut relogin = self.speaker.relogin();
         let ended = match client.write_all(&session.welcome).await {
             Ok(()) => {
@@ -288,7 +288,7 @@ impl Shared {
             && !session.begins
             && packets.is_whole()
             && relogin.is_none_or(|relogin| relogin.is_whole())
-            && self.speaker.reset(&mut session, &wish, tail).await;
+            && self.speaker.reset(&mut session, &request, tail).await;
         let over = if is_new { self.sessions.leave(session) } else { Some(session) };
         if let Some(session) = over {
             if ended == Ended::Client && !is_new {
@@ -300,13 +300,13 @@ impl Shared {
     }
 
     /// Returns a session left by another client, or a new one.
-    async fn session(&self, wish: &Wish) -> Result<Session, Refused> {
-        if let Some(session) = self.sessions.left(&wish.key()).await {
+    async fn session(&self, request: &SessionRequest) -> Result<Session, Refused> {
+        if let Some(session) = self.sessions.left(&request.key()).await {
             add(&self.counters.reused);
             return Ok(session);
         }
         self.sessions.make_room().await;
-        let session = self.within(self.speaker.open(wish)).await?;
+        let session = self.within(self.speaker.open(request)).await?;
         add(&self.counters.opened);
         if session.begins && !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(

@@ -29,7 +29,7 @@ pub(crate) const GOODBYE: &[u8] = &[1, 0, 0, 0, 1];
 const AFTER_LOGIN: u8 = 2;
 
 /// Greets a client and reads its capabilities; `None` if it disconnected or violated the protocol.
-pub(crate) async fn hear(
+pub(crate) async fn read_request(
     client: &mut UnixStream,
     facts: &Greeting,
     login: &Login,
@@ -50,8 +50,8 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 }
 
 /// Returns the value of a response with one row of one column, for a session with short result ends
-/// ([`Hello::of_nobody`]).
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
+/// ([`Hello::for_probe`]).
+pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
     let packets: Vec<_> = Packets::new(answer).map(|(_, content)| content).collect();
     match packets.as_slice() {
         [[1], _definition, [_length, value @ ..], _end] => (Verdict::Clean, Some(value)),
@@ -108,7 +108,7 @@ pub(crate) async fn identity(
     let mut identity = None;
     let said = identify(&nonce, BEGINS);
     let proved = proof::proves(stream, &said, limit, |answer| {
-        let (verdict, row) = judge(answer, 0, COLUMNS + 1, hello, &nonce);
+        let (verdict, row) = check(answer, 0, COLUMNS + 1, hello, &nonce);
         identity = row;
         verdict
     });
@@ -128,16 +128,16 @@ pub(crate) async fn reset(stream: &mut Stream, hello: &Hello, new: &[u8], limit:
         commands += 1;
     }
     said.extend(identify(&nonce, ""));
-    let judge = |answer: &[u8]| match judge(answer, commands, COLUMNS, hello, &nonce) {
+    let check = |answer: &[u8]| match check(answer, commands, COLUMNS, hello, &nonce) {
         (Verdict::Clean, row) if row.as_deref() != Some(new) => Verdict::Doubt,
         (verdict, _) => verdict,
     };
-    proof::proves(stream, &said, limit, judge).await
+    proof::proves(stream, &said, limit, check).await
 }
 
 /// Checks that `commands` are answered without an error, followed by a row that begins with the nonce; returns the
 /// rest of the row.
-fn judge(
+fn check(
     answer: &[u8],
     commands: usize,
     columns: u8,
@@ -223,30 +223,30 @@ mod tests {
         let all: Vec<&[u8]> = [&[ok, eof, ok][..], &set].concat();
         let clean = say(&all);
         for at in 0..clean.len() {
-            assert_eq!(judge(&clean[..at], 3, COLUMNS, &hello(0), nonce).0, Verdict::More, "{at}");
+            assert_eq!(check(&clean[..at], 3, COLUMNS, &hello(0), nonce).0, Verdict::More, "{at}");
         }
         assert_eq!(
-            judge(&clean, 3, COLUMNS, &hello(0), nonce),
+            check(&clean, 3, COLUMNS, &hello(0), nonce),
             (Verdict::Clean, Some(b"rest".to_vec()))
         );
         let short: Vec<&[u8]> =
             all.iter().copied().filter(|part| !std::ptr::eq(*part, eof)).collect();
         let short = [&[ok, eof, ok][..], &short[2..], &[eof]].concat();
         let deprecated = hello(capability::DEPRECATE_EOF);
-        assert_eq!(judge(&say(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
+        assert_eq!(check(&say(&short), 3, COLUMNS, &deprecated, nonce).0, Verdict::Clean);
         assert_eq!(
-            judge(&[&say(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
+            check(&[&say(&[ok])[..], &clean].concat(), 3, COLUMNS, &hello(0), nonce).0,
             Verdict::Doubt
         );
         assert_eq!(
-            judge(&[&clean[..], &[1]].concat(), 3, COLUMNS, &hello(0), nonce).0,
+            check(&[&clean[..], &[1]].concat(), 3, COLUMNS, &hello(0), nonce).0,
             Verdict::Doubt
         );
         assert_eq!(
-            judge(&clean, 3, COLUMNS, &hello(0), &nonce.replace('0', "1")).0,
+            check(&clean, 3, COLUMNS, &hello(0), &nonce.replace('0', "1")).0,
             Verdict::Doubt
         );
-        assert_eq!(judge(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
+        assert_eq!(check(&say(&[&[0xff, 1, 0]]), 3, COLUMNS, &hello(0), nonce).0, Verdict::Doubt);
     }
 
     #[test]

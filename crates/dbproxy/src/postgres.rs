@@ -45,7 +45,10 @@ pub(crate) enum Beginning {
 }
 
 /// Reads the client's first request. Encryption is declined, because a unix socket needs none.
-pub(crate) async fn hear(client: &mut UnixStream, login: &Login) -> std::io::Result<Beginning> {
+pub(crate) async fn read_request(
+    client: &mut UnixStream,
+    login: &Login,
+) -> std::io::Result<Beginning> {
     loop {
         let length = client.read_u32().await? as usize;
         if !(8..=STARTUP_LIMIT).contains(&length) {
@@ -77,7 +80,7 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 }
 
 /// Returns the value of a response with one row of one column.
-pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
+pub(crate) fn only_value(answer: &[u8]) -> capacity::Checked<'_> {
     let mut value = None;
     for (letter, content) in &mut Messages::new(answer) {
         match letter {
@@ -92,7 +95,7 @@ pub(crate) fn only_value(answer: &[u8]) -> capacity::Judged<'_> {
 }
 
 /// Returns a startup message without special parameters.
-pub(crate) fn startup_of_nobody(login: &Login) -> Vec<u8> {
+pub(crate) fn probe_startup(login: &Login) -> Vec<u8> {
     wire::startup(VERSION, b"", login).expect("nothing that is said is wrong")
 }
 
@@ -120,7 +123,7 @@ pub(crate) async fn reset(stream: &mut Stream, tail: [u8; 6], limit: Duration) -
     // DISCARD ALL keeps the state of random() set by setseed(), so it is seeded with a random value.
     let seed: String = nonce.bytes().take(16).map(|c| char::from(b'0' + c % 10)).collect();
     wire::query(&mut said, &format!("SELECT pg_catalog.setseed('0.{seed}'), '{nonce}'"));
-    proof::proves(stream, &said, limit, |answer| judge(answer, rollback, nonce.as_bytes())).await
+    proof::proves(stream, &said, limit, |answer| check(answer, rollback, nonce.as_bytes())).await
 }
 
 /// Returns whether there is a transaction to end; `None` if the server is not waiting for a command. Outside a
@@ -134,7 +137,7 @@ fn ends_transaction(tail: [u8; 6]) -> Option<bool> {
     }
 }
 
-fn judge(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
+fn check(answer: &[u8], rollback: bool, nonce: &[u8]) -> Verdict {
     let mut done: Vec<&[u8]> = Vec::new();
     let mut ready = 0;
     let mut row = false;
@@ -207,19 +210,19 @@ mod tests {
     fn a_proof_is_whole_and_alone() {
         let clean = say(CLEAN);
         for at in 0..clean.len() {
-            assert_eq!(judge(&clean[..at], false, b"abcd"), Verdict::More, "{at}");
+            assert_eq!(check(&clean[..at], false, b"abcd"), Verdict::More, "{at}");
         }
-        assert_eq!(judge(&clean, false, b"abcd"), Verdict::Clean);
+        assert_eq!(check(&clean, false, b"abcd"), Verdict::Clean);
         let before = say(&[(b'C', b"UPDATE 1\0"), (b'Z', b"I")]);
-        assert_eq!(judge(&[&before[..], &clean].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(judge(&[&clean[..], &before].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(judge(&[&clean[..], b"Z"].concat(), false, b"abcd"), Verdict::Doubt);
-        assert_eq!(judge(&clean, false, b"dcba"), Verdict::Doubt);
-        assert_eq!(judge(&clean, true, b"abcd"), Verdict::Doubt, "no ROLLBACK in it");
+        assert_eq!(check(&[&before[..], &clean].concat(), false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&[&clean[..], &before].concat(), false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&[&clean[..], b"Z"].concat(), false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&clean, false, b"dcba"), Verdict::Doubt);
+        assert_eq!(check(&clean, true, b"abcd"), Verdict::Doubt, "no ROLLBACK in it");
         let rolled = say(&[(b'C', b"ROLLBACK\0"), (b'Z', b"I")]);
-        assert_eq!(judge(&[&rolled[..], &clean].concat(), true, b"abcd"), Verdict::Clean);
+        assert_eq!(check(&[&rolled[..], &clean].concat(), true, b"abcd"), Verdict::Clean);
         let failed = say(&[(b'E', b"SERROR\0\0"), (b'Z', b"I")]);
-        assert_eq!(judge(&failed, false, b"abcd"), Verdict::Doubt);
+        assert_eq!(check(&failed, false, b"abcd"), Verdict::Doubt);
     }
 
     #[test]

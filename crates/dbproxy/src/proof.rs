@@ -36,19 +36,19 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// Sends `bytes` and lets `judge` check the response until it is complete.
+/// Sends `bytes` and lets `check` check the response until it is complete.
 pub(crate) async fn proves(
     stream: &mut Stream,
     bytes: &[u8],
     limit: Duration,
-    mut judge: impl FnMut(&[u8]) -> Verdict,
+    mut check: impl FnMut(&[u8]) -> Verdict,
 ) -> bool {
     let conversation = async {
         stream.write_all(bytes).await.ok()?;
         stream.flush().await.ok()?;
         let mut answer = Vec::new();
         loop {
-            match judge(&answer) {
+            match check(&answer) {
                 Verdict::Clean => return Some(()),
                 Verdict::Doubt => return None,
                 Verdict::More if answer.len() > LIMIT => return None,

@@ -11,7 +11,7 @@ use crate::{Login, Options, Protocol, Refused, capacity, mysql, postgres, redis}
 
 /// The session that a client requests.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum SessionRequest {
     /// A session of Redis.
     Redis,
     /// A session of `PostgreSQL`, with its startup message.
@@ -24,7 +24,7 @@ pub(crate) enum Wish {
 #[derive(Debug)]
 pub(crate) enum Beginning {
     /// It requests a session.
-    Wish(Wish),
+    SessionRequest(SessionRequest),
     /// It cancels another session's query.
     Cancel(Vec<u8>),
     /// It disconnected or violated the protocol.
@@ -42,7 +42,7 @@ pub(crate) struct Speaker {
     reset: std::time::Duration,
 }
 
-impl Wish {
+impl SessionRequest {
     /// Returns the session key: clients with the same key may share sessions.
     pub(crate) fn key(&self) -> Vec<u8> {
         match self {
@@ -106,23 +106,23 @@ impl Speaker {
 
     /// Logs in and disconnects.
     pub(crate) async fn try_out(&self) -> Result<(), Refused> {
-        let wish = match self.protocol {
+        let request = match self.protocol {
             Protocol::MySql => return self.prepare().await,
-            Protocol::Redis => Wish::Redis,
-            Protocol::Postgres => Wish::Postgres(postgres::startup_of_nobody(self.login())),
+            Protocol::Redis => SessionRequest::Redis,
+            Protocol::Postgres => SessionRequest::Postgres(postgres::probe_startup(self.login())),
         };
-        self.open(&wish).await?.close().await;
+        self.open(&request).await?.close().await;
         Ok(())
     }
 
     /// Logs in and queries the server's maximum number of connections; `None` if it does not state that.
     pub(crate) async fn capacity(&self) -> Result<Option<u64>, Refused> {
-        let wish = match self.protocol {
-            Protocol::MySql => Wish::MySql(mysql::Hello::of_nobody(self.login())),
-            Protocol::Redis => Wish::Redis,
-            Protocol::Postgres => Wish::Postgres(postgres::startup_of_nobody(self.login())),
+        let request = match self.protocol {
+            Protocol::MySql => SessionRequest::MySql(mysql::Hello::for_probe(self.login())),
+            Protocol::Redis => SessionRequest::Redis,
+            Protocol::Postgres => SessionRequest::Postgres(postgres::probe_startup(self.login())),
         };
-        let mut session = self.open(&wish).await?;
+        let mut session = self.open(&request).await?;
         let capacity = capacity::ask(&mut session.stream, self.protocol, self.reset).await;
         session.close().await;
         Ok(capacity)
@@ -134,19 +134,23 @@ impl Speaker {
     }
 
     /// Reads the client's request.
-    pub(crate) async fn hear(&self, client: &mut UnixStream) -> std::io::Result<Beginning> {
+    pub(crate) async fn read_request(&self, client: &mut UnixStream) -> std::io::Result<Beginning> {
         match self.protocol {
-            Protocol::Redis => Ok(Beginning::Wish(Wish::Redis)),
-            Protocol::Postgres => Ok(match postgres::hear(client, self.login()).await? {
-                postgres::Beginning::Session(startup) => Beginning::Wish(Wish::Postgres(startup)),
+            Protocol::Redis => Ok(Beginning::SessionRequest(SessionRequest::Redis)),
+            Protocol::Postgres => Ok(match postgres::read_request(client, self.login()).await? {
+                postgres::Beginning::Session(startup) => {
+                    Beginning::SessionRequest(SessionRequest::Postgres(startup))
+                }
                 postgres::Beginning::Cancel(request) => Beginning::Cancel(request),
                 postgres::Beginning::Nothing => Beginning::Nothing,
             }),
             Protocol::MySql => {
                 let facts = self.facts.lock().await.clone();
                 let facts = facts.expect("prepared before clients are heard");
-                let hello = mysql::hear(client, &facts, self.login()).await?;
-                Ok(hello.map_or(Beginning::Nothing, |hello| Beginning::Wish(Wish::MySql(hello))))
+                let hello = mysql::read_request(client, &facts, self.login()).await?;
+                Ok(hello.map_or(Beginning::Nothing, |hello| {
+                    Beginning::SessionRequest(SessionRequest::MySql(hello))
+                }))
             }
         }
     }
@@ -157,23 +161,25 @@ impl Speaker {
     }
 
     /// Opens a new session.
-    pub(crate) async fn open(&self, wish: &Wish) -> Result<Session, Refused> {
+    pub(crate) async fn open(&self, request: &SessionRequest) -> Result<Session, Refused> {
         let session = |stream: Stream| Session {
             stream,
-            key: wish.key(),
+            key: request.key(),
             welcome: Vec::new(),
             identity: Vec::new(),
             begins: false,
             goodbye: b"",
             opened: Instant::now(),
         };
-        match wish {
-            Wish::Redis => Ok(session(redis::open(&self.server, self.login.as_ref()).await?)),
-            Wish::Postgres(startup) => {
+        match request {
+            SessionRequest::Redis => {
+                Ok(session(redis::open(&self.server, self.login.as_ref()).await?))
+            }
+            SessionRequest::Postgres(startup) => {
                 let (stream, welcome) = postgres::open(&self.server, self.login(), startup).await?;
                 Ok(Session { welcome, goodbye: postgres::GOODBYE, ..session(stream) })
             }
-            Wish::MySql(hello) => {
+            SessionRequest::MySql(hello) => {
                 let opened = mysql::open(&self.server, self.login(), hello).await?;
                 let mysql::Opened { mut stream, greeting, ok } = opened;
                 let fits = hello.capabilities & !greeting.capabilities == 0;
@@ -195,13 +201,20 @@ impl Speaker {
     }
 
     /// Resets a session that a client has left; returns whether that is proved.
-    pub(crate) async fn reset(&self, session: &mut Session, wish: &Wish, tail: Tail) -> bool {
-        match wish {
-            Wish::Redis => redis::reset(&mut session.stream, self.login.as_ref(), self.reset).await,
-            Wish::Postgres(_) => {
+    pub(crate) async fn reset(
+        &self,
+        session: &mut Session,
+        request: &SessionRequest,
+        tail: Tail,
+    ) -> bool {
+        match request {
+            SessionRequest::Redis => {
+                redis::reset(&mut session.stream, self.login.as_ref(), self.reset).await
+            }
+            SessionRequest::Postgres(_) => {
                 postgres::reset(&mut session.stream, tail.bytes(), self.reset).await
             }
-            Wish::MySql(hello) => {
+            SessionRequest::MySql(hello) => {
                 mysql::reset(&mut session.stream, hello, &session.identity, self.reset).await
             }
         }

@@ -66,7 +66,7 @@ pub(crate) async fn reset(stream: &mut Stream, login: Option<&Login>, limit: Dur
     }
     commands.extend(command(&["ECHO", &nonce]));
     expected.extend(format!("${}\r\n{nonce}\r\n", nonce.len()).bytes());
-    proof::proves(stream, &commands, limit, |answer| judge(answer, &expected)).await
+    proof::proves(stream, &commands, limit, |answer| check(answer, &expected)).await
 }
 
 /// Returns the login command.
@@ -88,7 +88,7 @@ pub(crate) fn command(words: &[&str]) -> Vec<u8> {
 }
 
 /// Returns the second of two strings.
-pub(crate) fn second_value(answer: &[u8]) -> capacity::Judged<'_> {
+pub(crate) fn second_value(answer: &[u8]) -> capacity::Checked<'_> {
     let mut lines =
         answer.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     match lines.next() {
@@ -99,7 +99,7 @@ pub(crate) fn second_value(answer: &[u8]) -> capacity::Judged<'_> {
     lines.nth(3).map_or(capacity::MORE, |line| (Verdict::Clean, line.strip_suffix(b"\r\n")))
 }
 
-fn judge(answer: &[u8], expected: &[u8]) -> Verdict {
+fn check(answer: &[u8], expected: &[u8]) -> Verdict {
     if answer == expected {
         Verdict::Clean
     } else if expected.starts_with(answer) {
@@ -140,15 +140,15 @@ mod tests {
     #[test]
     fn only_the_whole_answer_and_nothing_before_it_is_a_proof() {
         let expected = b"+RESET\r\n$2\r\nab\r\n";
-        assert_eq!(judge(b"", expected), Verdict::More);
-        assert_eq!(judge(b"+RESET\r\n$2", expected), Verdict::More);
-        assert_eq!(judge(expected, expected), Verdict::Clean);
+        assert_eq!(check(b"", expected), Verdict::More);
+        assert_eq!(check(b"+RESET\r\n$2", expected), Verdict::More);
+        assert_eq!(check(expected, expected), Verdict::Clean);
         for wrong in [
             &b"+OK\r\n+RESET\r\n$2\r\nab\r\n"[..],
             b"-ERR unknown",
             b"+RESET\r\n$2\r\nab\r\n+OK\r\n",
         ] {
-            assert_eq!(judge(wrong, expected), Verdict::Doubt);
+            assert_eq!(check(wrong, expected), Verdict::Doubt);
         }
     }
 

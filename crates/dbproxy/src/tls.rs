@@ -237,7 +237,7 @@ pub(crate) fn explain(error: &std::io::Error, host: &str) -> String {
                 "the server's certificate is not valid yet".to_owned()
             }
             CertificateError::UnknownIssuer => {
-                "nobody who is believed has signed the server's certificate".to_owned()
+                "no trusted authority has signed the server's certificate".to_owned()
             }
             other => format!("the server's certificate is not good: {other}"),
         },

@@ -30,7 +30,7 @@ use crate::claims::Unclaimed;
 use crate::compress::{self, Encoder};
 use crate::date;
 use crate::files::{self, FileBody, FileOptions, Refused};
-use crate::forwarded::{self, Told};
+use crate::forwarded::{self, ForwardedInfo};
 use crate::front::Shared;
 use crate::metrics::ClientLimit;
 use crate::phase::PhaseCell;
@@ -112,20 +112,20 @@ pub(crate) async fn respond<A: Application>(
     let mut stop = request_head::normalise(&mut parts, &front.limits).err();
 
     let believed = front.trusted_headers;
-    let told = if connection.trusted {
+    let forwarded = if connection.trusted {
         forwarded::take(&mut parts.headers, believed, &front.trusted).unwrap_or_else(|error| {
             let refused = error.refuse(connection.peer);
             stop.get_or_insert(refused);
-            Told::default()
+            ForwardedInfo::default()
         })
     } else {
-        Told::default()
+        ForwardedInfo::default()
     };
     let names = connection.trusted && believed.has(TrustedHeader::XRequestId);
     let id = if names { request_id::given(&parts.headers) } else { None };
     let id = id.unwrap_or_else(|| front.ids.next());
-    let remote = told.client.unwrap_or(connection.peer);
-    let secure = told.secure.unwrap_or(connection.tls);
+    let remote = forwarded.client.unwrap_or(connection.peer);
+    let secure = forwarded.secure.unwrap_or(connection.tls);
 
     let trace = front.tracer.as_ref().map(|tracer| {
         let about = trace::About { connection, remote, secure, id: &id };
@@ -170,7 +170,7 @@ pub(crate) async fn respond<A: Application>(
         Some(Stop::Refused(page)) => Answer::whole(page.render(&parts.headers, &id.0)),
         None => {
             let current = front.switch.current();
-            let chosen = front.choose(&current, &told, &parts);
+            let chosen = front.choose(&current, &forwarded, &parts);
             if let Ok(number) = chosen {
                 account.of(current.release.part(number).name.as_ref());
             }
@@ -179,12 +179,12 @@ pub(crate) async fn respond<A: Application>(
                 current,
                 chosen,
                 connection,
-                told,
+                forwarded,
                 remote,
                 id: &id,
                 trace: carried,
             };
-            match exchange.for_authorities(&parts).or_else(|| exchange.elsewhere(&parts)) {
+            match exchange.for_authorities(&parts).or_else(|| exchange.redirect_to_https(&parts)) {
                 Some(answer) => answer,
                 None => exchange.route(parts, body, hints).instrument(span).await,
             }
@@ -216,7 +216,7 @@ struct Exchange<'x, A> {
     /// The application in the release.
     chosen: Result<usize, Unclaimed>,
     connection: &'x Connection,
-    told: Told,
+    forwarded: ForwardedInfo,
     remote: SocketAddr,
     id: &'x RequestId,
     /// Trace context for the application.
@@ -234,11 +234,11 @@ impl<A: Application> Exchange<'_, A> {
     }
 
     /// Redirects to https, on a listener that does not answer in the clear.
-    fn elsewhere(&self, parts: &Parts) -> Option<Answer<A::Body>> {
-        if !self.connection.redirect || self.told.secure.unwrap_or(self.connection.tls) {
+    fn redirect_to_https(&self, parts: &Parts) -> Option<Answer<A::Body>> {
+        if !self.connection.redirect || self.forwarded.secure.unwrap_or(self.connection.tls) {
             return None;
         }
-        let (host, _port) = match (&self.told.host, parts.headers.get(header::HOST)) {
+        let (host, _port) = match (&self.forwarded.host, parts.headers.get(header::HOST)) {
             (Some(host), _) => request_head::split_host(host),
             (None, Some(host)) => request_head::split_host(host.to_str().unwrap_or_default()),
             (None, None) => ("", None),
@@ -269,7 +269,7 @@ impl<A: Application> Exchange<'_, A> {
     ) -> Answer<A::Body> {
         let path = parts.uri.path();
         if let Some(realtime) = &self.front.realtime {
-            let secure = self.told.secure.unwrap_or(self.connection.tls);
+            let secure = self.forwarded.secure.unwrap_or(self.connection.tls);
             match realtime::upgrade(realtime, &parts, secure) {
                 Some(Ok((response, granted))) => {
                     *self.connection.grant.lock().expect("no holder panics") = Some(granted);
@@ -439,15 +439,15 @@ impl<A: Application> Exchange<'_, A> {
                     verdict.as_ref().and_then(Verdict::failure)
                 {
                     let page = Page::body_failed(StatusCode::PAYLOAD_TOO_LARGE);
-                    return self.page(page, &kept.wishes());
+                    return self.page(page, &kept.accept_fields());
                 }
                 self.answered(response, part, &kept).await
             }
             Err(error) => {
                 let page = self.failed(&error, verdict);
-                let mut answer = self.page(page, &kept.wishes());
+                let mut answer = self.page(page, &kept.accept_fields());
                 if traced {
-                    answer.head.extensions.insert(trace::Why(error.to_string()));
+                    answer.head.extensions.insert(trace::FailureReason(error.to_string()));
                 }
                 answer
             }
@@ -464,7 +464,7 @@ impl<A: Application> Exchange<'_, A> {
         let (mut head, body) = response.into_parts();
         drop_hop_by_hop(&mut head.headers);
         let size = body.size_hint().exact();
-        settle_length(&mut head, size.filter(|_size| kept.method != Method::HEAD));
+        set_content_length(&mut head, size.filter(|_size| kept.method != Method::HEAD));
         if let Some(conditions) = &kept.conditions
             && let Some(path) = part.sendfile.take(&mut head.headers)
             && !is_bodyless(head.status)
@@ -488,7 +488,7 @@ impl<A: Application> Exchange<'_, A> {
 
     /// Returns the client's address, unless it is a trusted proxy that named none.
     fn site(&self) -> Option<Site> {
-        let known = self.told.client.is_some() || !self.connection.trusted;
+        let known = self.forwarded.client.is_some() || !self.connection.trusted;
         known.then(|| Site::of(self.remote.ip()))
     }
 
@@ -527,7 +527,7 @@ impl<A: Application> Exchange<'_, A> {
                     request.id = &*self.id.0,
                     "application named a file that cannot be sent"
                 );
-                self.refused(refused, &kept.wishes())
+                self.refused(refused, &kept.accept_fields())
             }
         }
     }
@@ -547,10 +547,10 @@ impl<A: Application> Exchange<'_, A> {
 
     fn client(&self, headers: &HeaderMap) -> Client {
         let connection = self.connection;
-        let secure = self.told.secure.unwrap_or(connection.tls);
+        let secure = self.forwarded.secure.unwrap_or(connection.tls);
         let scheme = if secure { Scheme::Https } else { Scheme::Http };
         let told_host = self
-            .told
+            .forwarded
             .host
             .as_deref()
             .filter(|host| request_head::is_valid_host(host.as_bytes()))
@@ -563,10 +563,10 @@ impl<A: Application> Exchange<'_, A> {
         };
         // Without a proxy the port is the local one; a proxy's port is the stated one, or follows from the host or
         // scheme.
-        let server_port = if self.told == Told::default() {
+        let server_port = if self.forwarded == ForwardedInfo::default() {
             connection.local.port()
         } else {
-            self.told.port.or(host_port).unwrap_or(match scheme {
+            self.forwarded.port.or(host_port).unwrap_or(match scheme {
                 Scheme::Https => 443,
                 Scheme::Http => 80,
             })
@@ -629,7 +629,7 @@ impl Kept {
     }
 
     /// Returns the `Accept` fields, for a page of the front.
-    fn wishes(&self) -> HeaderMap {
+    fn accept_fields(&self) -> HeaderMap {
         self.accept.iter().map(|value| (header::ACCEPT, value.clone())).collect()
     }
 }
@@ -660,7 +660,7 @@ fn is_length(value: &HeaderValue) -> bool {
 
 /// Keeps one valid `Content-Length` of PHP's; `size` is that of the body, if known. Without the field, the framing
 /// marks the end of the body.
-fn settle_length(head: &mut http::response::Parts, size: Option<u64>) {
+fn set_content_length(head: &mut http::response::Parts, size: Option<u64>) {
     let mut said = head.headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = said.next() else { return };
     let several = said.next().is_some();

@@ -140,7 +140,7 @@ impl Exchange {
                     }
                 }
                 Event::Head(head) => {
-                    self.upload.let_go_of_body();
+                    self.upload.release_body();
                     return Poll::Ready(Ok(head));
                 }
                 _ => return Poll::Ready(Err(self.out_of_turn())),
@@ -368,11 +368,11 @@ impl Upload {
     }
 
     /// Releases the buffered body, because the worker has started the request.
-    fn let_go_of_body(&mut self) {
+    fn release_body(&mut self) {
         if self.closed {
             self.source = None;
         } else if let Some(source) = &mut self.source {
-            source.let_go();
+            source.release();
         }
     }
 

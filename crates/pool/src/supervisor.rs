@@ -153,7 +153,7 @@ impl Supervisor {
                     Command::Close { patience, done } => {
                         self.close(patience).await;
                         if done.send(()).is_err() {
-                            debug!("nobody waited for the pool's end");
+                            debug!("the caller did not wait for the pool's end");
                         }
                         return;
                     }
@@ -187,7 +187,7 @@ impl Supervisor {
                     self.tell_overload();
                     self.enforce_time_limit();
                     self.look_for_slow_requests();
-                    self.end_the_stubborn();
+                    self.kill_unresponsive();
                     self.look_at_zygotes();
                     self.fill();
                 }
@@ -311,7 +311,7 @@ impl Supervisor {
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
         let goes_on = |info: &Arc<WorkerInfo>| {
-            !info.told_to_end.load(Ordering::Relaxed)
+            !info.ordered_to_end.load(Ordering::Relaxed)
                 && !info.timed_out.load(Ordering::Relaxed)
                 && !info.is_given_up()
         };
@@ -345,10 +345,10 @@ impl Supervisor {
                 self.workers.insert(slot, Arc::clone(&info));
                 let lines = output::read_pipes(Arc::clone(&info), ends.stdout, ends.stderr);
                 self.shared.tasks.spawn(lines.in_current_span());
-                let board = Arc::new(ends.board);
-                info.set_board(Arc::clone(&board));
+                let counters = Arc::new(ends.counters);
+                info.set_counters(Arc::clone(&counters));
                 info.set_hang_up(ends.hang_up);
-                let worker = Box::new(Worker::new(info, ends.frames, board));
+                let worker = Box::new(Worker::new(info, ends.frames, counters));
                 self.shared.tasks.spawn(boot(Arc::clone(&self.shared), worker).in_current_span());
                 true
             }
@@ -375,7 +375,7 @@ impl Supervisor {
             }
             Event::Failed { slot, errno } => {
                 self.forget(slot);
-                self.succeeds_nobody(slot);
+                self.successor_lost(slot);
                 let cause = std::io::Error::from_raw_os_error(errno.cast_signed());
                 error!(error = %cause, "worker could not be forked");
                 self.pause();
@@ -403,20 +403,20 @@ impl Supervisor {
     /// Handles the end of a worker.
     fn exited(&mut self, slot: u32, status: u32) {
         let Some(info) = self.forget(slot) else { return };
-        let told_to_end = info.told_to_end.load(Ordering::Relaxed);
+        let ordered_to_end = info.ordered_to_end.load(Ordering::Relaxed);
         let spent = info.spent.load(Ordering::Relaxed);
         info.set_exit(status);
         info.hang_up();
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
         self.shared.remove_idle(slot);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
-        self.succeeds_nobody(slot);
+        self.successor_lost(slot);
         let how = describe_exit(status);
         if info.timed_out.load(Ordering::Relaxed) {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if spent && (status == 0 || told_to_end) {
+        } else if spent && (status == 0 || ordered_to_end) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
         } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
@@ -427,7 +427,10 @@ impl Supervisor {
             let heard = async move {
                 // The number of its answered requests and the reason of its retirement may still be in the socket.
                 if shared.clock.timeout(Self::HEARING, info.read_out()).await.is_err() {
-                    debug!(worker.pid = pid, "somebody holds the socket of a retired worker");
+                    debug!(
+                        worker.pid = pid,
+                        "another process holds the socket of a retired worker"
+                    );
                 }
                 shared.command(Command::Retired { info });
             };
@@ -435,7 +438,7 @@ impl Supervisor {
         } else if info.surplus.load(Ordering::Relaxed) {
             self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
             debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else if told_to_end {
+        } else if ordered_to_end {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
             let why = info.replaced_for.get().copied().unwrap_or("told to end");
@@ -463,7 +466,7 @@ impl Supervisor {
     /// Handles a worker that could not be restored and has ended. This is no crash, unless none reaches a response.
     fn retired(&mut self, info: &WorkerInfo) {
         let requests = info.requests.load(Ordering::Relaxed);
-        let reason = info.own_word().unwrap_or_else(|| "it did not say".to_owned());
+        let reason = info.own_message().unwrap_or_else(|| "it did not say".to_owned());
         info!(worker.pid = info.pid(), requests, reason, "worker retired");
         let end = WorkerEnd::now(info.pid(), requests, Ending::Retired, &reason);
         self.shared.ended.push(end);
@@ -509,13 +512,13 @@ impl Supervisor {
         if let Some(first) = self.first.take()
             && first.send(Ok(())).is_err()
         {
-            debug!("nobody waited for the first worker");
+            debug!("the caller did not wait for the first worker");
         }
         if let Some(replaced) = self.successors.remove(&slot)
             && let Some(old) = self.workers.get(&replaced)
         {
             old.retire.store(true, Ordering::Relaxed);
-            old.told_to_end.store(true, Ordering::Relaxed);
+            old.ordered_to_end.store(true, Ordering::Relaxed);
             self.shared.remove_idle(replaced);
         }
     }
@@ -529,12 +532,12 @@ impl Supervisor {
         let retired = self.options().model == Model::Snapshot && info.exit() == Some(Self::RETIRED);
         if let Some(first) = self.first.take() {
             let error = if retired {
-                StartError::NoSnapshot { why: info.own_word().unwrap_or(output) }
+                StartError::NoSnapshot { why: info.own_message().unwrap_or(output) }
             } else {
                 StartError::Boot { output }
             };
             if first.send(Err(error)).is_err() {
-                debug!("nobody waited for the first worker");
+                debug!("the caller did not wait for the first worker");
             }
         } else if !retired {
             error!(worker.pid = info.pid(), why, "worker did not boot");
@@ -554,12 +557,12 @@ impl Supervisor {
         let successor = self.next_slot;
         self.successors.insert(successor, slot);
         if !self.fork() {
-            self.succeeds_nobody(successor);
+            self.successor_lost(successor);
         }
     }
 
     /// Handles the loss of a successor: the worker that it was to replace may get another.
-    fn succeeds_nobody(&mut self, successor: u32) {
+    fn successor_lost(&mut self, successor: u32) {
         if let Some(replaced) = self.successors.remove(&successor)
             && let Some(old) = self.workers.get(&replaced)
         {
@@ -585,7 +588,7 @@ impl Supervisor {
                     Err(_gone) => break,
                 },
                 _ = tick.tick() => {
-                    self.end_the_stubborn();
+                    self.kill_unresponsive();
                     if self.is_zygote_silent() {
                         break;
                     }

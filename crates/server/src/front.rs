@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use front_http::{
     AccessLog, AccessLogFile, AccessLogTarget, Application, BindError, Buffers, Certificates,
-    Connections, Front, Given, Hosted, Listen, Options, Reader, Release, RequestBody, Routing,
-    SendfileRoot, Switch,
+    Connections, Front, Given, Hosted, Listen, Options, ReadPermission, Release, RequestBody,
+    Routing, SendfileRoot, Switch,
 };
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -237,7 +237,7 @@ pub(crate) fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failu
     let http = &settings.http;
     Ok(Options {
         document_root: plan.application.document_root.clone(),
-        reader: reader(plan),
+        read_permission: read_permission(plan),
         routing: routing(plan)?,
         sendfile: http
             .sendfile
@@ -253,16 +253,16 @@ pub(crate) fn options(settings: &Settings, plan: &Plan) -> Result<Options, Failu
 }
 
 /// What PHP could not read, its links do not publish.
-fn reader(plan: &Plan) -> Option<Reader> {
+fn read_permission(plan: &Plan) -> Option<ReadPermission> {
     let identity = &plan.php.as_ref()?.user.as_ref()?.identity;
-    Some(Reader { user: identity.user, groups: identity.groups.clone() })
+    Some(ReadPermission { user: identity.user, groups: identity.groups.clone() })
 }
 
 /// The front of `hearth channels`, which has no files and no scripts. Where the hub has the listeners, it gives it visitors.
 pub(crate) fn options_alone(settings: &Settings, hub_listens: bool) -> Options {
     let common = common(settings);
     if hub_listens {
-        return Options { listen: Vec::new(), visitors: true, ..common };
+        return Options { listen: Vec::new(), forwarded_connections: true, ..common };
     }
     common
 }
@@ -285,9 +285,9 @@ fn common(settings: &Settings) -> Options {
     };
     Options {
         listen: http.listen.iter().map(listen).collect(),
-        visitors: false,
+        forwarded_connections: false,
         document_root: PathBuf::from("/nonexistent"),
-        reader: None,
+        read_permission: None,
         routing: Routing::Files { front_controller: None },
         static_files: http.static_files,
         cache_control: http.static_cache_control.clone(),

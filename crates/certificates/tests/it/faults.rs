@@ -33,13 +33,13 @@ fn an_authority_that_fails_anywhere_is_asked_again_until_it_does_not() {
                     AcmeFault::Problem("serverInternal", 500, None),
                     AcmeFault::Problem("malformed", 400, None),
                 ] {
-                    let told = format!("{endpoint} {fault:?}");
+                    let describe = format!("{endpoint} {fault:?}");
                     let place = Place::new(AcmeSetup::default(), |_| {});
                     place.authority.fault(endpoint, fault);
                     let keeping = place.keep();
-                    eventually(&told, LIMIT, || place.shown() == 1);
+                    eventually(&describe, LIMIT, || place.shown() == 1);
                     settled(&keeping);
-                    assert!(keeping.report().failed <= 1, "{told}");
+                    assert!(keeping.report().failed <= 1, "{describe}");
                 }
             });
         }

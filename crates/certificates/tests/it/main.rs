@@ -35,7 +35,7 @@ fn a_certificate_is_obtained_shown_and_kept_and_a_server_that_starts_again_asks_
     eventually("the kept one is shown", LIMIT, || place.shown() == 3);
     assert!(place.is_same_certificate());
     assert_eq!(place.authority.seen().len(), asked);
-    assert_eq!(place.answers(), 0, "nothing is answered that nobody asks any more");
+    assert_eq!(place.answers(), 0, "finished challenges are not answered any more");
 }
 
 #[test]

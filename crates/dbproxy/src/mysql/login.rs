@@ -20,7 +20,7 @@ pub(crate) struct Opened {
 /// Returns the server's greeting. This takes a whole login, because the server counts aborted ones against our
 /// address (`max_connect_errors`).
 pub(crate) async fn learn(server: &Server, login: &Login) -> Result<Greeting, Refused> {
-    let opened = open(server, login, &Hello::of_nobody(login)).await?;
+    let opened = open(server, login, &Hello::for_probe(login)).await?;
     // The connection is not needed any more.
     hang_up(opened.stream, super::GOODBYE).await;
     Ok(opened.greeting)
@@ -29,7 +29,7 @@ pub(crate) async fn learn(server: &Server, login: &Login) -> Result<Greeting, Re
 /// Opens a session for a client with these capabilities.
 pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Result<Opened, Refused> {
     let mut clear = server.connect().await?;
-    let (_, content) = hear(server, &mut clear).await?;
+    let (_, content) = read_request(server, &mut clear).await?;
     refused(&content)?;
     let greeting = Greeting::parse(&content)
         .ok_or_else(|| server.strange("its greeting is not version 10"))?;
@@ -73,7 +73,7 @@ pub(crate) async fn open(server: &Server, login: &Login, hello: &Hello) -> Resul
     say(server, &mut stream, number, &content).await?;
 
     loop {
-        let (number, content) = hear(server, &mut stream).await?;
+        let (number, content) = read_request(server, &mut stream).await?;
         refused(&content)?;
         let answer = match content.split_first() {
             Some((0x00, _)) => return Ok(Opened { stream, greeting, ok: content }),
@@ -133,7 +133,7 @@ async fn say(
     said.await.map_err(|error| server.lost(error))
 }
 
-async fn hear(
+async fn read_request(
     server: &Server,
     stream: &mut (impl tokio::io::AsyncRead + Unpin),
 ) -> Result<(u8, Vec<u8>), Refused> {

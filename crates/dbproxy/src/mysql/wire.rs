@@ -211,7 +211,7 @@ pub(crate) struct Hello {
 
 impl Hello {
     /// Returns a login packet similar to PHP's, for a session that only queries the server.
-    pub(crate) fn of_nobody(login: &Login) -> Self {
+    pub(crate) fn for_probe(login: &Login) -> Self {
         let database = login.database.as_deref().map(|name| name.as_bytes().to_vec());
         Self { capabilities: can::DEPRECATE_EOF, packet_limit: 1 << 30, charset: 45, database }
     }
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn another_database_is_another_key() {
-        let one = Hello::of_nobody(&login());
+        let one = Hello::for_probe(&login());
         let key = one.key();
         let other = Hello { database: None, ..one };
         assert_ne!(key, other.key());

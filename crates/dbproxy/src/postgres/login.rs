@@ -40,7 +40,7 @@ pub(crate) async fn open(
     let mut welcome = Vec::new();
     let mut scram = None;
     loop {
-        let (letter, content) = hear(server, &mut stream).await?;
+        let (letter, content) = read_request(server, &mut stream).await?;
         match letter {
             b'R' => {
                 let (kind, rest) = content
@@ -129,7 +129,7 @@ async fn say(server: &Server, stream: &mut Stream, bytes: &[u8]) -> Result<(), R
     said.await.map_err(|error| server.lost(error))
 }
 
-async fn hear(server: &Server, stream: &mut Stream) -> Result<(u8, Vec<u8>), Refused> {
+async fn read_request(server: &Server, stream: &mut Stream) -> Result<(u8, Vec<u8>), Refused> {
     let heard = async {
         let letter = stream.read_u8().await?;
         let length = stream.read_u32().await? as usize;

@@ -111,7 +111,7 @@ impl Supervisor {
             if self.shared.one_shot() {
                 if !info.spent.load(Ordering::Relaxed) {
                     info.retire.store(true, Ordering::Relaxed);
-                    info.told_to_end.store(true, Ordering::Relaxed);
+                    info.ordered_to_end.store(true, Ordering::Relaxed);
                     self.shared.remove_idle(slot);
                 }
             } else if !info.replacing.swap(true, Ordering::Relaxed) {
@@ -158,7 +158,7 @@ impl Supervisor {
             // A worker that served and was gone before has crashed.
             if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
                 info.replaced_for.get_or_init(|| UNANSWERED);
-                info.told_to_end.store(true, Ordering::Relaxed);
+                info.ordered_to_end.store(true, Ordering::Relaxed);
             }
             self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
         }
@@ -166,7 +166,7 @@ impl Supervisor {
 
     /// Handles the end of the zygote: its workers end with it (`PR_SET_PDEATHSIG`), and a new one is started.
     pub(super) async fn lost_zygote(&mut self, gone: &Gone) {
-        error!(reason = ?gone, "zygote died, and every worker with it; starting anew");
+        error!(reason = ?gone, "zygote died, and every worker with it; restarting");
         if let Some(zygote) = self.zygote.take() {
             zygote.end(Duration::from_millis(200)).await;
         }
