@@ -61,14 +61,14 @@ pub enum Bound {
     Tcp {
         /// The address.
         address: SocketAddr,
-        /// Whether the listener uses TLS.
+        /// The listener uses TLS.
         tls: bool,
     },
     /// A unix socket.
     Unix {
         /// Path of the socket.
         path: PathBuf,
-        /// Whether the listener uses TLS.
+        /// The listener uses TLS.
         tls: bool,
     },
 }

@@ -133,7 +133,7 @@ pub struct Buffers {
 pub struct Listen {
     /// The address.
     pub address: Address,
-    /// Whether the listener uses TLS.
+    /// The listener uses TLS.
     pub tls: bool,
     /// Redirects every request to https, unless a trusted proxy states that the client used TLS. Requires another
     /// listener with `tls`.

@@ -722,7 +722,7 @@ fn add_slash(parts: &Parts) -> Page {
     }
 }
 
-/// What a response needs to know about its request.
+/// The properties of a request that its response depends on.
 struct About<'r> {
     method: &'r Method,
     version: Version,

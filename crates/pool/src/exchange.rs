@@ -261,7 +261,7 @@ impl Drop for Exchange {
     }
 }
 
-/// What is left of an exchange whose caller is gone.
+/// The rest of an exchange whose caller is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// Waiting for END.

@@ -197,7 +197,7 @@ fn one_less(count: &AtomicUsize) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }
 
-/// What was read completely.
+/// The element that was read completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Nothing relevant.
