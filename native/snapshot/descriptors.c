@@ -17,19 +17,11 @@
 
 #include "snapshot/text.h"
 
-enum {
-    ROOM =
-        16, /* numbers between the boot's and the engine's: a request's own stay low, close_range() short */
-};
-
-static int engine_base(void) {
-    int base = (engine->descriptor_max + ROOM) & ~7;
-    return base < 32 ? 32 : base;
-}
-
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
-    long own = fd < 0 ? fd : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, engine_base());
+    long own = fd < 0 ? fd
+                      : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC,
+                            e->fds.first != 0 ? e->fds.first : e->descriptor_max + 1);
     if (own < 0) {
         struct text text = {0};
         text_add(&text, "no descriptor for ");

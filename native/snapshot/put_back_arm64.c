@@ -70,9 +70,10 @@ static void synchronize_changed(const struct known_page *pages, uint64_t count, 
     }
 }
 
-static uint64_t compare_neon(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+static uint64_t compare_neon(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses) {
     (void)key;
+    (void)learns;
     (void)misses;
     uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -112,13 +113,12 @@ __attribute__((target(TARGET_PMULL))) static inline void clnh_pmull(
 
 #define NAME hashed_pmull
 #define TARGET TARGET_PMULL
-#define WORDS 2
 #define HASH clnh_pmull
 #include "snapshot/put_back_loop.h"
 
-static uint64_t hash_pmull(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
-    uint64_t changed = hashed_pmull(pages, count, key, restore, misses);
+static uint64_t hash_pmull(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses) {
+    uint64_t changed = hashed_pmull(pages, count, key, restore, learns, misses);
     synchronize_changed(pages, count, restore);
     return changed;
 }
