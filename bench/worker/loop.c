@@ -36,6 +36,7 @@ enum {
     MOST_SAMPLES = 4000000,
     MOST_EXTRA = 64,
     EXTRA_REQUESTS = 100,
+    EXTRA_PAUSE = 3000, /* microseconds */
     MOST_BODY = 65536,
 };
 
@@ -440,9 +441,23 @@ static int make_board(void) {
     return board;
 }
 
-/* Forks `extra` workers more, lets each serve some requests, prints what memory they take on average. */
+static int by_time(const void *a, const void *b) {
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *times, long count) {
+    qsort(times, (size_t)count, sizeof *times, by_time);
+    return count > 0 ? times[count / 2] : 0;
+}
+
+/* Forks `extra` workers more, lets each serve some requests, prints what memory they take on average, and what their first requests, their
+ * second, and the median of the last ones take. Each request comes when the worker has done with the last one. */
 static void print_extra(void) {
     static struct peer more[MOST_EXTRA];
+    static double first[MOST_EXTRA], second[MOST_EXTRA], steady[MOST_EXTRA];
+    double times[EXTRA_REQUESTS];
     long pss = 0, dirty = 0;
     for (long i = 0; i < extra; i++) {
         int board = make_board();
@@ -450,20 +465,29 @@ static void print_extra(void) {
         close(board);
         bool lives = await(&more[i], FRAME_READY);
         for (long n = 0; lives && n < EXTRA_REQUESTS; n++) {
+            usleep(EXTRA_PAUSE);
+            double start = now_us();
             lives = ask(&more[i], &wanted[(size_t)n % wanted_count]) != 0;
+            times[n] = now_us() - start;
         }
+        first[i] = times[0];
+        second[i] = times[1];
+        steady[i] = median_of(times + EXTRA_REQUESTS / 2, EXTRA_REQUESTS / 2);
         if (!lives) {
             errno = 0;
             die("one of the extra workers ended");
         }
     }
     usleep(100000); /* the last restore is over */
+    long zygote_pss = smaps_kb(zygote.pid, "Pss:");
     for (long i = 0; i < extra; i++) {
         pss += smaps_kb(more[i].pid, "Pss:");
         dirty += smaps_kb(more[i].pid, "Private_Dirty:");
     }
-    printf(",\"extra\":{\"workers\":%ld,\"pss_kb\":%ld,\"private_dirty_kb\":%ld}", extra,
-        pss / extra, dirty / extra);
+    printf(",\"extra\":{\"workers\":%ld,\"pss_kb\":%ld,\"private_dirty_kb\":%ld,"
+           "\"zygote_pss_kb\":%ld,\"first_us\":%.1f,\"second_us\":%.1f,\"steady_us\":%.1f}",
+        extra, pss / extra, dirty / extra, zygote_pss, median_of(first, extra),
+        median_of(second, extra), median_of(steady, extra));
     for (long i = 0; i < extra; i++) {
         close(more[i].fd);
     }
