@@ -19,7 +19,7 @@ enum {
     FEW_RESTORES = 8, /* after so many, and ... */
     SOME_RESTORES =
         64, /* ... so many a worker tells what it has learned, and then at each complete check */
-    WARM_GAP = 16, /* pages: the kernel maps about so many with one fault */
+    WARM_GAP = 0, /* pages */
 };
 
 /* --- pages that are written ------------------------------------------------------------------------------------------------------------- */
