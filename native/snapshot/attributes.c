@@ -95,7 +95,7 @@ static bool has_sharing_child(void) {
     text_add(&path, "/proc/self/task/");
     text_add_number(&path, (uint64_t)e->pid);
     text_add(&path, "/children");
-    long fd = raw(SYS_open, path.data, O_RDONLY | O_CLOEXEC, 0);
+    long fd = raw_open(path.data, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
     }

@@ -15,7 +15,8 @@
 #include <stdint.h>
 
 /* An address sanitizer's shadow memory and its own interposed calls leave no room for ours. */
-#if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__linux__) &&                         \
+    !defined(__SANITIZE_ADDRESS__)
 #define SNAPSHOT_ENGINE 1
 #else
 #define SNAPSHOT_ENGINE 0
@@ -32,11 +33,8 @@
 #include "snapshot/text.h"
 
 enum {
-    PAGE = 4096,
-    LINE = 64,
-    LINES = PAGE / LINE,
+    LINES = 64,     /* of a page: one bit of a word each */
     SLOT = 2 << 20, /* the unit of the arena; Zend's chunks have this size and alignment */
-    SLOT_PAGES = SLOT / PAGE,
     SLOTS = 64,
     ENGINE_STACK = 256 << 10,
     MAPPINGS_MAX =
@@ -50,6 +48,18 @@ enum {
     SAMPLES = 4096,
     PHASES = 5,
 };
+
+/* The kernel's page size: 4, 16 or 64 KB on ARM64, which only a running kernel tells. A constant on x86-64. */
+#if defined(__x86_64__)
+enum { PAGE = 4096, PAGE_LARGEST = PAGE, LINE = PAGE / LINES, SLOT_PAGES = SLOT / PAGE };
+#else
+enum { PAGE_LARGEST = 65536 };
+/* Set before main(). */
+extern uint64_t page_size;
+#define PAGE page_size
+#define LINE (PAGE / LINES)
+#define SLOT_PAGES (SLOT / PAGE)
+#endif
 
 #define PAGE_DOWN(address) ((uint64_t)(address) & ~(uint64_t)(PAGE - 1))
 #define PAGE_UP(address) PAGE_DOWN((uint64_t)(address) + PAGE - 1)
@@ -72,7 +82,7 @@ struct region {
     uint64_t start, end;
     uint8_t *kinds;
     const char *copy; /* of a fixed region: the pages of the file that belong to `start` */
-    bool file, stack;
+    bool file, stack, executable;
     bool fixed; /* cannot become a mapping of a file: all its pages are known for ever */
     bool hot;   /* looked at first when faults were seen */
     char name[48];
@@ -87,6 +97,7 @@ struct known_page {
     uint64_t changed_at; /* number of the restore that found it changed last */
     uint64_t hash[2];
     bool hashed;
+    bool executable;
 };
 _Static_assert(sizeof(struct known_page) == 64, "one line");
 
@@ -258,8 +269,8 @@ struct engine {
     uint32_t sample_count;
 
     struct attributes attributes;
-    _Alignas(64) char key[PAGE];
-    _Alignas(64) char zeros[PAGE];
+    _Alignas(64) char key[PAGE_LARGEST];
+    _Alignas(64) char zeros[PAGE_LARGEST];
     uint32_t samples[SAMPLES][PHASES];
     struct range spans[SPANS_MAX];
     uint16_t hot[REGIONS_MAX];
@@ -403,7 +414,7 @@ void descriptors_take(void);
 int descriptors_own(long fd, const char *what);
 void descriptors_put_back(bool thorough);
 
-/* put_back.c. Static: *name. */
+/* put_back.c, put_back_arm64.c. Static: *name. */
 put_back_function *put_back_choose(bool exact, const char **name);
 
 /* hot_set.c */
@@ -430,7 +441,13 @@ uint64_t take_prepare_malloc_top(void);
 
 /* statistics.c */
 static inline uint64_t cycles(void) {
+#if defined(__x86_64__)
     return __builtin_ia32_rdtsc();
+#else
+    uint64_t now;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+    return now;
+#endif
 }
 uint64_t statistics_now(void); /* nanoseconds */
 void statistics_start(void);

@@ -54,6 +54,7 @@ __attribute__((used, visibility("hidden"))) void *interpose_next_vfork(void) {
     touch(TOUCHED_CHILDREN);
     return (void *)NEXT(vfork);
 }
+#if defined(__x86_64__)
 __asm__(".text\n"
         ".p2align 4\n"
         ".globl dlopen\n"
@@ -78,6 +79,37 @@ __asm__(".text\n"
         "    add $8, %rsp\n"
         "    jmp *%rax\n"
         ".size vfork, . - vfork\n");
+#elif defined(__aarch64__)
+/* `hint #34` is `bti c`; a jump by x16 may land on one. */
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".globl dlopen\n"
+        ".type dlopen,@function\n"
+        "dlopen:\n"
+        "    hint #34\n"
+        "    stp x29, x30, [sp, #-32]!\n"
+        "    stp x0, x1, [sp, #16]\n"
+        "    bl interpose_next_dlopen\n"
+        "    mov x16, x0\n"
+        "    ldp x0, x1, [sp, #16]\n"
+        "    ldp x29, x30, [sp], #32\n"
+        "    adrp x9, interpose_dlopen_mask\n"
+        "    ldr w9, [x9, :lo12:interpose_dlopen_mask]\n"
+        "    and w1, w1, w9\n"
+        "    br x16\n"
+        ".size dlopen, . - dlopen\n"
+        ".p2align 4\n"
+        ".globl vfork\n"
+        ".type vfork,@function\n"
+        "vfork:\n"
+        "    hint #34\n"
+        "    stp x29, x30, [sp, #-16]!\n"
+        "    bl interpose_next_vfork\n"
+        "    mov x16, x0\n"
+        "    ldp x29, x30, [sp], #16\n"
+        "    br x16\n"
+        ".size vfork, . - vfork\n");
+#endif
 
 /* --- mappings --------------------------------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
  */
 #include "snapshot/engine.h"
 
-#if SNAPSHOT_ENGINE
+#if SNAPSHOT_ENGINE && defined(__x86_64__)
 
 #include <immintrin.h>
 

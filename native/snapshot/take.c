@@ -15,13 +15,18 @@
 
 enum {
     CHECK_EVERY = 1024,
-    FREE_LIMIT = 8192, /* pages of free slots that are kept: 32 MB */
+    FREE_LIMIT = 32 << 20, /* bytes of free slots that are kept */
     MALLOC_SLACK =
         2 << 20, /* free at malloc's end, so that requests need not move the heap's end */
     RSEQ_UNREGISTER = 1,
     RSEQ_LEN = 32,
 };
+/* glibc, sysdeps/unix/sysv/linux: bits/rseq.h of each processor */
+#if defined(__x86_64__)
 #define RSEQ_SIGNATURE 0x53053053
+#else
+#define RSEQ_SIGNATURE 0xd428bc00
+#endif
 
 /* What glibc says of the rseq area it registered; missing elsewhere. */
 extern const unsigned int __rseq_size __attribute__((weak));
@@ -158,7 +163,7 @@ bool snapshot_take(const struct snapshot_options *options) {
     e->oracle = options->oracle;
     e->hot_set = options->hot_set;
     e->check_every = options->check_every != 0 ? options->check_every : CHECK_EVERY;
-    e->free_limit = FREE_LIMIT;
+    e->free_limit = FREE_LIMIT / PAGE;
     e->put_back = put_back_choose(options->exact, &width);
     e->taken = false;
     e->retire = NULL;

@@ -82,7 +82,7 @@ static int take_after_setuid(void) {
 static int retire_silently(void) {
     struct snapshot_options options = {0};
     if (snapshot_take(&options)) {
-        snapshot_retire_later("nobody is told");
+        snapshot_retire_later("a reason that is not reported");
         snapshot_restore(false);
     }
     return 0;
@@ -132,7 +132,7 @@ static struct output *execute(char *const argv[], char *const envp[]) {
         dup2(ends[1], STDOUT_FILENO);
         dup2(STDERR_FILENO, 9);
         signal(SIGALRM, SIG_DFL);
-        alarm(10);
+        alarm(limit_of(10));
         if (user != 0 && (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0)) {
             _exit(126);
         }
@@ -282,7 +282,7 @@ void test_arrangement(void) {
             retired, "/proc/self/pagemap: permission denied");
         user = 0;
     }
-    compare_output("a process nobody listens to retires", "--retire-silently", "A=1",
+    compare_output("a process without a listener retires", "--retire-silently", "A=1",
         SNAPSHOT_EXIT_RETIRED, "");
 }
 
@@ -409,7 +409,7 @@ static void test_zygote_that(bool shares) {
     pid_t pid = fork();
     if (pid == 0) {
         signal(SIGALRM, SIG_DFL);
-        alarm(60);
+        alarm(limit_of(60));
         zygote_process(boards, shares);
     }
     int status;

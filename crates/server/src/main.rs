@@ -4,54 +4,26 @@
 //! - It never runs PHP in its own process.
 //! - Exit status: 0 done, 1 failed, 2 misused; the last line on stderr then says what to do.
 
-mod admin;
-mod applications;
-mod check;
+mod app;
 mod cli;
-mod clients;
-mod collector;
-mod composer;
+mod commands;
 mod config;
-mod connectors;
-mod control;
-mod dashboard;
-mod descriptors;
-mod detect;
-mod egress;
-mod emulate;
 mod failure;
-mod fallback;
-mod front;
-mod function;
-mod generation;
-mod invoke;
-mod lambda;
-mod log;
-mod memory;
-mod notify;
-mod php;
-mod plan;
-mod process;
-mod realtime;
-mod reload;
-mod run_dir;
-mod runners;
-mod serve;
-mod sockets;
-mod state;
-mod sys;
-mod tls;
-mod top;
-mod upgrade;
-mod user;
-mod watch;
+mod ops;
+mod runtime;
+mod subsystems;
+mod system;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use cli::Invocation;
+use commands::{
+    channels, check, egress, invoke, lambda, php, reload, serve, status, stop, tls, top, upgrade,
+};
 use config::Environment;
 use failure::Failure;
+use system::sys;
 
 fn main() -> ExitCode {
     match run() {
@@ -78,22 +50,22 @@ fn run() -> Result<ExitCode, Failure> {
             serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Reload(target) => {
-            let text = control::reload(&target, &environment)?;
+            let text = reload::reload(&target, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
         Invocation::Upgrade(target) => {
-            let text = control::upgrade(&target, &environment)?;
+            let text = upgrade::upgrade(&target, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
         Invocation::Status { target, json } => {
-            let (text, ready) = control::status(&target, json, &environment)?;
+            let (text, ready) = status::status(&target, json, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Invocation::Stop { target, now } => {
-            let text = control::stop(&target, now, &environment)?;
+            let text = stop::stop(&target, now, &environment)?;
             print_to(&mut std::io::stdout(), &text);
             Ok(ExitCode::SUCCESS)
         }
@@ -107,7 +79,7 @@ fn run() -> Result<ExitCode, Failure> {
             egress::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Channels { config, flags } => {
-            realtime::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
+            channels::run(config.as_deref(), flags, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Lambda { target, emulate } => {
             lambda::run(target, emulate, &environment).map(|()| ExitCode::SUCCESS)
@@ -143,7 +115,7 @@ fn run() -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whoever closed our output has seen enough of it.
+/// Prints a text. A closed output is no error: its reader has ended.
 fn print_to(output: &mut dyn Write, text: &str) {
     drop(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
 }

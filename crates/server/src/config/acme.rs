@@ -1,13 +1,13 @@
-//! What authorities are told: names, addresses, keys.
+//! The values for ACME authorities: names, addresses, keys.
 //!
 //! Invariants
-//! - What no authority would issue a certificate for is refused here, before it is asked.
+//! - Names for which no authority would issue a certificate are refused here, before an order.
 
 use std::path::Path;
 
-use certificates::Challenge;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use certificates::Challenge;
 
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, Settings};

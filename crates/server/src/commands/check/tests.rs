@@ -1,0 +1,597 @@
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketType};
+
+use super::*;
+use crate::config::Raw;
+
+const WORKER: &str = "#!/bin/sh\ncase $* in *extension=rediss*)\n    echo \"PHP Warning:  PHP Startup: Unable to load 'rediss' in Unknown on line 0\" >&2 ;; esac\nif [ \"$1\" = --probe-snapshot ]; then\n\
+                      echo '{\"tracker\": \"'${TRACKER:-file}'\", \"why\": \"'$WHY'\"}'; exit; fi\necho '{\"php_version\": \"8.2.35\", \"sapi\": \"fpm-fcgi\", \"zts\": false, \
+                      \"extensions\": {\"Core\": \"8.2.35\", \"curl\": \"8.2.35\", \"mbstring\": \"8.2.35\", \"Zend OPcache\": \"8.2.35\"}, \
+                      \"ini_file\": \"/etc/php/8.2/php.ini\", \"ini\": [\"memory_limit\", \"opcache.enable\"], \"opcache\": {\"present\": true, \"enabled\": OPCACHE}}'\n";
+
+const FPM: &str = "#!/bin/sh\ncase $1 in\n-v) echo 'PHP 8.2.35 (fpm-fcgi) (built: Oct 21 2026 06:29:51) (NTS)' ;;\n\
+                   -m) printf '[PHP Modules]\\nCore\\ncurl\\nmbstring\\n\\n[Zend Modules]\\nZend OPcache\\n' ;;\nesac\n";
+
+/// Checks an application made of these files with a PHP that reports a few extensions.
+fn report(files: &[(&str, &str)], opcache: &str, flags: &[(&'static str, &str)]) -> Report {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    testkit::write_program(&worker, &WORKER.replace("OPCACHE", opcache));
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let fpm = lib.path().join("php-fpm8.2");
+    testkit::write_program(&fpm, FPM);
+    let lib_path = lib.path().to_str().unwrap();
+    let environment =
+        Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path), ("PATH", lib_path)]);
+    // Of one name the first holds.
+    let defaults = [("http.listen", "127.0.0.1:0"), ("php.workers", "2")];
+    let all = flags.iter().chain(&defaults);
+    let all = all.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+    let target = Target { path: folder.path().to_owned(), config: None, flags: all };
+    let mut report = check(&target, false, &environment).unwrap();
+    let canonical = folder.path().canonicalize().unwrap();
+    for (path, name) in [(canonical.as_path(), "APP"), (lib.path(), "LIB")] {
+        report.replace(path.to_str().unwrap(), name);
+    }
+    report
+}
+
+/// The findings about Lambda.
+fn cold_start(files: &[(&str, &str)], flags: &[(&'static str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    let text = WORKER.replace("OPCACHE", "true").replace("mbstring", "xdebug");
+    testkit::write_program(&worker, &text);
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let lib_path = lib.path().to_str().unwrap();
+    let variables = [("HEARTH_LIB_DIR", lib_path), ("LAMBDA_TASK_ROOT", "/var/task")];
+    let environment = Environment::for_test(folder.path(), &variables);
+    let flags = flags.iter().map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+    let target = Target { path: folder.path().to_owned(), config: None, flags };
+    let text = check(&target, false, &environment).unwrap().text(false);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("lambda: ")).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn what_makes_a_cold_start_slower_is_told_where_the_application_is_a_function() {
+    let map = "<?php return array('Composer\\InstalledVersions' => $vendorDir);";
+    let laravel = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("public/index.php", ""),
+        ("vendor/composer/autoload_classmap.php", map),
+    ];
+    let slow = cold_start(&laravel, &[("php.model", "spawn"), ("php.workers", "16")]);
+    for part in [
+        "`php.workers` (16) does nothing on Lambda",
+        "`spawn` starts a PHP process for each event",
+        "xdebug is loaded",
+        "class map is empty",
+        "not made ahead: bootstrap/cache/config.php, bootstrap/cache/routes-v7.php",
+    ] {
+        assert!(slow.contains(part), "{part}: {slow}");
+    }
+    let map = "'A' => 1, ".repeat(100);
+    let ready = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("public/index.php", ""),
+        ("vendor/composer/autoload_classmap.php", &map),
+        ("bootstrap/cache/config.php", ""),
+        ("bootstrap/cache/routes-v7.php", ""),
+    ];
+    let fast = cold_start(&ready, &[("php.model", "fork")]);
+    for part in ["`fork` waits ready", "made ahead: bootstrap/cache", "class map is there"] {
+        assert!(fast.contains(part), "{part}: {fast}");
+    }
+    assert!(!fast.contains("php.workers"), "{fast}");
+    // Outside of Lambda nothing checks it.
+    assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("lambda: "));
+}
+
+/// The text for people without what differs between machines.
+fn text(report: &Report) -> String {
+    let text = report.text(false);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains(" system: ")).collect();
+    lines.join(
+        "
+",
+    )
+}
+
+#[test]
+fn a_sound_application_has_nothing_wrong() {
+    let report = report(&[("public/index.php", ""), ("public/style.css", "")], "true", &[]);
+    assert!(report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn an_application_without_a_user_beside_others_that_have_one_is_warned_of() {
+    let seen = |main: &str| {
+        let toml = format!(
+            "[php]\nmodel = \"request\"\n{main}[applications.shop]\nhosts = [\"shop.test\"]\n\
+             [applications.shop.php]\nuser = 54322\ngroup = 54322\n"
+        );
+        let files = [("public/index.php", "<?php"), ("hearth.toml", &toml)];
+        report(&files, "true", &[]).text(false).contains("the server's own user, who may read")
+    };
+    assert!(seen(""));
+    assert!(!seen("user = 54321\ngroup = 54321\n"));
+}
+
+#[test]
+fn everything_wrong_with_a_laravel_application_is_said_at_once() {
+    let files = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("config/app.php", "'key' => env('APP_KEY'),"),
+        ("public/index.php", ""),
+        (".env", "APP_KEY=\nAPP_DEBUG=true\n"),
+        (
+            "composer.json",
+            r#"{"require": {"php": "^8.3", "ext-gd": "*", "ext-mbstring": "*", "ext-redis": "*"}}"#,
+        ),
+    ];
+    let report = report(&files, "false", &[]);
+    assert!(!report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn what_the_settings_give_php_is_what_a_framework_is_judged_by() {
+    let findings = |framework: &[(&str, &str)], toml: &str| {
+        let index = [("public/index.php", ""), ("hearth.toml", toml)];
+        let report = report(&[framework, &index].concat(), "true", &[]);
+        (report.is_fine(), text(&report))
+    };
+    let laravel = [("artisan", ""), ("bootstrap/app.php", "")];
+    let (fine, without) = findings(&laravel, "");
+    assert!(!fine && without.contains("    copy .env.example to .env and run"), "{without}");
+    let settings = "[php.env]\nAPP_KEY = \"base64:AA==\"\nAPP_DEBUG = true\n";
+    let (fine, with) = findings(&laravel, settings);
+    assert!(
+        fine && !with.contains("APP_KEY") && with.contains("! application: APP_DEBUG"),
+        "{with}"
+    );
+
+    let symfony = [("config/bundles.php", ""), (".env", "APP_ENV=dev\n")];
+    let (_, dev) = findings(&symfony, "");
+    let (_, prod) = findings(&symfony, "[php.env]\nAPP_ENV = \"prod\"\n");
+    let debug = "Symfony's debug mode is on";
+    assert!(dev.contains(debug) && !prod.contains(debug), "{dev}\n{prod}");
+}
+
+#[test]
+fn a_symfony_application_in_debug_mode_is_told_so() {
+    let files = [
+        ("config/bundles.php", ""),
+        ("public/index.php", ""),
+        (".env", "APP_ENV=dev\n"),
+        (".env.local", "export APP_DEBUG=\"1\"\n"),
+    ];
+    let report = report(&files, "true", &[]);
+    assert!(report.is_fine(), "a warning is no problem");
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_model_that_cannot_run_here_is_told_with_what_runs_in_its_place() {
+    let script = ("worker.php", "");
+    let with = |tracker: &str| {
+        let settings = format!("[php.env]\nTRACKER = \"{tracker}\"\nWHY = \"refused\"\n");
+        let report = report(&[script, ("hearth.toml", &settings)], "true", &[]);
+        assert!(report.is_fine(), "a fallback is no problem");
+        let text = text(&report);
+        text.lines().filter(|line| line.contains("model")).collect::<Vec<_>>().join("\n")
+    };
+    let shared = text(&report(&[script], "true", &[("php.model", "worker")]));
+    let shared = shared.lines().find(|line| line.starts_with("! model")).unwrap().to_owned();
+    insta::assert_snapshot!([with("none"), shared].join("\n\n"));
+}
+
+#[test]
+fn an_address_in_use_and_a_missing_certificate_are_problems() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let flags = [
+        ("admin.listen", address.as_str()),
+        ("http.tls_cert", "/nonexistent/cert.pem"),
+        ("http.tls_key", "/nonexistent/key.pem"),
+    ];
+    let mut report = report(&[("index.php", "")], "true", &flags);
+    report.replace(&address, "127.0.0.1:TAKEN");
+    assert!(!report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn addresses_of_which_only_one_can_listen_are_a_problem() {
+    // An address of this test alone: a port that was free stays free.
+    let free = std::net::TcpListener::bind("127.0.0.78:0").unwrap().local_addr().unwrap();
+    let address = free.to_string();
+    let twice = format!("http://{address},http://{address}");
+    for (listen, admin) in [(&address, Some(&address)), (&twice, None)] {
+        let second = if admin.is_some() { "admin.listen" } else { "http.listen" };
+        let names = format!("`http.listen` {address}, `{second}` {address}");
+        let mut flags = vec![("http.listen", listen.as_str())];
+        flags.extend(admin.map(|admin| ("admin.listen", admin.as_str())));
+        let report = report(&[("index.php", "")], "true", &flags);
+        let text = text(&report);
+        let told = format!(
+            "✗ listeners: cannot listen on {address}: Address already in use (os error 98)\n    \
+             only one of these can listen: {names};"
+        );
+        assert!(!report.is_fine() && text.contains(&told), "{text}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_found_in_the_file_and_refused_as_flags() {
+    let broken =
+        report(&[("index.php", ""), ("hearth.toml", "[http]\nlisten = 80\n")], "true", &[]);
+    assert!(!broken.is_fine());
+    assert!(
+        text(&broken).contains("✗ settings: wrong value for `http.listen`"),
+        "{}",
+        text(&broken)
+    );
+
+    let environment = Environment::for_test(Path::new("/"), &[]);
+    let flags = vec![("http.listen", Raw::Text("80".into()))];
+    let refused =
+        check(&Target { path: "/".into(), config: None, flags }, false, &environment).unwrap_err();
+    assert_eq!(refused.status(), 2);
+}
+
+#[test]
+fn every_setting_that_cannot_be_used_is_found_in_one_run() {
+    let toml = "[http]\nlisten = 8080\n[htpp]\n[php]\nworkers = \"four\"\nmodle = \"octane\"\nmodel = \"octane\"\n\
+                [applications.shop]\nhosts = [\"a/b\"]\npahts = [\"/x\"]\n[applications.shop.php]\nversion = \"new\"\n";
+    let report =
+        report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[("php.workers", "2")]);
+    let text = text(&report);
+    for part in [
+        "unknown setting `htpp` (",
+        "unknown setting `php.modle` (",
+        "unknown setting `applications.shop.pahts` (",
+        "wrong value for `http.listen` (",
+        "wrong value for `php.workers` (",
+        "wrong value for `php.model` (",
+        "wrong value for `hosts` (",
+        "wrong value for `php.version` (",
+    ] {
+        assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+    }
+    assert!(text.ends_with("8 problems to solve"), "{text}");
+}
+
+#[test]
+fn programs_get_the_same_as_one_json_object() {
+    let report = report(&[("index.php", "")], "true", &[]);
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(json["fine"], true);
+    assert_eq!(json["php"]["php_version"], "8.2.35");
+    assert_eq!(json["findings"][0]["level"], "fine");
+    assert_eq!(json["findings"][0]["topic"], "settings");
+}
+
+#[test]
+fn php_fpm_is_asked_when_it_would_run() {
+    let report = report(&[("public/index.php", "")], "true", &[("php.model", "fpm")]);
+    assert!(report.is_fine());
+    insta::assert_snapshot!(text(&report));
+}
+
+#[test]
+fn a_program_that_is_missing_is_a_problem_of_php() {
+    let flags = [("php.model", "cgi"), ("php.version", "7.0")];
+    let report = report(&[("public/index.php", "")], "true", &flags);
+    assert!(!report.is_fine());
+    let text = text(&report);
+    assert!(text.contains("php: no php-cgi7.0 found"), "{text}");
+    assert!(text.contains("apt-get install php7.0-cgi"), "{text}");
+}
+
+#[test]
+fn what_env_asks_of_realtime_is_told_with_what_clashes() {
+    let of = |dotenv: &str, flags: &[(&'static str, &str)]| {
+        let report = report(&[("public/index.php", ""), (".env", dotenv)], "true", flags);
+        let text = text(&report);
+        let lines = text.lines().skip_while(|line| !line.contains(" realtime: "));
+        let of_ours =
+            lines.take_while(|line| line.contains(" realtime: ") || line.contains("hint: "));
+        of_ours.filter(|line| !line.contains("somaxconn")).collect::<Vec<_>>().join("\n")
+    };
+    let app = "REVERB_APP_ID=1\nREVERB_APP_KEY=k\nREVERB_APP_SECRET=s\nREVERB_HOST=localhost\nREVERB_PORT=9999\nREVERB_SCHEME=http\n";
+    let told = [
+        of("", &[]),
+        of("BROADCAST_CONNECTION=reverb\n", &[]),
+        of(
+            "BROADCAST_DRIVER=pusher\nPUSHER_APP_ID=1\nPUSHER_APP_KEY=k\nPUSHER_APP_SECRET=s\n",
+            &[],
+        ),
+        of(&format!("BROADCAST_CONNECTION=reverb\n{app}"), &[("http.listen", "127.0.0.1:1")]),
+        of(&format!("BROADCAST_CONNECTION=hearth\n{app}"), &[("realtime.apps", "1:k:other")]),
+    ];
+    insta::assert_snapshot!(told.join("\n--\n"));
+}
+
+#[test]
+fn what_a_running_server_of_this_application_listens_on_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("index.html"), "").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let socket =
+        std::os::unix::net::UnixListener::bind(folder.path().join("control.sock")).unwrap();
+    let says = serde_json::json!({
+        "pid": 4711, "target": folder.path(), "listens": [format!("http://{address}")],
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::io::{Read as _, Write as _};
+            let (mut stream, _) = socket.accept().unwrap();
+            let _asked = stream.read(&mut [0; 1024]).unwrap();
+            write!(stream, "HTTP/1.0 200 OK\r\n\r\n{says}").unwrap();
+        });
+        let run_dir = folder.path().to_str().unwrap();
+        let listen = address.to_string();
+        let flags = [("server.run_dir", run_dir), ("http.listen", &listen)];
+        let flags = flags.map(|(name, value)| (name, Raw::Text(value.to_owned()))).into();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        let environment = Environment::for_test(folder.path(), &[]);
+        let text = check(&target, false, &environment).unwrap().text(false);
+        let told = format!("✓ listeners: the running server (process 4711) listens on {address}");
+        assert!(text.contains(&told), "{text}");
+    });
+}
+
+#[test]
+fn places_that_end_a_server_and_names_that_do_nothing_are_found() {
+    let toml = "[server]\nrun_dir = \"public/index.php/x\"\n[http]\naccess_log = \"json\"\naccess_log_path = \"/nonexistent/a.log\"\n\
+                [http.sendfile]\n\"/p/\" = \"/nonexistent\"\n[php.ini]\nmemry_limit = \"1G\"\nextension = \"a.so\"\n\
+                [log]\nlevel = \"info,phpp=debug\"\n";
+    let report = report(&[("public/index.php", ""), ("hearth.toml", toml)], "true", &[]);
+    assert!(!report.is_fine());
+    let text = report.text(false);
+    for part in [
+        "✗ system: cannot use the run folder APP/public/index.php/x: ",
+        "✗ system: cannot open the access log /nonexistent/a.log: ",
+        "! application: `/p/` of `[http.sendfile]` names /nonexistent, which is no folder",
+        "! php: PHP knows no `memry_limit` (`[php.ini]`): it does nothing\n    did you mean `memory_limit`?",
+        "! settings: nothing logs as `phpp` (`log.level`)\n    did you mean `php`?",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("`extension`"), "{text}");
+}
+
+#[test]
+fn what_php_complains_of_and_bodies_that_never_reach_it_are_warned_of() {
+    let toml = "[http]\nbody_limit = \"8MiB\"\n[php.ini]\npost_max_size = \"256M\"\nextension = \"rediss\"\n";
+    let report = report(&[("index.php", ""), ("hearth.toml", toml)], "true", &[]);
+    assert!(report.is_fine(), "PHP runs without it");
+    let text = report.text(false);
+    for part in [
+        "! php: PHP starts with a complaint: Unable to load 'rediss'\n    install the extension",
+        "! php: `post_max_size` (256M) is above `http.body_limit` (8388608 bytes)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn php_as_root_is_warned_of_and_another_user_is_looked_for_by_his_own_eyes() {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    fs::write(&worker, WORKER.replace("OPCACHE", "true")).unwrap();
+    fs::set_permissions(&worker, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(folder.path().join("index.php"), "").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let variables = [("HEARTH_LIB_DIR", lib.path().to_str().unwrap())];
+    let look = |flags: &[(&'static str, &str)]| {
+        let mut environment = Environment::for_test(folder.path(), &variables);
+        environment.is_root = true;
+        let defaults = [("http.listen", "127.0.0.1:0"), ("php.model", "request")];
+        let flags = defaults.iter().chain(flags);
+        let flags = flags.map(|(name, value)| (*name, Raw::Text((*value).into()))).collect();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        check(&target, false, &environment).unwrap().text(false)
+    };
+    assert!(look(&[]).contains("! php: PHP runs as root\n    `--user NAME`"));
+    let other = look(&[("server.user", "nobody")]);
+    assert!(!other.contains("PHP runs as root"), "{other}");
+    let told = if rustix::process::geteuid().is_root() {
+        "✗ application: the server as user 65534 (`server.user`) cannot "
+    } else {
+        "! settings: the server is to be user 65534 (`server.user`), which cannot be tried"
+    };
+    assert!(other.contains(told), "{other}");
+
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["artisan", "bootstrap/app.php", "public/index.php", "storage/logs/a.log"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    for user in ["server.user", "php.user"] {
+        let laravel = look(&[(user, "nobody")]);
+        let refused = laravel.contains("✗ application: cannot be written: storage");
+        assert_eq!(refused, rustix::process::geteuid().is_root(), "{user}: {laravel}");
+    }
+}
+
+#[test]
+fn what_php_may_not_read_at_its_boot_is_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = tempfile::tempdir().unwrap();
+    let worker = lib.path().join("hearth-worker-8.2");
+    testkit::write_program(&worker, &WORKER.replace("OPCACHE", "true"));
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(folder.path(), 0o755);
+    mode(lib.path(), 0o755);
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let lib_path = lib.path().to_str().unwrap();
+    let environment = Environment::for_test(folder.path(), &[("HEARTH_LIB_DIR", lib_path)]);
+    // Root's access see everything; of another user the check is made by his own.
+    let user = rustix::process::geteuid().is_root().then_some(("php.user", "nobody"));
+    let refused = |names: &[&str], but: &[&str]| {
+        for name in names {
+            mode(&folder.path().join(name), 0);
+        }
+        let defaults = [("http.listen", "127.0.0.1:0"), ("php.model", "request")];
+        let flags = defaults.into_iter().chain(user);
+        let flags = flags.map(|(name, value)| (name, Raw::Text(value.into()))).collect();
+        let target = Target { path: folder.path().to_owned(), config: None, flags };
+        let text = check(&target, false, &environment).unwrap().text(false);
+        for name in names {
+            mode(&folder.path().join(name), 0o755);
+        }
+        assert!(!text.contains(" is missing"), "{text}");
+        let lines = text.lines().filter(|line| line.starts_with('✗'));
+        let lists = lines.filter_map(|line| line.split(" cannot read ").nth(1)?.split(": ").next());
+        let told: Vec<&str> = lists.flat_map(|list| list.split(", ")).collect();
+        for name in names {
+            assert_eq!(told.contains(name), !but.contains(name), "{name}: {text}");
+        }
+    };
+    for name in ["artisan", "public/index.php", "bootstrap/app.php", "config/app.php"] {
+        write(name, "");
+    }
+    write("composer.json", "{}");
+    write("vendor/autoload.php", "");
+    write(".env", "APP_KEY=base64:AA==\n");
+    write(".env.local", "");
+    refused(&[], &[]);
+    refused(&[".env", "vendor/autoload.php", "config", ".env.local"], &[".env.local"]);
+    write("bootstrap/cache/config.php", "");
+    refused(&[".env", "bootstrap/cache/config.php"], &[".env"]);
+
+    fs::remove_file(folder.path().join("artisan")).unwrap();
+    write("config/bundles.php", "");
+    refused(&[".env", ".env.local", "config/bundles.php"], &[]);
+    write(".env.local.php", "");
+    refused(&[".env", ".env.local.php"], &[".env"]);
+}
+
+/// The lines about outgoing calls.
+fn egress(report: &Report) -> String {
+    let text = text(report);
+    let mut lines = text.lines().peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.contains(" egress: ") {
+            found.push(line);
+            found.extend(lines.next_if(|line| line.starts_with("    ")));
+        }
+    }
+    found.join("\n")
+}
+
+#[test]
+fn what_keeps_outgoing_calls_from_the_broker_is_told_with_what_to_do() {
+    let index = ("public/index.php", "");
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("egress.sock");
+    let _broker = std::os::unix::net::UnixListener::bind(&taken).unwrap();
+    let long = folder.path().join("x".repeat(120));
+    let seen = |settings: &str| {
+        let mut report = report(&[index, ("hearth.toml", settings)], "true", &[]);
+        report.replace(folder.path().to_str().unwrap(), "FOLDER");
+        (report.is_fine(), egress(&report))
+    };
+    let (taken, long) = (taken.display(), long.display());
+    let cases = [
+        seen("[egress]\nenabled = false\n"),
+        seen("[egress]\nsocket = \"/nonexistent/egress.sock\"\nca = \"/nonexistent/ca.pem\"\n"),
+        seen(&format!("[egress]\nsocket = \"{taken}\"\ndeny = []\n")),
+        seen(&format!("[egress]\nsocket = \"{long}\"\ndeny = [\"10.0.0.0/8\"]\n")),
+        seen("[egress]\ncallers = 4000000000\n[php.ini]\n\"hearth.egress\" = \"off\"\n"),
+    ];
+    assert_eq!(cases.each_ref().map(|(fine, _)| *fine), [true, false, false, false, true]);
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap();
+    let texts = cases.map(|(_, text)| text.replace(&format!("is {hard}:"), "is HARD:"));
+    insta::assert_snapshot!(texts.join("\n\n"));
+}
+
+/// The findings about databases of a Laravel application with this `.env` and these settings.
+fn databases(dotenv: &str, settings: &str) -> String {
+    let map = "<?php return array('Composer\\InstalledVersions' => $vendorDir);";
+    let files = [
+        ("artisan", ""),
+        ("bootstrap/app.php", ""),
+        ("public/index.php", ""),
+        ("vendor/autoload.php", ""),
+        ("vendor/composer/autoload_classmap.php", map),
+        (".env", dotenv),
+        ("hearth.toml", settings),
+    ];
+    let text = report(&files, "true", &[]).text(false);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("databases: ")).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn what_would_be_kept_of_databases_is_told_without_a_secret() {
+    let local = databases("DB_CONNECTION=mysql\nDB_HOST=10.0.0.7\nDB_PASSWORD=a secret\n", "");
+    assert!(local.contains("(mysql at 10.0.0.7): 2 connections at most"), "{local}");
+    assert!(!local.contains("encrypt") && !local.contains("secret"), "{local}");
+
+    let url = "DATABASE_URL=pgsql://visitor:a-secret@db.example:5432/shop\n";
+    let remote = databases(url, "");
+    assert!(remote.contains("(pgsql at db.example:5432): 2 connections at most"), "{remote}");
+    assert!(remote.contains("clients encrypt over TCP"), "{remote}");
+    assert!(!remote.contains("secret"), "{remote}");
+
+    for fine in [
+        "DB_CONNECTION=pgsql\nDB_HOST=/run/postgresql\n",
+        "DB_CONNECTION=pgsql\nDB_HOST=10.0.0.7\nDB_SSLMODE=disable\n",
+        "DATABASE_URL=postgresql://visitor@10.0.0.7/shop?charset=utf8&sslmode=disable\n",
+    ] {
+        assert!(!databases(fine, "").contains("encrypt"), "{fine}");
+    }
+    let off = databases(url, "[databases]\nkeep = \"off\"\n");
+    assert!(off.contains("nothing is kept") && !off.contains("encrypt"), "{off}");
+    assert_eq!(databases(url, "[php]\nmodel = \"worker\"\n"), "");
+}
+
+#[test]
+fn where_traces_go_is_said_and_whether_anybody_listens_there() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = format!("http://{}", collector.local_addr().unwrap());
+    let found = |url: &str| {
+        let found = report(&[("public/index.php", "")], "true", &[("traces.endpoint", url)]);
+        assert!(found.is_fine(), "a server without its collector serves");
+        text(&found)
+    };
+    assert!(found(&there).contains(&format!("traces: they go to {there}/v1/traces\n")));
+    // Bound and not listened on: no other process gets the port meanwhile.
+    let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let nobody: SocketAddr = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();
+    assert!(found(&format!("http://{nobody}")).contains("nobody answers there"));
+    assert!(!text(&report(&[("public/index.php", "")], "true", &[])).contains("traces: "));
+}

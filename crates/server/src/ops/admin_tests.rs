@@ -1,0 +1,179 @@
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::ops::state::Serving;
+
+/// Makes a desk with a recorder that is not installed: tests run side by side in one process.
+fn desk(state: &Arc<State>) -> Desk {
+    Desk {
+        metrics: PrometheusBuilder::new().build_recorder().handle(),
+        state: Arc::clone(state),
+        token: None,
+        readers: mpsc::channel(feed::READERS).0,
+        places: Arc::new(Semaphore::new(feed::READERS)),
+    }
+}
+
+async fn ask(request: http::request::Builder, state: &Arc<State>) -> Answer {
+    let request = request.header("host", "127.0.0.1:9180").body(Full::<Bytes>::default()).unwrap();
+    desk(state).answer(request, CancellationToken::new()).await
+}
+
+async fn get(path: &str, state: &Arc<State>) -> (StatusCode, String) {
+    let response = ask(Request::get(path), state).await;
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn serving() -> Serving {
+    Serving {
+        listeners: vec!["http://127.0.0.1:8080".into()],
+        explanation: "static files in /srv/<site>".into(),
+        ..Serving::default()
+    }
+}
+
+#[tokio::test]
+async fn up_says_ok_only_between_ready_and_drain() {
+    let state = State::starting();
+    assert_eq!(get("/up", &state).await, (StatusCode::SERVICE_UNAVAILABLE, "starting\n".into()));
+    state.ready(serving());
+    assert_eq!(get("/up", &state).await, (StatusCode::OK, "ok\n".into()));
+    state.lifecycle.draining();
+    assert_eq!(get("/up", &state).await, (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into()));
+}
+
+#[tokio::test]
+async fn the_status_is_json_and_the_page_escapes_what_it_shows() {
+    let state = State::starting();
+    state.ready(serving());
+    let (_, json) = get("/status", &state).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["state"], "ready");
+    assert_eq!(json["listeners"][0], "http://127.0.0.1:8080");
+    assert!(json["pool"].is_null());
+    let (_, page) = get("/", &state).await;
+    assert!(page.contains("static files in /srv/&lt;site&gt;"), "{page}");
+}
+
+#[tokio::test]
+async fn whoever_is_turned_away_learns_nothing_and_no_answer_can_be_framed_or_sniffed() {
+    let state = State::starting();
+    state.ready(serving());
+    for path in ["/", "/events", "/status", "/metrics", "/realtime", "/realtime/publish"] {
+        let request = Request::get(path).header("origin", "https://evil.example");
+        let response = ask(request, &state).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{path}");
+        assert!(response.headers().get("access-control-allow-origin").is_none(), "{path}");
+    }
+    let page = ask(Request::get("/"), &state).await;
+    assert_eq!(page.headers()[X_FRAME_OPTIONS], "DENY");
+    assert_eq!(page.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+    assert_eq!(page.headers()["cross-origin-resource-policy"], "same-origin");
+    let policy = page.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+}
+
+#[tokio::test]
+async fn nothing_can_be_changed_and_nothing_else_is_there() {
+    let state = State::starting();
+    let post = ask(Request::post("/up"), &state).await;
+    assert_eq!(post.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(post.headers()[ALLOW], "GET, HEAD");
+    assert_eq!(get("/etc/passwd", &state).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn durations_have_buckets_and_old_connections_end_with_the_server() {
+    let state = State::starting();
+    let admin = Admin::bind(([127, 0, 0, 1], 0).into(), None, state).await.unwrap();
+    let address = admin.address().unwrap();
+    let end = CancellationToken::new();
+    let mut server = JoinSet::new();
+    server.spawn(admin.serve(end.clone().cancelled_owned()));
+
+    metrics::histogram!("hearth_request_duration_seconds").record(0.02);
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    let text =
+        exchange(&mut socket, "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", "+Inf").await;
+    assert!(text.contains("hearth_request_duration_seconds_bucket{le=\"0.025\"} 1"), "{text}");
+    assert!(text.contains("# HELP hearth_request_duration_seconds"), "{text}");
+
+    end.cancel();
+    server.join_next().await.unwrap().unwrap();
+    let mut rest = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut rest).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_connected_when_it_ends_is_answered_and_the_dashboard_ends() {
+    let state = State::starting();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (readers, joining) = mpsc::channel(feed::READERS);
+    let admin = Admin { listener, desk: Desk { readers, ..desk(&state) }, joining };
+    let end = CancellationToken::new();
+    let mut server = JoinSet::new();
+    server.spawn(admin.serve(end.clone().cancelled_owned()));
+
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let mut looking = TcpStream::connect(address).await.unwrap();
+    // Both are accepted when the later one receives something.
+    let request = "GET /events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    exchange(&mut looking, request, "event: state").await;
+    end.cancel();
+    let mut rest = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut looking, &mut rest).await.unwrap();
+    let request = "GET /up HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    exchange(&mut silent, request, "starting").await;
+    tokio::io::AsyncReadExt::read_to_end(&mut silent, &mut rest).await.unwrap();
+    server.join_next().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn sixteen_may_look_at_once_and_one_that_leaves_makes_room() {
+    let state = State::starting();
+    let (readers, mut joining) = mpsc::channel(100);
+    let desk = Desk { readers, ..desk(&state) };
+    let look = || desk.events(CancellationToken::new());
+    let mut all: Vec<Answer> = (0..feed::READERS).map(|_| look()).collect();
+    assert!(all.iter().all(|answer| answer.status() == StatusCode::OK));
+    assert_eq!(look().status(), StatusCode::SERVICE_UNAVAILABLE);
+    all.pop();
+    let mut last = look();
+    assert_eq!(last.status(), StatusCode::OK);
+    let mut reader = None;
+    while let Ok(joined) = joining.try_recv() {
+        reader = Some(joined);
+    }
+    assert!(reader.unwrap().tell(&feed::event("{}")));
+    let frame = last.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "event: state\ndata: {}\n\n");
+}
+
+/// Sends a request and reads until `mark` has come.
+async fn exchange(socket: &mut TcpStream, request: &str, mark: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    while !text.contains(mark) {
+        let length = socket.read(&mut buffer).await.unwrap();
+        assert_ne!(length, 0, "connection closed early: {text}");
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    text
+}
+
+#[test]
+fn a_socket_is_taken_over_only_where_the_settings_want_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let bound = listener.local_addr().unwrap();
+    assert!(is_at(&listener, Some(bound)));
+    assert!(is_at(&listener, Some(SocketAddr::new(bound.ip(), 0))));
+    let other_port = SocketAddr::new(bound.ip(), bound.port() ^ 1);
+    for other in [None, Some(other_port), Some(SocketAddr::new([127, 0, 0, 2].into(), 0))] {
+        assert!(!is_at(&listener, other), "{other:?}");
+    }
+}

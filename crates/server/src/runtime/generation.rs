@@ -1,0 +1,163 @@
+//! One boot of one release: its applications with their workers and their files in the run folder, and the requests that may still come to them.
+//!
+//! Invariants
+//! - A generation takes every request that it was chosen for: it drains only when no guard is left.
+//! - Its applications come and go together.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool::{Model, Pool};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::applications::Planned;
+use crate::app::boot::OwnFiles;
+use crate::failure::Failure;
+use crate::ops::workers::Served;
+use crate::subsystems::generation_guard::GenerationGuard;
+
+/// What runs PHP for one application before a reload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    /// The number of workers that the load needed.
+    pub workers: usize,
+    /// The model; `None` if the previous server does not send it.
+    pub model: Option<Model>,
+}
+
+/// A booted release.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    /// The number, counted from 1 since the start of the server.
+    pub number: u64,
+    /// The one at PATH first; at least one.
+    pub applications: Vec<Booted>,
+    left: CancellationToken,
+}
+
+/// An application of a generation.
+#[derive(Debug)]
+pub(crate) struct Booted {
+    /// The plan it was booted from.
+    pub planned: Planned,
+    /// PHP, unless only files are served.
+    pub pool: Option<Pool>,
+    /// Kept until the pool is drained: workers that are replaced read their files again.
+    pub own_files: Option<OwnFiles>,
+}
+
+impl Booted {
+    /// The line that explains what runs.
+    pub(crate) fn explanation(&self) -> String {
+        let version = self.pool.as_ref().map(|pool| pool.status().php_version);
+        self.planned.plan.explain(version.as_deref())
+    }
+
+    /// Returns the application as operators see it.
+    fn served(&self) -> Served {
+        let php = self.planned.plan.php.as_ref();
+        Served {
+            name: Arc::clone(&self.planned.name),
+            claims: self.planned.claims(),
+            pool: self.pool.clone(),
+            model: php.map(|php| php.model).map(Model::name),
+            fallback: php
+                .and_then(|php| php.fallback.clone())
+                .map(|fallback| fallback.of_application(&self.planned.name)),
+            explanation: self.explanation(),
+        }
+    }
+
+    /// Answers the requests that were brought, until `deadline`, and ends.
+    async fn end(self, deadline: Instant) {
+        if let Some(pool) = &self.pool {
+            pool.drain(deadline.saturating_duration_since(Instant::now())).await;
+        }
+        drop(self.own_files);
+    }
+}
+
+impl Generation {
+    /// Returns a generation and the first guard that keeps it from draining.
+    pub(crate) fn new(number: u64, applications: Vec<Booted>) -> (Self, GenerationGuard) {
+        let left = CancellationToken::new();
+        let guard = GenerationGuard::new(left.clone());
+        (Self { number, applications, left }, guard)
+    }
+
+    /// The application at PATH.
+    pub(crate) fn main(&self) -> Option<&Booted> {
+        self.applications.first().filter(|first| first.planned.is_main())
+    }
+
+    /// Returns whether names are needed to tell applications apart.
+    fn several(&self) -> bool {
+        self.applications.iter().any(|booted| !booted.planned.is_main())
+    }
+
+    /// Explains in one line what runs.
+    pub(crate) fn explanation(&self) -> String {
+        if let Some(alone) = self.main().filter(|_| !self.several()) {
+            return alone.explanation();
+        }
+        let one = |booted: &Booted| {
+            let Planned { name, plan, .. } = &booted.planned;
+            let model = plan.php.as_ref().map_or("files", |php| php.model.name());
+            format!("{name} ({model})")
+        };
+        let all: Vec<String> = self.applications.iter().map(one).collect();
+        let noun = if all.len() == 1 { "application" } else { "applications" };
+        format!("{} {noun}: {}", all.len(), all.join(", "))
+    }
+
+    /// A failure of one of its applications, which is named where there are several.
+    pub(crate) fn about(&self, booted: &Booted, failure: Failure) -> Failure {
+        if self.several() { failure.of_application(&booted.planned.name) } else { failure }
+    }
+
+    /// Returns what runs PHP for the application of that name.
+    pub(crate) fn running(&self, name: &str) -> Option<Running> {
+        let mut all = self.applications.iter();
+        let booted = all.find(|booted| &*booted.planned.name == name)?;
+        let model = booted.planned.plan.php.as_ref().map(|php| php.model);
+        Some(Running { workers: booted.pool.as_ref()?.status().wanted, model })
+    }
+
+    /// Returns the folders of all applications, each once.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        let of = |booted: &Booted| booted.planned.plan.application.folder.clone();
+        let mut folders: Vec<PathBuf> = self.applications.iter().map(of).collect();
+        folders.sort_unstable();
+        folders.dedup();
+        folders
+    }
+
+    /// Returns the applications as operators see them.
+    pub(crate) fn served(&self) -> Vec<Served> {
+        self.applications.iter().map(Booted::served).collect()
+    }
+
+    /// Waits until no guard is left, answers the requests that came, and ends. After `patience` it kills what still runs.
+    pub(crate) async fn retire(self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        if tokio::time::timeout_at(deadline, self.left.cancelled()).await.is_err() {
+            tracing::debug!(generation = self.number, "requests were still on their way to it");
+        }
+        self.end(deadline).await;
+    }
+
+    /// Answers the requests that were brought, until `deadline`, and ends.
+    pub(crate) async fn end(self, deadline: Instant) {
+        end(self.applications, deadline).await;
+    }
+}
+
+/// Ends applications side by side.
+pub(crate) async fn end(applications: Vec<Booted>, deadline: Instant) {
+    let mut ending: JoinSet<()> =
+        applications.into_iter().map(|booted| booted.end(deadline)).collect();
+    while ending.join_next().await.is_some() {}
+}

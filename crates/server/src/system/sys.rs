@@ -1,0 +1,78 @@
+//! System calls that `std` has no safe function for: passed descriptors, capabilities of a successor, the handler of USR1, variables that
+//! children must not see, and memory that the allocator holds.
+#![expect(
+    unsafe_code,
+    reason = "numbers become descriptors; the environment is changed before there are threads; the allocator is asked by a function of C"
+)]
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use rustix::thread::{
+    CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
+use tokio::process::Command;
+
+/// Takes descriptors that the starting program says to have passed. Those that are not open are left out.
+///
+/// To be called once, before anything is opened: a number that was not passed would belong to another part of this program.
+pub(crate) fn passed(numbers: impl Iterator<Item = RawFd>) -> Vec<(RawFd, OwnedFd)> {
+    let is_open = |number: &RawFd| {
+        // SAFETY: the number is only looked at, by a call that refuses what is not open.
+        let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(*number) };
+        rustix::io::fcntl_getfd(borrowed).is_ok()
+    };
+    let take = |number: RawFd| {
+        // SAFETY: sd_listen_fds(3): the caller of this program has opened it for us, and nothing here has taken it before (once, at the
+        // start).
+        (number, unsafe { OwnedFd::from_raw_fd(number) })
+    };
+    numbers.filter(is_open).map(take).collect()
+}
+
+/// Lets the program that `command` starts keep the capabilities of this process, which is not root: so a successor can run PHP as another
+/// user, too (capabilities(7), "Ambient").
+pub(crate) fn hand_capabilities_on(command: &mut Command) {
+    let hook = || {
+        let have = capabilities(None)?;
+        let kept = have.permitted;
+        set_capabilities(None, CapabilitySets { inheritable: kept, ..have })?;
+        for capability in kept.iter() {
+            configure_capability_in_ambient_set(capability, true)?;
+        }
+        Ok(())
+    };
+    // SAFETY: the hook only makes system calls, which are async-signal-safe; it neither allocates nor locks.
+    unsafe {
+        command.pre_exec(hook);
+    }
+}
+
+/// Makes USR1 terminate nothing before it is handled. It installs a handler, which started programs do not inherit, as they would inherit
+/// an ignored signal.
+#[expect(clippy::fn_to_numeric_cast_any, reason = "signal(2) takes its handler as a number")]
+pub(crate) fn overhear_usr1() {
+    extern "C" fn overheard(_number: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = overheard;
+    // SAFETY: the handler does nothing, which is async-signal-safe at any moment; a later handler takes its place.
+    unsafe {
+        libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
+    }
+}
+
+/// Takes variables out of the environment that children inherit. To be called before there is a second thread.
+#[expect(clippy::disallowed_methods, reason = "no other thread runs yet")]
+pub(crate) fn forget(variables: &[&str]) {
+    for variable in variables {
+        // SAFETY: `main` calls this before it starts the runtime, logging or anything else with a thread.
+        unsafe { std::env::remove_var(variable) };
+    }
+}
+
+/// Gives memory that is free but still held by the allocator back to the system. Takes a millisecond for each few megabytes.
+pub(crate) fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim(3) locks what it looks at, and touches no memory that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
