@@ -104,6 +104,10 @@ static void know(uint64_t page, uint64_t lines, struct range *run) {
     }
     run->end = page + PAGE;
     bool dead = (*kind_of(region, page) & KIND_MASK) == KIND_DEAD;
+    if (in_arena(engine, (const void *)page)) {
+        /* or a search would pass over it, and miss a page that is known */
+        engine->slots_seen[(page - (uint64_t)engine->arena) / SLOT] = true;
+    }
     pages_know(region, page);
     engine->statistics.handed_pages++;
     if (!dead) {
