@@ -17,19 +17,11 @@
 
 #include "snapshot/text.h"
 
-enum {
-    ROOM =
-        16, /* numbers between the boot's and the engine's: a request's own stay low, close_range() short */
-};
-
-static int engine_base(void) {
-    int base = (engine->descriptor_max + ROOM) & ~7;
-    return base < 32 ? 32 : base;
-}
-
 int descriptors_own(long fd, const char *what) {
     struct engine *e = engine;
-    long own = fd < 0 ? fd : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC, engine_base());
+    long own = fd < 0 ? fd
+                      : raw(SYS_fcntl, fd, F_DUPFD_CLOEXEC,
+                            e->fds.first != 0 ? e->fds.first : e->descriptor_max + 1);
     if (own < 0) {
         struct text text = {0};
         text_add(&text, "no descriptor for ");
@@ -171,14 +163,12 @@ void descriptors_take(void) {
     list();
     e->descriptor_max = e->descriptor_count > 0 ? e->descriptors[e->descriptor_count - 1].fd : -1;
     fds->maps = descriptors_own(raw_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), "maps");
-    fds->statm =
-        descriptors_own(raw_open("/proc/self/statm", O_RDONLY | O_CLOEXEC), "statm");
-    fds->status =
-        descriptors_own(raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC), "status");
-    fds->tasks = descriptors_own(
-        raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "task");
-    fds->directory = descriptors_own(
-        raw_open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), "the current directory");
+    fds->statm = descriptors_own(raw_open("/proc/self/statm", O_RDONLY | O_CLOEXEC), "statm");
+    fds->status = descriptors_own(raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC), "status");
+    fds->tasks =
+        descriptors_own(raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "task");
+    fds->directory =
+        descriptors_own(raw_open(".", O_PATH | O_DIRECTORY | O_CLOEXEC), "the current directory");
     process_files_open();
     pagemap_open();
     e->identity = choose_identity();

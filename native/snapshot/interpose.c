@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <wordexp.h>
 
 /* --- libc's own ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -365,7 +367,29 @@ int mlockall(int flags) {
     return NEXT(mlockall)(flags);
 }
 
-/* --- children that share memory until they execute something: their faults are not ours -------------------------------------------------- */
+/* --- children ---------------------------------------------------------------------------------------------------------------------------- */
+
+pid_t fork(void) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(fork)();
+}
+
+pid_t _Fork(void) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(_Fork)();
+}
+
+int forkpty(int *terminal, char *name, const struct termios *settings, const struct winsize *size) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(forkpty)(terminal, name, settings, size);
+}
+
+int wordexp(const char *restrict words, wordexp_t *restrict result, int flags) {
+    touch(TOUCHED_CHILDREN);
+    return NEXT(wordexp)(words, result, flags);
+}
+
+/* Those that share memory until they execute something: their faults are not ours. */
 
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
     const posix_spawnattr_t *attributes, char *const argv[], char *const envp[]) {

@@ -64,15 +64,16 @@ static void synchronize_code(char *code, uint64_t len) {
 
 static void synchronize_changed(const struct known_page *pages, uint64_t count, uint64_t restore) {
     for (uint64_t i = 0; i < count; i++) {
-        if (pages[i].executable && pages[i].changed_at == restore) {
+        if (pages[i].executable && (pages[i].lines != 0 || pages[i].changed_at == restore)) {
             synchronize_code(pages[i].live, PAGE);
         }
     }
 }
 
-static uint64_t compare_neon(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
+static uint64_t compare_neon(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses) {
     (void)key;
+    (void)learns;
     (void)misses;
     uint64_t changed = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -107,19 +108,17 @@ __attribute__((target(TARGET_PMULL))) static inline void clnh_pmull(
                 veorq_u8(sums[2 * pair + 1], vreinterpretq_u8_p128(vmull_high_p64(a, b)));
         }
     }
-    vst1q_u8((uint8_t *)hash, veorq_u8(sums[0], sums[1]));
-    vst1q_u8((uint8_t *)(hash + 2), veorq_u8(sums[2], sums[3]));
+    vst1q_u8((uint8_t *)hash, veorq_u8(veorq_u8(sums[0], sums[1]), veorq_u8(sums[2], sums[3])));
 }
 
 #define NAME hashed_pmull
 #define TARGET TARGET_PMULL
-#define WORDS 4
 #define HASH clnh_pmull
 #include "snapshot/put_back_loop.h"
 
-static uint64_t hash_pmull(
-    struct known_page *pages, uint64_t count, const char *key, uint64_t restore, uint64_t *misses) {
-    uint64_t changed = hashed_pmull(pages, count, key, restore, misses);
+static uint64_t hash_pmull(struct known_page *pages, uint64_t count, const char *key,
+    uint64_t restore, bool learns, uint64_t *misses) {
+    uint64_t changed = hashed_pmull(pages, count, key, restore, learns, misses);
     synchronize_changed(pages, count, restore);
     return changed;
 }

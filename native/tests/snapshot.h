@@ -38,7 +38,9 @@ enum flag {
     STEADY = 32,   /* in the default variant only, and nothing may grow */
     CHECKED = 128, /* found at a complete check only */
     LAST = 256,    /* nothing may follow in the same turn: it would fail by itself */
-    UNSEEN = 64,   /* no inspector: no process waits for this one to stop */
+    COUNTED =
+        512, /* found by the number of resident pages: as RAW where the kernel only estimates it */
+    UNSEEN = 64, /* no inspector: no process waits for this one to stop */
 };
 
 struct test_case {
@@ -115,9 +117,10 @@ struct scenery {
     unsigned char *none;     /* private, one page, PROT_NONE */
     unsigned char *shared;   /* one shared page, which no restore touches */
     unsigned char *chunk;    /* of the arena, CHUNK bytes; the first FILLED were written */
-    unsigned char *huge; /* of the arena, HUGE bytes; the first FILLED and the last page were written */
-    int regular;         /* a file of one page at offset 100 */
-    int append;              /* O_APPEND */
+    unsigned char
+        *huge;   /* of the arena, HUGE bytes; the first FILLED and the last page were written */
+    int regular; /* a file of one page at offset 100 */
+    int append;  /* O_APPEND */
     int pipe[2], pair[2], epoll, event, directory;
     int high; /* /dev/null as descriptor 200 */
 };

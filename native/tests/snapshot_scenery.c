@@ -14,8 +14,8 @@
 #include "snapshot.h"
 
 struct scenery boot;
-unsigned char boot_data[GLOBAL_PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST))) = {
-    1, 2, 3};
+unsigned char boot_data[GLOBAL_PAGES * PAGE_LARGEST]
+    __attribute__((aligned(PAGE_LARGEST))) = {1, 2, 3};
 unsigned char boot_bss[GLOBAL_PAGES * PAGE_LARGEST] __attribute__((aligned(PAGE_LARGEST)));
 __thread unsigned char boot_thread_local[2 * PAGE_LARGEST];
 
@@ -50,7 +50,9 @@ static void build_memory(void) {
     fill(boot.large, LARGE);
 
     int private = MAP_PRIVATE | MAP_ANONYMOUS, both = PROT_READ | PROT_WRITE;
-    boot.anon = map(ANON_PAGES * PAGE, both, private, -1);
+    /* With large pages it has the size that the arena serves; the flag keeps it apart. */
+    int apart = ANON_PAGES * PAGE < CHUNK / 2 ? 0 : MAP_NORESERVE;
+    boot.anon = map(ANON_PAGES * PAGE, both, private | apart, -1);
     for (size_t page = 0; page < ANON_PAGES; page += 2) {
         fill(boot.anon + page * PAGE, PAGE);
     }

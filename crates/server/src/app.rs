@@ -1,9 +1,12 @@
 pub(crate) mod applications;
+pub(crate) mod boot;
 pub(crate) mod composer;
 pub(crate) mod detect;
 pub(crate) mod fallback;
 pub(crate) mod function;
 pub(crate) mod php;
 pub(crate) mod plan;
+pub(crate) mod release;
 pub(crate) mod runners;
+pub(crate) mod target;
 pub(crate) mod user;

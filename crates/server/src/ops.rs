@@ -1,6 +1,16 @@
 pub(crate) mod admin;
+pub(crate) mod console;
 pub(crate) mod control;
 pub(crate) mod dashboard;
+pub(crate) mod fallback;
+pub(crate) mod format;
+pub(crate) mod lifecycle;
 pub(crate) mod log;
 pub(crate) mod notify;
+pub(crate) mod problems;
+pub(crate) mod reloads;
 pub(crate) mod state;
+pub(crate) mod status;
+pub(crate) mod subsystem;
+pub(crate) mod upgrades;
+pub(crate) mod workers;

@@ -1,6 +1,8 @@
+pub(crate) mod boot;
 pub(crate) mod generation;
 pub(crate) mod memory;
 pub(crate) mod process;
+pub(crate) mod proof;
 pub(crate) mod reload;
 pub(crate) mod server;
 pub(crate) mod sockets;

@@ -1,10 +1,19 @@
 //! What one request leaves behind for the next: nothing in the model `request`, exactly the application's own state in `worker`.
 
+mod adversary;
+mod isolation_effects;
+mod isolation_suite;
+mod php_user;
+pub(crate) mod published_leaks;
+mod randomness;
+mod sandbox;
+pub(crate) mod user;
+
 use std::sync::Barrier;
 
 use serde_json::{Value, json};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models};
 
 const SESSION: &str = "PHPSESSID";
 
@@ -138,7 +147,7 @@ fn fields_and_status_of_one_request_are_not_in_the_next() {
 
 #[test]
 fn a_session_belongs_to_its_client_alone() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let hearth = with_sessions(Serve::new(path).args(&["--model", model]), &site);
         let (visit, look) = ("/session.php", "/session_look.php");
@@ -150,7 +159,7 @@ fn a_session_belongs_to_its_client_alone() {
         assert_eq!(again.json()["visits"], 2, "{model}: the session was written at the end");
         assert_eq!(cookie(&again), None, "{model}: and not begun again");
 
-        // Whoever comes next without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
+        // The next visitor without a cookie sees nothing of it (GHSA-r3xh-3r3w-47gp, GHSA-v3ph-cgqh-r8p5).
         let stranger = hearth.get(look).json();
         assert_eq!(stranger["id"], "", "{model}: {stranger}");
         assert_eq!(stranger["session"], Value::Null, "{model}: {stranger}");
@@ -167,7 +176,7 @@ fn a_session_belongs_to_its_client_alone() {
 fn many_clients_with_sessions_never_see_each_other() {
     const CLIENTS: usize = 8;
     const VISITS: u64 = 25;
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         let folder = site.path().join("sessions");
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,5 +1,8 @@
 //! Channels in `hearth serve`: on the application's own port, with PHP publishing into them.
 
+mod lookup;
+mod losses;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -9,7 +12,7 @@ use testkit::{Running, eventually};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
-use crate::hearth::{Hearth, LIMIT, MODELS, Serve, Site, whole_line};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, models, of_tier, whole_line};
 
 const APP: &[&str] = &["--app", "1:key:secret"];
 
@@ -89,7 +92,7 @@ fn said(n: u32) -> (String, Value) {
 
 #[test]
 fn what_php_publishes_is_heard_in_every_model() {
-    for model in MODELS {
+    for model in &models() {
         let (site, path) = Site::of_scripts_in(model);
         site.write("public/publish.php", PUBLISH);
         let hearth = Serve::new(path).args(&["--model", model]).args(APP).workers(1).start();
@@ -177,7 +180,7 @@ fn a_warm_up_publishes_nothing() {
          while (hearth_handle_request(function () use ($warm) {\n\
          echo $warm; hearth_publish('news', 'said', ['n' => (int) isset($_SERVER['HEARTH_WARM_UP'])]); })) { }",
     );
-    for model in ["fork", "snapshot"] {
+    for model in of_tier(["fork", "snapshot"]) {
         let script = site.public().join("index.php");
         let hearth = Serve::new(script).args(&["--model", model]).args(APP).workers(1).start();
         let (mut client, _) = Client::hearing(&hearth, "news");
@@ -199,7 +202,7 @@ fn only_what_realtime_asks_for_is_taken_from_the_application() {
     let refused = hearth.get("/apps/1/channels");
     assert_eq!(refused.status, 401);
     assert!(refused.text().contains("auth_key"), "{}", refused.text());
-    // A WebSocket for a key that nobody has is told so in the protocol's words.
+    // A WebSocket with an unknown key gets an error of the protocol.
     let mut stranger = Client::open(&hearth, "unknown");
     assert_eq!(stranger.next().0, "pusher:error");
     assert_eq!(stranger.closed(), 4001);
@@ -506,7 +509,7 @@ fn with_few_descriptors_those_are_served_for_whom_there_is_room_and_it_is_said()
     assert!(said.contains("too low for realtime"), "{said}");
 }
 
-/// As it is, not as one would wish: whoever relies on webhooks asks `GET /channels` after such a start.
+/// The behaviour as it is, not as it should be: a user of webhooks asks `GET /channels` after such a start.
 #[test]
 fn what_had_not_settled_when_the_process_was_killed_is_not_told_and_what_was_accepted_is() {
     let site = Site::empty().with_file(

@@ -1,4 +1,4 @@
-//! Servers that say nothing: packets that nobody answers, and listeners behind which nobody is. Workers start all the same.
+//! Servers that are silent: packets without an answer, and listeners that accept nothing. Workers start all the same.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::json;
 use testkit::{DATABASE_PASSWORD, Database, DatabaseKind, eventually};
 
 use super::with_extensions;
-use crate::hearth::{Hearth, LIMIT, Serve, Site};
+use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
 
 /// A worker script that opens `open` when it starts; `?look` runs `look` on it.
 fn hearth(open: &str, look: &str, workers: usize, model: &str) -> (Site, Hearth) {
@@ -37,7 +37,7 @@ fn hearth_waiting(
     (site, hearth)
 }
 
-/// A port whose packets nobody answers: its backlog is full.
+/// A port whose packets get no answer: its backlog is full.
 struct Swallowing {
     listener: TcpListener,
     _in_line: Vec<TcpStream>,
@@ -60,7 +60,7 @@ impl Swallowing {
     }
 }
 
-/// Clients that wait for somebody, each in its own words.
+/// Clients that wait for an answer, each in its own words.
 const OPEN: &[(&str, &str)] = &[
     ("mysql", "new PDO('mysql:host=127.0.0.2;port=PORT', 'visitor', 'x')"),
     ("mysqli", "new mysqli('127.0.0.2', 'visitor', 'x', 'shop', PORT)"),
@@ -131,7 +131,7 @@ fn a_warm_up_that_asks_a_silent_server_does_not_hold_up_the_boot() {
          catch (PDOException) {{ echo 'without'; }} }})) {{ }}"
     );
     let site = Site::empty().with_file("worker.php", &script);
-    for model in ["snapshot", "fork"] {
+    for model in of_tier(["snapshot", "fork"]) {
         let serve = Serve::new(site.path().join("worker.php")).args(&["--model", model]);
         let hearth = with_extensions(serve)
             .set("HEARTH_DATABASES_CONNECT_TIMEOUT", "300ms")
@@ -226,7 +226,7 @@ fn a_proxy_that_lets_in_and_answers_no_command_holds_up_no_worker_either() {
         "(function () {{ $p = new PDO('mysql:host=127.0.0.2;port={port};dbname=shop', 'visitor', '{DATABASE_PASSWORD}');\n\
          $p->query('select 1'); return $p; }})()"
     );
-    for model in ["snapshot", "fork"] {
+    for model in of_tier(["snapshot", "fork"]) {
         let (_site, hearth) = hearth(&open, "'with'", 2, model);
         for _ in 0..3 {
             assert_eq!(hearth.get("/").text(), "without", "{model}");
@@ -253,7 +253,7 @@ fn a_server_that_was_silent_is_known_to_be_back_by_whatever_it_does() {
     assert_eq!(hearth.get("/").text(), "without");
     hearth.log_line("got no answer within 300 ms");
     drop(listener);
-    // One that is let through finds out for all: nobody else is told that it is silent.
+    // One that is let through finds out for all: no other one gets the silence.
     eventually("it is known to refuse", LIMIT, || {
         assert_eq!(hearth.get("/").text(), "without");
         hearth.log().text().contains(refused)

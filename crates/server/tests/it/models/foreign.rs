@@ -1,0 +1,701 @@
+//! The models whose PHP is a program of its own: php-fpm, `php -S` and `php-cgi` keep the promises of every other model.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::{Client, ProcessFacts, eventually, head};
+
+use crate::hearth::{Hearth, LIMIT, OverOnDrop, Serve, Site, of_tier, signal};
+
+const MODELS: [&str; 3] = ["fpm", "builtin", "cgi"];
+
+fn serve(site: &Site, model: &str) -> Serve {
+    Serve::new(site.path()).args(&["--model", model])
+}
+
+/// A server with one worker.
+fn one(site: &Site, model: &str) -> Hearth {
+    serve(site, model).workers(1).start()
+}
+
+/// Every process below the server.
+fn family(hearth: &Hearth) -> Vec<u32> {
+    let mut family = ProcessFacts::children(hearth.process.pid());
+    let mut at = 0;
+    while let Some(pid) = family.get(at) {
+        family.extend(ProcessFacts::children(*pid));
+        at += 1;
+    }
+    family
+}
+
+fn assert_gone(family: &[u32]) {
+    for pid in family {
+        eventually("no process is left", LIMIT, || ProcessFacts::of(*pid).is_none());
+    }
+}
+
+/// A script that answers when a file is there, with the target that asks for it.
+fn gate(site: &Site) -> (std::path::PathBuf, String) {
+    site.write(
+        "public/gate.php",
+        "<?php while (ob_get_level()) { ob_end_flush(); } echo 'waiting '; flush();\n\
+         while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } echo 'open';",
+    );
+    let gate = site.path().join("gate");
+    let target = format!("/gate.php?gate={}", gate.display());
+    (gate, target)
+}
+
+fn wait_busy(hearth: &Hearth, count: usize) {
+    eventually("workers are busy", LIMIT, || {
+        let status = hearth.status();
+        let workers = status["pool"]["workers"].as_array().unwrap();
+        workers.iter().filter(|worker| worker["state"] == "busy").count() == count
+    });
+}
+
+#[test]
+fn answers_reach_the_client_as_the_script_meant_them() {
+    let site = Site::of_scripts();
+    for model in of_tier(MODELS) {
+        let hearth = one(&site, model);
+        assert_eq!(hearth.get("/hello.php?name=Ada").text(), "hello Ada\n", "{model}");
+        assert_eq!(hearth.get("/no/such/file").text(), "front controller", "{model}");
+        let line = |case: &str| hearth.get(&format!("/headers.php?case={case}")).status_line;
+        assert_eq!(line("reason"), "HTTP/1.1 418 I'm a teapot", "{model}");
+        assert_eq!(line("none"), "HTTP/1.1 204 No Content", "{model}");
+        assert_eq!(line("not-modified"), "HTTP/1.1 304 Not Modified", "{model}");
+        assert_eq!(line("redirect"), "HTTP/1.1 302 Found", "{model}");
+        let answer = hearth.get("/headers.php?case=replace");
+        assert_eq!(answer.all("x-many"), ["1", "2"], "{model}");
+        assert_eq!(answer.all("set-cookie"), ["a=1", "b=2; HttpOnly; SameSite=Lax"], "{model}");
+        assert_eq!(answer.field("content-type"), Some("text/html; charset=UTF-8"), "{model}");
+        assert_eq!(answer.all("connection"), [] as [&str; 0], "{model}: that of php -S is its own");
+        assert_eq!(hearth.get("/headers.php?case=no-type").field("content-type"), None, "{model}");
+        let answer = hearth.connect().request("HEAD", "/hello.php", &[], b"").unwrap();
+        assert_eq!((answer.status, answer.body.len()), (200, 0), "{model}");
+        for (path, status) in [("/exit.php", 200), ("/fatal.php", 500), ("/exception.php", 500)] {
+            assert_eq!(hearth.get(path).status, status, "{model} {path}");
+        }
+        let large = hearth.get("/large.php?size=10000000");
+        assert_eq!(large.body.len(), 10_000_000 / 32 * 32, "{model}");
+        let piece = large.body[..32].to_vec();
+        assert!(large.body.chunks(32).all(|chunk| chunk == piece), "{model}");
+        let pool = &hearth.status()["pool"];
+        assert_eq!((&pool["crashes"], &pool["backlog"]), (&0.into(), &0.into()), "{model}");
+        assert!(pool["php_version"].as_str().unwrap().starts_with("8."), "{model}: {pool}");
+    }
+}
+
+#[test]
+fn what_scripts_print_is_logged_with_their_request() {
+    let site = Site::of_scripts().with_file(
+        "public/words.php",
+        "<?php error_log('through the log'); file_put_contents('php://stderr', \"straight out\\n\"); echo 'done';",
+    );
+    for model in of_tier(MODELS) {
+        let hearth = one(&site, model);
+        let answer = hearth.get("/words.php");
+        assert_eq!(answer.text(), "done", "{model}");
+        for words in ["through the log", "straight out"] {
+            let line = hearth.log_line(words);
+            assert_eq!(line["target"], "php", "{model}: {line}");
+            let text = line.to_string();
+            assert!(text.contains(answer.field("x-request-id").unwrap()), "{model}: {text}");
+        }
+    }
+}
+
+#[test]
+fn bodies_arrive_whole_with_and_without_a_length() {
+    let site = Site::of_scripts();
+    let body: Vec<u8> =
+        (0..5_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for model in of_tier(MODELS) {
+        let hearth = one(&site, model);
+        let fields = [("Content-Type", "application/octet-stream")];
+        let whole = hearth.post("/input.php", &fields, &body).json();
+        assert_eq!(whole["length"], body.len(), "{model}");
+        // Larger than what is kept in memory, and smaller.
+        for length in [5_000_000, 1000, 0] {
+            let mut client = hearth.connect();
+            let fields = [fields[0], ("Transfer-Encoding", "chunked")];
+            client.send(head("POST", "/input.php", &fields, 0)).unwrap();
+            for chunk in body[..length].chunks(700_000) {
+                client.send(format!("{:x}\r\n", chunk.len())).unwrap();
+                client.send(chunk).unwrap();
+                client.send("\r\n").unwrap();
+            }
+            client.send("0\r\n\r\n").unwrap();
+            let chunked = client.answer_to("POST").unwrap().json();
+            assert_eq!(chunked["length"], length, "{model}");
+            if length == body.len() {
+                assert_eq!(chunked["sha256"], whole["sha256"], "{model}: the same bytes");
+            }
+        }
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        assert_eq!(hearth.post("/input.php", &form, b"a=1&b=2").json()["post"], 2, "{model}");
+        let skipped = hearth.post("/input.php?skip", &fields, &body).json();
+        assert_eq!(skipped["skipped"], true, "{model}: an answer before the body is read");
+        let upload = [("Content-Type", "multipart/form-data; boundary=b0undary")];
+        let file = b"--b0undary\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\nwords\r\n--b0undary--\r\n";
+        let answer = hearth.post("/upload.php", &upload, file).json();
+        let got = &answer["files"][0];
+        assert_eq!(
+            (&got["name"], &got["size"], &got["error"]),
+            (&"a.txt".into(), &5.into(), &0.into()),
+            "{model}"
+        );
+        assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+    }
+}
+
+#[test]
+fn pieces_reach_the_client_as_the_script_flushes_them() {
+    for model in of_tier(MODELS) {
+        let site = Site::of_scripts();
+        let hearth = one(&site, model);
+        let (gate, target) = gate(&site);
+        let mut client = hearth.connect();
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        assert_eq!(client.head().unwrap().status, 200, "{model}");
+        assert_eq!(client.chunk().unwrap().unwrap(), b"waiting ", "{model}: while the script runs");
+        std::fs::write(&gate, "").unwrap();
+        assert_eq!(client.chunk().unwrap().unwrap(), b"open", "{model}");
+        assert_eq!(client.chunk().unwrap(), None, "{model}");
+    }
+}
+
+#[test]
+fn a_client_that_reads_slowly_holds_php_back_and_not_the_servers_memory() {
+    let site = Site::of_scripts().with_file(
+        "public/much.php",
+        "<?php while (ob_get_level()) { ob_end_flush(); } for ($i = 0; $i < 100; $i++) { echo str_repeat('x', 1000000); }",
+    );
+    for model in of_tier(MODELS) {
+        // The script's 100 MB, and in PHP 8.4 php-fpm's copy of them.
+        let hearth = serve(&site, model).workers(1).ini("memory_limit", "512M").start();
+        assert_eq!(hearth.get("/hello.php").status, 200);
+        let before = ProcessFacts::of(hearth.process.pid()).unwrap().resident;
+        let mut client = hearth.connect();
+        client.send(head("GET", "/much.php", &[], 0)).unwrap();
+        assert_eq!(client.head().unwrap().status, 200, "{model}");
+        std::thread::sleep(Duration::from_millis(500));
+        let now = ProcessFacts::of(hearth.process.pid()).unwrap().resident;
+        assert!(now < before + (10 << 20), "{model}: {before} then {now} bytes");
+        let mut got = 0;
+        while let Some(chunk) = client.chunk().unwrap() {
+            got += chunk.len();
+        }
+        assert_eq!(got, 100_000_000, "{model}");
+    }
+}
+
+#[test]
+fn a_crash_is_answered_with_502_and_the_next_request_by_another_process() {
+    for model in of_tier(MODELS) {
+        let site = Site::of_scripts().with_file(
+            "public/half.php",
+            "<?php while (ob_get_level()) { ob_end_flush(); } echo 'before'; flush();\n\
+             while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } posix_kill(getmypid(), 9); sleep(10);",
+        );
+        let gate = site.path().join("gate");
+        let target = format!("/half.php?gate={}", gate.display());
+        let hearth = one(&site, model);
+        let first = hearth.get("/pid.php").text();
+        assert_eq!(hearth.get("/crash.php?signal=11").status, 502, "{model}");
+        let line = hearth.log_line("signal 11 (SIGSEGV)");
+        assert_eq!(line["level"], "ERROR", "{model}: {line}");
+        let second = hearth.get("/pid.php");
+        assert_eq!(second.status, 200, "{model}");
+        assert_ne!(second.text(), first, "{model}");
+        let mut client = hearth.connect();
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        assert_eq!(client.head().unwrap().status, 200, "{model}");
+        assert_eq!(client.chunk().unwrap().unwrap(), b"before", "{model}");
+        std::fs::write(&gate, "").unwrap();
+        assert!(client.chunk().is_err(), "{model}: the client can tell that it is not whole");
+        assert_eq!(hearth.get("/hello.php").status, 200, "{model}");
+        eventually("both are counted", LIMIT, || hearth.status()["pool"]["crashes"] == 2);
+    }
+}
+
+#[test]
+fn a_request_over_its_time_limit_is_answered_with_504_and_its_process_ended() {
+    let site = Site::of_scripts().with_file(
+        "public/stuck.php",
+        "<?php file_put_contents($_GET['file'], getmypid()); ignore_user_abort(true); set_time_limit(0); while (true) { }",
+    );
+    let file = site.path().join("pid");
+    let target = format!("/stuck.php?file={}", file.display());
+    for model in of_tier(MODELS) {
+        let hearth = serve(&site, model).args(&["--request-timeout", "1500ms"]).workers(1).start();
+        // The limit holds for these, too: on a machine that stands still, so does PHP.
+        let answers = || {
+            eventually("PHP answers again", LIMIT, || {
+                hearth.get("/hello.php").text() == "hello world\n"
+            });
+        };
+        for busy in [&*target, "/sleep.php?ms=60000"] {
+            let began = Instant::now();
+            assert_eq!(hearth.get(busy).status, 504, "{model} {busy}");
+            let took = began.elapsed();
+            assert!(took >= Duration::from_millis(1500) && took < LIMIT, "{model}: {took:?}");
+            answers();
+        }
+        let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+        eventually("the stuck process is gone", LIMIT, || ProcessFacts::of(stuck).is_none());
+        // The limit holds for a script whose client has left, too.
+        std::fs::remove_file(&file).unwrap();
+        let mut client = hearth.connect();
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        eventually("the script runs", LIMIT, || {
+            std::fs::read_to_string(&file).is_ok_and(|pid| !pid.is_empty())
+        });
+        drop(client);
+        answers();
+        let stuck = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+        eventually("that one is gone, too", LIMIT, || ProcessFacts::of(stuck).is_none());
+        let pool = &hearth.status()["pool"];
+        let timeouts = if model == "cgi" { 2 } else { 3 };
+        assert!(pool["timeouts"].as_u64().unwrap() >= timeouts, "{model}: {pool}");
+        assert_eq!(pool["crashes"], 0, "{model}");
+        hearth.log_line("time limit");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_script_and_costs_no_worker() {
+    let site = Site::of_scripts().with_file(
+        "public/endless.php",
+        "<?php register_shutdown_function(function () { file_put_contents($_GET['file'], connection_aborted()); });\n\
+         while (ob_get_level()) { ob_end_flush(); } while (true) { echo str_repeat('x', 10000); flush(); }",
+    );
+    for model in of_tier(MODELS) {
+        let hearth = one(&site, model);
+        let file = site.path().join(model);
+        for _ in 0..3 {
+            let mut client = hearth.connect();
+            client
+                .send(head("GET", &format!("/endless.php?file={}", file.display()), &[], 0))
+                .unwrap();
+            assert_eq!(client.head().unwrap().status, 200, "{model}");
+            assert!(client.chunk().unwrap().is_some(), "{model}");
+            drop(client);
+            assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+        }
+        if model != "cgi" {
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "1", "{model}: PHP knows it");
+        }
+        let pool = &hearth.status()["pool"];
+        assert_eq!((&pool["crashes"], &pool["timeouts"]), (&0.into(), &0.into()), "{model}");
+    }
+}
+
+#[test]
+fn a_worker_that_runs_on_after_its_answer_is_not_given_the_next_request() {
+    let site = Site::of_scripts().with_file(
+        "public/finish.php",
+        "<?php echo 'answered'; fastcgi_finish_request();\n\
+         while (!file_exists($_GET['gate'])) { usleep(1000); clearstatcache(); } touch($_GET['file']);",
+    );
+    let mut hearth = serve(&site, "fpm").workers(2).start();
+    hearth.wait_idle(2);
+    let ask = |name: &str| {
+        let [gate, file] = ["gate of ", ""].map(|of| site.path().join(format!("{of}{name}")));
+        let target = format!("/finish.php?gate={}&file={}", gate.display(), file.display());
+        assert_eq!(hearth.get(&target.replace(' ', "%20")).text(), "answered");
+        (gate, file)
+    };
+    let (gate, file) = ask("first");
+    for _ in 0..20 {
+        assert_eq!(hearth.get("/hello.php").text(), "hello world\n");
+    }
+    assert!(!file.exists(), "the other one has served");
+    std::fs::write(gate, "").unwrap();
+    eventually("the rest of the script", LIMIT, || file.exists());
+    hearth.wait_idle(2);
+    let (gate, file) = ask("last");
+    hearth.process.signal(Signal::TERM);
+    hearth.log_line("draining");
+    assert!(!file.exists());
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(hearth.process.wait(LIMIT).code(), Some(0));
+    assert!(file.exists(), "a drain lets it end");
+}
+
+#[test]
+fn thousands_of_requests_leave_everything_as_it_was() {
+    const REQUESTS: usize = 2_000;
+    const WARM: usize = 600;
+    let site = Site::empty().with_file(
+        "public/index.php",
+        "<?php header('X-N: ' . $_GET['q']); echo $_GET['q'], ' ', $_POST['n'];",
+    );
+    for model in of_tier(MODELS) {
+        let hearth = serve(&site, model).args(&["--log-level", "warn"]).workers(1).start();
+        let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "a=1")];
+        let mut client = hearth.connect();
+        let mut ask = |from: usize, to: usize| {
+            for n in from..to {
+                let body = format!("n={n}&text={}", "x".repeat(n % 50));
+                let answer = client.request("POST", &format!("/?q={n}"), &form, body.as_bytes());
+                let answer = answer.unwrap_or_else(|error| panic!("{model}: request {n}: {error}"));
+                assert_eq!((answer.status, answer.text()), (200, format!("{n} {n}")), "{model}");
+            }
+        };
+        // A php-cgi takes a hundred times as long.
+        let (warm, end) = if model == "cgi" { (50, 200) } else { (WARM, REQUESTS) };
+        let facts = || ProcessFacts::of(hearth.process.pid()).unwrap();
+        ask(0, warm);
+        let (before, pids) = (facts(), hearth.worker_pids());
+        ask(warm, end);
+        let after = facts();
+        // What belongs to the last process that has ended may still be open.
+        eventually("no descriptor is left", LIMIT, || facts().descriptors <= before.descriptors);
+        assert!(
+            after.resident <= before.resident + (1 << 20),
+            "{model}: {before:?} then {after:?}"
+        );
+        if model != "cgi" {
+            assert_eq!(hearth.worker_pids(), pids, "{model}: one process has answered them all");
+        }
+        assert_eq!(hearth.status()["pool"]["requests"], end, "{model}");
+    }
+}
+
+#[test]
+fn a_full_backlog_is_answered_with_503_and_so_is_one_that_waits_too_long() {
+    for model in of_tier(MODELS) {
+        let site = Site::of_scripts();
+        let hearth = serve(&site, model)
+            .workers(1)
+            .set("HEARTH_PHP_BACKLOG", "1")
+            .set("HEARTH_PHP_BACKLOG_TIMEOUT", "1h")
+            .start();
+        let (gate, target) = gate(&site);
+        let holding = |hearth: &Hearth| {
+            let mut runs = hearth.connect();
+            runs.send(head("GET", &target, &[], 0)).unwrap();
+            assert_eq!(runs.head().unwrap().status, 200);
+            runs
+        };
+        let _runs = holding(&hearth);
+        let mut waits = hearth.connect();
+        waits.send(head("GET", "/hello.php", &[], 0)).unwrap();
+        eventually("one waits", LIMIT, || hearth.status()["pool"]["backlog"] == 1);
+        let refused = hearth.get("/hello.php");
+        assert_eq!(refused.status, 503, "{model}: the backlog is full");
+        assert!(refused.field("retry-after").is_some(), "{model}");
+        std::fs::write(&gate, "").unwrap();
+        assert_eq!(waits.answer_to("GET").unwrap().status, 200, "{model}: it had its place");
+
+        std::fs::remove_file(&gate).unwrap();
+        let hearth =
+            serve(&site, model).workers(1).set("HEARTH_PHP_BACKLOG_TIMEOUT", "700ms").start();
+        let _runs = holding(&hearth);
+        let began = Instant::now();
+        assert_eq!(hearth.get("/hello.php").status, 503, "{model}: it has waited too long");
+        assert!(began.elapsed() >= Duration::from_millis(700), "{model}");
+        std::fs::write(&gate, "").unwrap();
+        eventually("there is a place", LIMIT, || hearth.get("/hello.php").status == 200);
+    }
+}
+
+#[test]
+fn requests_that_run_and_wait_are_answered_before_the_end() {
+    for model in of_tier(MODELS) {
+        let site = Site::of_scripts();
+        let mut hearth = one(&site, model);
+        let (gate, target) = gate(&site);
+        let mut clients: Vec<Client> = (0..3)
+            .map(|_| {
+                let mut client = hearth.connect();
+                client.send(head("GET", &target, &[], 0)).unwrap();
+                client
+            })
+            .collect();
+        eventually("one runs, two wait", LIMIT, || hearth.status()["pool"]["backlog"] == 2);
+        let mut all = Vec::new();
+        eventually("PHP runs", LIMIT, || {
+            all = family(&hearth);
+            !all.is_empty()
+        });
+        hearth.process.signal(Signal::TERM);
+        hearth.log_line("draining");
+        std::fs::write(&gate, "").unwrap();
+        for client in &mut clients {
+            assert_eq!(client.answer_to("GET").unwrap().text(), "waiting open", "{model}");
+        }
+        assert_eq!(hearth.process.wait(LIMIT).code(), Some(0), "{model}");
+        assert_gone(&all);
+    }
+}
+
+#[test]
+fn no_process_is_left_by_any_end_of_the_server() {
+    let site = Site::of_scripts();
+    for model in of_tier(MODELS) {
+        for end in ["kill", "patience", "second term"] {
+            let mut hearth = serve(&site, model)
+                .workers(2)
+                .set(
+                    "HEARTH_SERVER_SHUTDOWN_PATIENCE",
+                    if end == "patience" { "300ms" } else { "60s" },
+                )
+                .start();
+            let mut client = hearth.connect();
+            client.send(head("GET", "/timeout.php?forever", &[], 0)).unwrap();
+            wait_busy(&hearth, 1);
+            let mut all = Vec::new();
+            eventually("all processes run", LIMIT, || {
+                all = family(&hearth);
+                all.len()
+                    == match model {
+                        "fpm" => 3,
+                        "builtin" => 2,
+                        _ => 1,
+                    }
+            });
+            let began = Instant::now();
+            if end == "kill" {
+                hearth.process.signal(Signal::KILL);
+            } else {
+                hearth.process.signal(Signal::TERM);
+            }
+            if end == "second term" {
+                hearth.log_line("draining");
+                hearth.process.signal(Signal::TERM);
+            }
+            hearth.process.wait(LIMIT);
+            assert_gone(&all);
+            assert!(began.elapsed() < LIMIT, "{model} {end}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn processes_killed_while_idle_are_replaced_before_anyone_notices() {
+    let site = Site::of_scripts();
+    for model in of_tier(["fpm", "builtin"]) {
+        let hearth = one(&site, model);
+        for _ in 0..3 {
+            hearth.wait_idle(1);
+            let pid = hearth.worker_pid();
+            signal(pid, Signal::KILL);
+            eventually("it is gone", LIMIT, || ProcessFacts::of(pid).is_none());
+            assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+            assert_ne!(hearth.worker_pid(), pid, "{model}");
+        }
+        signal(hearth.worker_pid(), Signal::KILL);
+        eventually("without a request, too", LIMIT, || hearth.status()["pool"]["crashes"] == 4);
+    }
+}
+
+/// Children of php-fpm do: `fpm_signals_init_child()` of php-src gives them the default action.
+#[test]
+fn usr1_ends_neither_php_s_nor_php_cgi() {
+    let site = Site::of_scripts();
+    let (gate, target) = gate(&site);
+    for model in of_tier(["builtin", "cgi"]) {
+        let hearth = one(&site, model);
+        let mut client = hearth.connect();
+        client.send(head("GET", &target, &[], 0)).unwrap();
+        wait_busy(&hearth, 1);
+        let mut php = Vec::new();
+        eventually("it runs", LIMIT, || {
+            php = family(&hearth);
+            !php.is_empty()
+        });
+        for pid in php {
+            signal(pid, Signal::USR1);
+        }
+        std::fs::write(&gate, "").unwrap();
+        assert_eq!(client.answer_to("GET").unwrap().text(), "waiting open", "{model}");
+        std::fs::remove_file(&gate).unwrap();
+        assert_eq!(hearth.get("/hello.php").text(), "hello world\n", "{model}");
+        assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
+fn a_killed_php_fpm_is_started_anew_with_all_its_children() {
+    let site = Site::of_scripts();
+    let hearth = serve(&site, "fpm").workers(2).start();
+    hearth.wait_idle(2);
+    for _ in 0..2 {
+        let mut client = hearth.connect();
+        client.send(head("GET", "/sleep.php?ms=60000", &[], 0)).unwrap();
+        wait_busy(&hearth, 1);
+        let mut old = Vec::new();
+        eventually("php-fpm has its two children", LIMIT, || {
+            old = family(&hearth);
+            old.len() == 3
+        });
+        signal(old[0], Signal::KILL);
+        assert_eq!(client.answer_to("GET").unwrap().status, 502);
+        assert_gone(&old);
+        eventually("another answers", LIMIT, || hearth.get("/hello.php").status == 200);
+        hearth.wait_idle(2);
+    }
+    hearth.log_line("php-fpm died");
+}
+
+#[test]
+fn killed_processes_under_load_cost_no_request_its_answer() {
+    const KILLED: usize = 12;
+    for model in of_tier(["fpm", "builtin"]) {
+        let site = Site::of_scripts();
+        let hearth = serve(&site, model).workers(3).start();
+        hearth.wait_idle(3);
+        let over = AtomicBool::new(false);
+        let (whole, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let mut killed = 0;
+        std::thread::scope(|scope| {
+            for client in 0..4 {
+                let (hearth, over, whole, lost) = (&hearth, &over, &whole, &lost);
+                scope.spawn(move || {
+                    let mut connection = hearth.connect();
+                    let mut n = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        n += 1;
+                        let name = format!("{client}-{n}");
+                        let Ok(answer) = connection.get(&format!("/hello.php?name={name}")) else {
+                            // Cut: its process was killed after it had begun to answer.
+                            lost.fetch_add(1, Ordering::Relaxed);
+                            connection = hearth.connect();
+                            continue;
+                        };
+                        match answer.status {
+                            200 => {
+                                assert_eq!(answer.text(), format!("hello {name}\n"), "{model}");
+                                whole.fetch_add(1, Ordering::Relaxed);
+                            }
+                            502 | 503 => {
+                                lost.fetch_add(1, Ordering::Relaxed);
+                            }
+                            other => panic!("{model}: {other}: {}", answer.text()),
+                        }
+                        if answer.field("connection") == Some("close") {
+                            connection = hearth.connect();
+                        }
+                    }
+                });
+            }
+            let _over = OverOnDrop(&over);
+            while killed < KILLED {
+                let before = whole.load(Ordering::Relaxed);
+                eventually("requests are answered", LIMIT, || {
+                    whole.load(Ordering::Relaxed) > before + 3
+                });
+                if let Some(pid) = hearth.worker_pids().get(killed % 3) {
+                    signal(*pid, Signal::KILL);
+                    killed += 1;
+                }
+            }
+        });
+        hearth.wait_idle(3);
+        let (whole, lost) = (whole.into_inner(), lost.into_inner());
+        println!("{model}: {killed} killed, {whole} answered, {lost} cut, 502 or 503");
+        assert!(lost <= killed, "{model}: {lost} requests lost to {killed} killed processes");
+        assert_eq!(hearth.get("/hello.php?name=x").text(), "hello x\n");
+    }
+}
+
+#[test]
+fn processes_are_replaced_after_max_requests_and_no_request_notices() {
+    let site = Site::of_scripts();
+    for model in of_tier(["fpm", "builtin"]) {
+        let hearth = serve(&site, model).args(&["--max-requests", "20"]).workers(2).start();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut client = hearth.connect();
+                    for n in 0..100 {
+                        let answer = client.get(&format!("/hello.php?name={n}")).unwrap();
+                        assert_eq!(answer.text(), format!("hello {n}\n"), "{model}");
+                    }
+                });
+            }
+        });
+        hearth.wait_idle(2);
+        let pool = &hearth.status()["pool"];
+        assert!(pool["recycled"].as_u64().unwrap() >= 8, "{model}: {pool}");
+        assert_eq!(pool["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
+fn settings_and_environment_reach_php_and_a_query_never_becomes_an_argument() {
+    let site = Site::of_scripts().with_file(
+        "public/look.php",
+        "<?php echo json_encode([ini_get('memory_limit'), ini_get('user_agent'), error_reporting() === (E_ALL & ~E_NOTICE), getenv('FROM_HEARTH'), getenv('APP_COLOUR'),\n\
+         ini_set('memory_limit', '99M') !== false, php_sapi_name()]);",
+    );
+    for (model, sapi) in MODELS.into_iter().zip(["fpm-fcgi", "cli-server", "cgi-fcgi"]) {
+        let hearth = serve(&site, model)
+            .workers(1)
+            .ini("memory_limit", "77M")
+            .ini("user_agent", "\"of; semicolons\"")
+            .ini("error_reporting", "E_ALL & ~E_NOTICE")
+            .set("HEARTH_PHP_ENV", "FROM_HEARTH=yes")
+            .start();
+        let expected = serde_json::json!(["77M", "of; semicolons", true, "yes", "red", true, sapi]);
+        assert_eq!(hearth.get("/look.php").json(), expected, "{model}");
+        // CVE-2012-1823 and its kind
+        for query in ["-s", "-dmemory_limit%3d1M", "-n", "+-v"] {
+            assert_eq!(
+                hearth.get(&format!("/look.php?{query}")).json(),
+                expected,
+                "{model} {query}"
+            );
+        }
+    }
+}
+
+/// The address on loopback that a process listens on (proc(5): `/proc/PID/net/tcp`, `/proc/PID/fd`).
+fn listening(pid: u32) -> std::net::SocketAddr {
+    let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+        .filter_map(|link| {
+            Some(link.to_str()?.strip_prefix("socket:[")?.trim_end_matches(']').to_owned())
+        })
+        .collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let port = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let ours = fields[3] == "0A" && sockets.iter().any(|socket| socket == fields[9]);
+        ours.then(|| u16::from_str_radix(fields[1].split(':').next_back().unwrap(), 16).unwrap())
+    });
+    std::net::SocketAddr::from(([127, 0, 0, 1], port.unwrap()))
+}
+
+#[test]
+fn nobody_else_can_speak_to_the_builtin_server() {
+    let site = Site::of_scripts();
+    let hearth = one(&site, "builtin");
+    let address = listening(hearth.worker_pid());
+    let ask = |fields: &[(&str, &str)]| {
+        let mut client = Client::connect(address).unwrap();
+        client.request("GET", "/pid.php", fields, b"").unwrap().status
+    };
+    assert_eq!(ask(&[]), 403);
+    assert_eq!(ask(&[("Hearth-Variables", "00000000000000000000000000000000")]), 403);
+    let smuggled = hearth.connect().request("GET", "/hello.php", &[("Hearth-Variables", "x")], b"");
+    assert_eq!(smuggled.unwrap().text(), "hello world\n", "a client's own is left out");
+}
+
+#[test]
+fn a_missing_program_is_named_with_the_package_that_has_it() {
+    let site = Site::of_scripts();
+    for (model, package) in
+        [("fpm", "php7.0-fpm"), ("builtin", "php7.0-cli"), ("cgi", "php7.0-cgi")]
+    {
+        let mut process = serve(&site, model).args(&["--php", "7.0"]).launch();
+        assert_eq!(process.wait(LIMIT).code(), Some(1), "{model}");
+        process.log().wait_for(&format!("apt-get install {package}"));
+    }
+}

@@ -1,0 +1,285 @@
+//! Worker scripts as people have them: written for FrankenPHP or for Hearth, by hand or by a framework's runner.
+
+use serde_json::json;
+use testkit::eventually;
+
+use crate::hearth::{Hearth, LIMIT, Serve, Site, of_tier};
+
+/// The loop of FrankenPHP's manual, word for word but for the application.
+const BY_HAND: &str = r"<?php
+ignore_user_abort(true);
+
+$myApp = new class {
+    private int $count = 0;
+    public function handle(array $get, array $post, array $cookie, array $files, array $server): string
+    {
+        return ++$this->count . ' ' . $server['REQUEST_METHOD'] . ' ' . json_encode([$get, $post, $cookie]);
+    }
+    public function terminate(): void
+    {
+    }
+};
+
+$handler = static function () use ($myApp) {
+    try {
+        echo $myApp->handle($_GET, $_POST, $_COOKIE, $_FILES, $_SERVER);
+    } catch (\Throwable $exception) {
+        (new \MyCustomExceptionHandler)->handleException($exception);
+    }
+};
+
+$maxRequests = (int)($_SERVER['MAX_REQUESTS'] ?? 0);
+for ($nbRequests = 0; !$maxRequests || $nbRequests < $maxRequests; ++$nbRequests) {
+    $keepRunning = \frankenphp_handle_request($handler);
+    $myApp->terminate();
+    gc_collect_cycles();
+    if (!$keepRunning) {
+        break;
+    }
+}
+";
+
+#[test]
+fn a_loop_written_for_frankenphp_runs_unchanged() {
+    let site = Site::empty().with_file("public/worker.php", BY_HAND);
+    let hearth = Hearth::worker(&site, "worker.php");
+    let form = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", "c=3")];
+    assert_eq!(hearth.get("/?a=1").text(), "1 GET [{\"a\":\"1\"},[],[]]");
+    assert_eq!(hearth.post("/", &form, b"b=2").text(), "2 POST [[],{\"b\":\"2\"},{\"c\":\"3\"}]");
+    assert_eq!(hearth.stop().code(), Some(0));
+}
+
+#[test]
+fn a_script_that_ends_after_some_requests_is_booted_anew() {
+    let site = Site::empty().with_file("public/worker.php", BY_HAND);
+    let hearth = Serve::new(site.public().join("worker.php"))
+        .args(&["--model", "worker"])
+        .workers(1)
+        .set("HEARTH_PHP_ENV", "MAX_REQUESTS=3")
+        .start();
+    let counts: Vec<String> =
+        (0..7).map(|_| hearth.get("/").text().split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(counts, ["1", "2", "3", "1", "2", "3", "1"]);
+    assert_eq!(hearth.status()["pool"]["crashes"], 0);
+}
+
+/// The shape of runtime/frankenphp-symfony's Runner: the kernel's request lives between the handler and the loop.
+const RUNNER: &str = r"<?php
+final class Request
+{
+    public function __construct(public array $query, public array $server) {}
+    public static function createFromGlobals(): self { return new self($_GET, $_SERVER); }
+}
+final class Kernel
+{
+    public array $log = [];
+    public function handle(Request $request): string { return 'page of ' . ($request->query['user'] ?? 'nobody'); }
+    public function terminate(Request $request): void { $this->log[] = $request->query['user'] ?? 'nobody'; }
+}
+final class Runner
+{
+    public function __construct(private Kernel $kernel, private int $loopMax) {}
+
+    public function run(): int
+    {
+        // Prevent worker script termination when a client connection is interrupted
+        ignore_user_abort(true);
+
+        $xdebugConnectToClient = function_exists('xdebug_connect_to_client');
+        $server = array_filter($_SERVER, static fn (string $key) => !str_starts_with($key, 'HTTP_'), ARRAY_FILTER_USE_KEY);
+        $server['APP_RUNTIME_MODE'] = 'web=1&worker=1';
+
+        $handler = function () use ($server, &$sfRequest, &$sfResponse, $xdebugConnectToClient): void {
+            if ($xdebugConnectToClient) {
+                xdebug_connect_to_client();
+            }
+            // Merge the environment variables coming from DotEnv with the ones tied to the current request
+            $_SERVER += $server;
+
+            $sfRequest = Request::createFromGlobals();
+            $sfResponse = $this->kernel->handle($sfRequest);
+            header('Content-Type: application/json');
+            echo json_encode([$sfResponse, $this->kernel->log, $_SERVER['APP_RUNTIME_MODE'], $_SERVER['REQUEST_METHOD']]);
+        };
+
+        $loops = 0;
+        do {
+            $ret = \frankenphp_handle_request($handler);
+            if ($this->kernel instanceof Kernel && $sfRequest && $sfResponse) {
+                $this->kernel->terminate($sfRequest);
+            }
+            gc_collect_cycles();
+        } while ($ret && (-1 === $this->loopMax || ++$loops < $this->loopMax));
+
+        return 0;
+    }
+}
+exit((new Runner(new Kernel(), 500))->run());
+";
+
+#[test]
+fn a_runner_as_symfonys_runs_unchanged() {
+    let site = Site::empty().with_file("public/worker.php", RUNNER);
+    let hearth = Hearth::worker(&site, "worker.php");
+    let mode = "web=1&worker=1";
+    assert_eq!(hearth.get("/?user=ada").json(), json!(["page of ada", [], mode, "GET"]));
+    assert_eq!(hearth.post("/", &[], b"").json(), json!(["page of nobody", ["ada"], mode, "POST"]));
+    assert_eq!(
+        hearth.get("/?user=eve").json(),
+        json!(["page of eve", ["ada", "nobody"], mode, "GET"])
+    );
+    assert_eq!(hearth.stop().code(), Some(0), "its exit() is the normal end");
+}
+
+#[test]
+fn functions_exist_under_both_names_in_both_models() {
+    let names = [
+        "hearth_handle_request",
+        "frankenphp_handle_request",
+        "hearth_finish_request",
+        "frankenphp_finish_request",
+        "fastcgi_finish_request",
+        "hearth_request_headers",
+        "frankenphp_request_headers",
+        "apache_request_headers",
+        "getallheaders",
+        "frankenphp_response_headers",
+        "apache_response_headers",
+        "headers_send",
+        "hearth_log",
+        "frankenphp_log",
+        "hearth_on_worker_start",
+        "hearth_keep_connection",
+    ];
+    let list = format!("array_filter({}, fn ($name) => !function_exists($name))", json!(names));
+    let site = Site::empty()
+        .with_file("public/index.php", &format!("<?php echo json_encode({list});"))
+        .with_file(
+            "worker.php",
+            &format!("<?php while (hearth_handle_request(function () {{ echo json_encode({list}); }})) {{ }}"),
+        );
+    assert_eq!(Hearth::request(&site).get("/").json(), json!([]));
+    let script = site.path().join("worker.php");
+    let hearth = Serve::new(script).args(&["--model", "worker"]).workers(1).start();
+    assert_eq!(hearth.get("/").json(), json!([]));
+}
+
+#[test]
+fn a_start_callback_runs_once_after_the_boot_and_before_the_first_request() {
+    let site = Site::empty().with_file(
+        "public/worker.php",
+        "<?php $order = ['boot']; hearth_on_worker_start(function () use (&$order) { $order[] = 'start'; });\n\
+         $order[] = 'loop'; while (hearth_handle_request(function () use (&$order) {\n\
+         $order[] = 'request'; echo implode(' ', $order); })) { }",
+    );
+    let hearth = Hearth::worker(&site, "worker.php");
+    assert_eq!(hearth.get("/").text(), "boot loop start request");
+    assert_eq!(hearth.get("/").text(), "boot loop start request request");
+}
+
+#[test]
+fn a_callback_that_throws_is_logged_and_the_worker_goes_on() {
+    for model in of_tier(["worker", "prespawn", "fork", "snapshot"]) {
+        let site = Site::empty().with_file(
+            "worker.php",
+            "<?php $order = ['boot']; hearth_on_worker_start(function () { throw new DomainException('no cache'); });\n\
+             hearth_on_worker_start(function () use (&$order) { $order[] = 'second'; });\n\
+             while (hearth_handle_request(function () use (&$order) { echo implode(' ', $order); })) { }",
+        );
+        let script = site.path().join("worker.php");
+        let hearth = Serve::new(script).args(&["--model", model]).workers(1).start();
+        assert_eq!(hearth.get("/").text(), "boot second", "{model}");
+        hearth.log_line("a callback of hearth_on_worker_start() failed: DomainException: no cache");
+        assert_eq!(hearth.status()["pool"]["crashes"], 0, "{model}");
+    }
+}
+
+#[test]
+fn a_handler_may_not_wait_for_another_request() {
+    let site = Site::empty().with_script("worker.php", "worker.php");
+    let hearth = Hearth::worker(&site, "worker.php");
+    let text = hearth.get("/nested").text();
+    assert!(text.contains("cannot be called while it handles a request"), "{text}");
+    assert_eq!(hearth.get("/").text(), "hello world\n");
+}
+
+#[test]
+fn a_loop_that_stops_is_started_again_and_no_request_is_lost() {
+    let site = Site::empty().with_script("worker.php", "worker.php");
+    let hearth = Hearth::worker(&site, "worker.php");
+    let first = hearth.get("/count").json();
+    assert_eq!(hearth.get("/stop").text(), "stopping");
+    let next = hearth.get("/count").json();
+    assert_ne!(next["boot"], first["boot"]);
+    assert_eq!(next["requests"], 1);
+    eventually("idle again", LIMIT, || hearth.status()["pool"]["workers"][0]["state"] == "idle");
+}
+
+/// Counts the requests that its memory has seen, and says how many of them no client sent.
+const COUNTS: &str = "<?php $seen = $warm = 0; while (hearth_handle_request(function () use (&$seen, &$warm) {\n\
+    $seen++; $warm += (int) isset($_SERVER['HEARTH_WARM_UP']); echo \"$seen seen, $warm warm\"; })) { }";
+
+#[test]
+fn a_rehearsal_leaves_nothing_in_the_booted_application() {
+    for model in of_tier(["fork", "snapshot"]) {
+        let site = Site::empty().with_file("public/worker.php", COUNTS);
+        let serve = || Serve::new(site.public().join("worker.php")).args(&["--model", model]);
+        let hearth = serve().workers(1).start();
+        assert_eq!(hearth.get("/").text(), "1 seen, 0 warm", "{model}");
+        let asked = serve().workers(1).set("HEARTH_PHP_WARM_UP", "/").start();
+        assert_eq!(asked.get("/").text(), "4 seen, 3 warm", "{model}");
+    }
+}
+
+#[test]
+fn a_framework_that_does_not_boot_is_served_by_the_model_request_and_it_is_said_why() {
+    let site = Site::empty()
+        .with_file("artisan", "")
+        .with_file("vendor/autoload.php", "<?php")
+        .with_file("bootstrap/app.php", "<?php throw new RuntimeException('it burns');")
+        .with_file("public/index.php", "<?php echo 'all the same';");
+    let hearth = Serve::new(site.path()).workers(1).start();
+    assert_eq!(hearth.get("/").text(), "all the same");
+    let log = hearth.log().text();
+    assert!(log.contains("it burns") && log.contains("request model in place of"), "{log}");
+}
+
+/// As frameworks do: whatever PHP warns of is an exception.
+const STRICT: &str = r"<?php
+set_error_handler(static function (int $level, string $message): never {
+    throw new ErrorException($message, 0, $level);
+});
+$boot = bin2hex(random_bytes(8));
+while (hearth_handle_request(static function () use ($boot): void {
+    try {
+        echo $undefined;
+    } catch (ErrorException $warning) {
+        echo json_encode([$boot, count($_POST), $warning->getMessage()]);
+    }
+})) {
+}
+";
+
+/// A body that is too large makes PHP warn before the script has the request. php-fpm's scripts get the request without the body then.
+#[test]
+fn what_php_warns_of_at_the_start_of_a_request_is_not_for_the_scripts_error_handler() {
+    for model in of_tier(["worker", "fork", "snapshot"]) {
+        let site = Site::empty().with_file("public/worker.php", STRICT);
+        let hearth = Serve::new(site.public().join("worker.php"))
+            .args(&["--model", model])
+            .workers(1)
+            .ini("post_max_size", "1000")
+            .ini("max_input_vars", "5")
+            .start();
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        let few = hearth.post("/", &form, b"a=1").json();
+        assert_eq!(few, json!([few[0], 1, "Undefined variable $undefined"]), "{model}");
+        let large = hearth.post("/", &form, &[b'a'; 2000]);
+        assert_eq!(large.status, 200, "{model}: {}", large.text());
+        assert_eq!(large.json(), json!([few[0], 0, "Undefined variable $undefined"]), "{model}");
+        // The engine keeps one more than it is told to.
+        let many = hearth.post("/", &form, b"a=1&b=2&c=3&d=4&e=5&f=6&g=7");
+        assert_eq!(many.status, 200, "{model}: {}", many.text());
+        assert_eq!(many.json(), json!([few[0], 6, "Undefined variable $undefined"]), "{model}");
+    }
+}
