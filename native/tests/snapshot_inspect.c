@@ -14,9 +14,9 @@
 #include "snapshot.h"
 
 enum { MAX_AREAS = 4096, TEXT = 1 << 20 };
-/* Only what is compared is ever touched. Less where the kernel accounts for all of it (vm.overcommit_memory=2). */
+/* Only what is compared is ever touched. Where the kernel accounts for all of it (vm.overcommit_memory=2) it is less, and leaves most to the cases. */
 static size_t copies_size = (size_t)16 << 30;
-static const size_t LEAST_COPIES = (size_t)256 << 20;
+static const size_t LEAST_COPIES = (size_t)512 << 20;
 
 struct mapping {
     uint64_t start, end, offset, inode;
@@ -44,8 +44,8 @@ void inspector_prepare(void) {
     int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
     it = mmap(NULL, sizeof *it, PROT_READ | PROT_WRITE, flags, -1, 0);
     void *copies = mmap(NULL, copies_size, PROT_READ | PROT_WRITE, flags, -1, 0);
-    while (copies == MAP_FAILED && copies_size > LEAST_COPIES) {
-        copies_size /= 2;
+    if (copies == MAP_FAILED) {
+        copies_size = LEAST_COPIES;
         copies = mmap(NULL, copies_size, PROT_READ | PROT_WRITE, flags, -1, 0);
     }
     if (it == MAP_FAILED || copies == MAP_FAILED || madvise(it, sizeof *it, MADV_DONTFORK) != 0 ||
