@@ -1,5 +1,5 @@
 /* One HTTP client over one kept connection: counts answers, and compares each page with its first answer.
- * usage: load ADDRESS PORT SECONDS PATH...     for so many seconds, after 5 requests that are not counted
+ * usage: load ADDRESS PORT SECONDS PATH...     for so many seconds, after 5 requests that the rate leaves out
  *        load ADDRESS PORT xCOUNT PATH...      so many requests
  * A path that begins with `+` may answer differently each time. Prints `N answers, W wrong, R a second`. Exit status 1: none came, or some were wrong. */
 #define _GNU_SOURCE
@@ -117,7 +117,6 @@ int main(int argc, char **argv) {
     for (unsigned long i = 0; counted ? i < count : i < warm_up || now() < began + seconds; i++) {
         if (i == warm_up) {
             began = now();
-            answers = 0;
         }
         int which = (int)(i % (unsigned long)paths);
         const char *path = argv[4 + which];
@@ -143,6 +142,6 @@ int main(int argc, char **argv) {
         }
     }
     printf("%lu answers, %lu wrong, %.1f a second\n", answers, wrong,
-        (double)answers / (now() - began));
+        (double)(answers - (answers > warm_up ? warm_up : 0)) / (now() - began));
     return answers == 0 || wrong > 0;
 }
