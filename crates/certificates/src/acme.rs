@@ -15,7 +15,7 @@ use instant_acme::{
 
 use crate::cache::{Cache, Lock};
 use crate::client::Client;
-use crate::moments::{Facts, chance, until};
+use crate::moments::{Facts, until};
 use crate::order::{OrderError, order};
 use crate::{Challenge, Issued, Shop};
 
@@ -174,7 +174,7 @@ impl Acme {
                     failures += 1;
                     let pace = &self.options.pace;
                     let doubled = pace.retry.saturating_mul(1 << (failures - 1).min(20));
-                    let wait = doubled.min(pace.longest_retry).mul_f64(1.0 + chance() / 4.0);
+                    let wait = doubled.min(pace.longest_retry).mul_f64(1.0 + fastrand::f64() / 4.0);
                     let wait = wait.max(pause.unwrap_or_default().min(LONGEST_PAUSE));
                     self.say(&reason, held.as_ref(), wait);
                     self.note(|report| {
@@ -322,7 +322,7 @@ impl Acme {
     fn held(&self, issued: Issued, facts: Facts) -> Held {
         let days_left = until(facts.not_after).as_secs() / 86_400;
         tracing::info!(domains = ?facts.names, days_left, "certificate shown");
-        let renewal = facts.renewal(chance());
+        let renewal = facts.renewal(fastrand::f64());
         // Not all at the start: what the authority says of a new certificate is what it said of the old.
         let ask = SystemTime::now() + self.options.pace.ask;
         Held { issued, facts, renewal, ask, unkept: None }
@@ -376,7 +376,7 @@ impl Acme {
             Ok((info, again)) => {
                 let window = info.suggested_window;
                 let (start, end) = (SystemTime::from(window.start), SystemTime::from(window.end));
-                let within = end.duration_since(start).unwrap_or_default().mul_f64(chance());
+                let within = end.duration_since(start).unwrap_or_default().mul_f64(fastrand::f64());
                 // Drawn once for a window: else the latest of many draws would count.
                 if held.renewal < start || held.renewal > end {
                     held.renewal = start + within;

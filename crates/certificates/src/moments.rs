@@ -49,16 +49,6 @@ impl Facts {
     }
 }
 
-/// From 0 to 1, and nobody knows where.
-pub(crate) fn chance() -> f64 {
-    let mut bytes = [0; 4];
-    if let Err(error) = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        // Everybody comes at the same moment then, which is no reason to stop.
-        tracing::debug!(%error, "no random number");
-    }
-    f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX)
-}
-
 /// How long until then; nothing when it is over.
 pub(crate) fn until(moment: SystemTime) -> Duration {
     moment.duration_since(SystemTime::now()).unwrap_or_default()

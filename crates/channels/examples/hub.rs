@@ -68,15 +68,10 @@ fn answer(channels: &Channels, visitor: Visitor) -> Result<(), Box<dyn Error>> {
     let mut read = visitor.read;
     let mut buffer = vec![0; 65_536];
     loop {
-        let mut fields = [httparse::EMPTY_HEADER; 32];
-        let mut request = httparse::Request::new(&mut fields);
-        if let httparse::Status::Complete(head) = request.parse(&read)? {
-            let length = request
-                .headers
-                .iter()
-                .find(|field| field.name.eq_ignore_ascii_case("content-length"));
-            let length: usize =
-                length.map_or(Ok(0), |field| String::from_utf8_lossy(field.value).parse())?;
+        let mut fields = [http1::EMPTY_FIELD; 32];
+        if let Some(request) = http1::parse(&read, &mut fields)? {
+            let Some(http1::Framing::Length(length)) = request.framing() else { return Ok(()) };
+            let (head, length) = (request.length, usize::try_from(length)?);
             if read.len() >= head + length {
                 let event: serde_json::Value = serde_json::from_slice(&read[head..head + length])?;
                 let data = event["data"].to_string();

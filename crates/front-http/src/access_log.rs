@@ -25,6 +25,7 @@ use traces::Context;
 
 use crate::answer_body::Account;
 use crate::options::{AccessLog, AccessLogFormat, AccessLogTarget};
+use crate::protocol::Protocol;
 
 /// Maximum number of entries waiting for the writer.
 const QUEUE: usize = 8192;
@@ -262,11 +263,7 @@ impl Record {
     }
 
     fn version(&self) -> &'static str {
-        match self.version {
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            _ => "1.1",
-        }
+        Protocol::of(self.version).number()
     }
 
     fn json(&self, out: &mut String) {

@@ -35,6 +35,7 @@ mod metrics;
 mod options;
 mod pace;
 mod phase;
+mod protocol;
 mod proxy_protocol;
 mod reader;
 mod realtime;

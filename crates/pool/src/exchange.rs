@@ -324,7 +324,7 @@ fn report(shared: &Arc<Shared>, info: &Arc<WorkerInfo>, gone: &Gone) -> Failure 
             shared.command(Command::Kill { slot: info.slot });
             Failure::Died { pid, how: format!("sent a malformed frame: {malformed}") }
         }
-        Gone::Closed if info.timed_out.load(Ordering::Relaxed) => Failure::TimedOut,
+        Gone::Closed if info.life.timed_out() => Failure::TimedOut,
         Gone::Closed => {
             if shared.one_shot() {
                 shared.tasks.spawn_on(

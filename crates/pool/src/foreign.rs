@@ -21,7 +21,7 @@ mod request;
 mod slots;
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +47,7 @@ use crate::context::RequestContext;
 use crate::databases::DatabaseStatus;
 use crate::exchange::{BoxBody, BoxError, Failure};
 use crate::info::{Asked, WorkerInfo, describe_exit, how_it_ended};
+use crate::lifecycle::Dismissal;
 use crate::pool::Reason;
 use crate::recent::Recent;
 use crate::slow::SlowRequest;
@@ -389,8 +390,8 @@ impl Foreign {
         common.cut.cancel();
         for mut slot in self.slots.close() {
             if let Some(info) = slot.worker.info() {
-                info.told_to_end.store(true, Ordering::Relaxed);
-                info.set_state(WorkerState::Stopping);
+                info.life.dismiss(Dismissal::Recycled);
+                info.life.set_state(WorkerState::Stopping);
             }
             // The workers of php-fpm end with it.
             if self.fpm.is_none() {
@@ -451,7 +452,7 @@ impl Common {
             }
             Outcome::Cut => {
                 if let Some(info) = slot.worker.info() {
-                    info.told_to_end.store(true, Ordering::Relaxed);
+                    info.life.dismiss(Dismissal::Recycled);
                 }
                 slot.worker.kill().await;
                 let pid = slot.worker.info().map_or(0, |info| info.pid());
@@ -466,7 +467,7 @@ impl Common {
                 info.requests.fetch_add(1, Ordering::Relaxed);
                 self.recycle(&mut slot, &info).await;
             }
-            info.set_state(WorkerState::Idle);
+            info.life.set_state(WorkerState::Idle);
         }
         self.refill(slot).await;
     }
@@ -508,7 +509,7 @@ impl Common {
             if let Some(info) = slot.worker.info() {
                 info.set_request(Asked::new(&request.parts, &request.context));
                 info.busy_since.store(self.now(), Ordering::Relaxed);
-                info.set_state(WorkerState::Busy);
+                info.life.set_state(WorkerState::Busy);
             }
             match slot.worker.exchange(request, answer).await {
                 Err(Failure::NotSent) if request.body.is_whole() => slot.worker.kill().await,
@@ -543,7 +544,7 @@ impl Common {
         if let Some(info) = slot.worker.info() {
             let ran = self.now() - info.busy_since.load(Ordering::Relaxed).min(self.now());
             let ran = Duration::from_millis(ran);
-            info.timed_out.store(true, Ordering::Relaxed);
+            info.life.dismiss(Dismissal::TimedOut);
             let request = info.current_request();
             let id = request.as_ref().map(|id| &*id.0);
             warn!(
@@ -581,7 +582,7 @@ impl Common {
             return;
         };
         info!(worker.pid = info.pid(), why, "worker is being replaced");
-        info.told_to_end.store(true, Ordering::Relaxed);
+        info.life.dismiss(Dismissal::Recycled);
         slot.worker.kill().await;
     }
 
@@ -595,7 +596,7 @@ impl Common {
         prepared.map_err(|Elapsed| format!("not ready within {limit:?}"))??;
         if let Some(info) = slot.worker.info() {
             info.booted_at.store(self.now(), Ordering::Relaxed);
-            info.set_state(WorkerState::Idle);
+            info.life.set_state(WorkerState::Idle);
             let mut infos = self.infos.lock().expect("no holder panics");
             if let Some(place) = infos.get_mut(slot.number as usize) {
                 *place = Some(Arc::clone(info));
@@ -686,11 +687,11 @@ impl Common {
         info.set_exit(status);
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         let how = describe_exit(status);
-        if info.timed_out.load(Ordering::Relaxed) {
+        if info.life.timed_out() {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
             self.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if info.told_to_end.load(Ordering::Relaxed) {
+        } else if info.life.is_dismissed() {
             self.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
             self.ended.push(WorkerEnd::now(pid, requests, Ending::Recycled, &how));
@@ -828,7 +829,7 @@ fn secret() -> std::io::Result<String> {
     use std::fmt::Write as _;
 
     let mut bytes = [0_u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a String cannot fail");
         text

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
-use crate::status::{Running, WorkerState, WorkerStatus};
+use crate::lifecycle::Lifecycle;
+use crate::status::{Running, WorkerStatus};
 use crate::worker::Board;
 
 /// The request of a worker, as other tasks may see it. Cheap to create, because its parts are shared.
@@ -49,7 +50,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) slot: u32,
     /// Process id; 0 until the zygote has reported it.
     pub(crate) pid: AtomicU32,
-    state: AtomicU8,
+    /// What it does, why it is to end, and whether it has a successor.
+    pub(crate) life: Lifecycle,
     pub(crate) requests: AtomicU64,
     /// Resident memory in bytes at the last check.
     pub(crate) resident: AtomicU64,
@@ -70,18 +72,6 @@ pub(crate) struct WorkerInfo {
     pub(crate) killed_at: AtomicU64,
     /// `busy_since` of the last request reported as slow.
     pub(crate) told_slow: AtomicU64,
-    /// Killed because its request took too long.
-    pub(crate) timed_out: AtomicBool,
-    /// Its replacement is being booted.
-    pub(crate) replacing: AtomicBool,
-    /// The worker exits after its current request.
-    pub(crate) retire: AtomicBool,
-    /// The server ended it, so its end is not a crash.
-    pub(crate) told_to_end: AtomicBool,
-    /// It ended because there were more workers than needed, and it was idle.
-    pub(crate) surplus: AtomicBool,
-    /// A one-shot worker that has received its request.
-    pub(crate) spent: AtomicBool,
     /// Its request, for log lines and status.
     request: Mutex<Option<Asked>>,
     /// Reason of its replacement.
@@ -109,7 +99,7 @@ impl WorkerInfo {
         Self {
             slot,
             pid: AtomicU32::new(0),
-            state: AtomicU8::new(WorkerState::Booting as u8),
+            life: Lifecycle::new(),
             requests: AtomicU64::new(0),
             resident: AtomicU64::new(0),
             max_requests,
@@ -120,12 +110,6 @@ impl WorkerInfo {
             gone_since: AtomicU64::new(0),
             killed_at: AtomicU64::new(0),
             told_slow: AtomicU64::new(0),
-            timed_out: AtomicBool::new(false),
-            replacing: AtomicBool::new(false),
-            retire: AtomicBool::new(false),
-            told_to_end: AtomicBool::new(false),
-            surplus: AtomicBool::new(false),
-            spent: AtomicBool::new(false),
             request: Mutex::new(None),
             replaced_for: OnceLock::new(),
             tail: Mutex::new(VecDeque::new()),
@@ -143,14 +127,6 @@ impl WorkerInfo {
 
     pub(crate) fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn state(&self) -> WorkerState {
-        WorkerState::from_number(self.state.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_state(&self, state: WorkerState) {
-        self.state.store(state as u8, Ordering::Relaxed);
     }
 
     /// Returns the id of the current or last request; what it printed may be read after its response.
@@ -303,7 +279,7 @@ impl WorkerInfo {
             application: None,
             running,
             pid: self.pid(),
-            state: self.state(),
+            state: self.life.state(),
             requests: self.requests.load(Ordering::Relaxed),
             resident_bytes: self.resident.load(Ordering::Relaxed),
         }

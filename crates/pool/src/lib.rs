@@ -18,6 +18,7 @@ mod exchange;
 mod foreign;
 mod identity;
 mod info;
+mod lifecycle;
 mod model;
 mod options;
 mod output;

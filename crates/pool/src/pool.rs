@@ -288,7 +288,7 @@ impl Pool {
         let old: Vec<_> =
             shared.infos.lock().expect("no holder panics").values().cloned().collect();
         for info in &old {
-            if !info.replacing.swap(true, Ordering::Relaxed) {
+            if info.life.order_successor() {
                 shared.command(Command::Replace { slot: info.slot, why: "renewed" });
             }
         }
@@ -299,8 +299,7 @@ impl Pool {
                 return Ok(true);
             }
             // The supervisor removes the mark when a successor has ended before it was ready.
-            if shared.now() >= deadline || left.any(|info| !info.replacing.load(Ordering::Relaxed))
-            {
+            if shared.now() >= deadline || left.any(|info| !info.life.has_successor()) {
                 let output = "a new worker did not boot: the log says why".to_owned();
                 return Err(StartError::Boot { output });
             }

@@ -24,6 +24,7 @@ use crate::backlog::{Backlog, Client};
 use crate::clock::Clock;
 use crate::databases::DatabaseStatus;
 use crate::info::WorkerInfo;
+use crate::lifecycle::Dismissal;
 use crate::overload::Overload;
 use crate::recent::Recent;
 use crate::scaler::Load;
@@ -192,7 +193,7 @@ impl Lease {
     /// Marks that the worker is about to receive a request. From now on a one-shot worker has a successor.
     pub(crate) fn begin(&self) {
         if self.shared.one_shot() {
-            self.info.spent.store(true, Ordering::Relaxed);
+            self.info.life.set_spent(true);
             self.shared.wanted.notify_one();
         }
     }
@@ -201,7 +202,7 @@ impl Lease {
     pub(crate) fn discard(mut self) -> Arc<WorkerInfo> {
         let worker = self.worker.take().expect("a lease has its worker until it ends");
         // Set before its end becomes visible: it serves nothing any more.
-        worker.info.set_state(WorkerState::Stopping);
+        worker.info.life.set_state(WorkerState::Stopping);
         worker.info.busy_since.store(0, Ordering::Relaxed);
         self.shared.leave();
         Arc::clone(&worker.info)
@@ -266,7 +267,7 @@ impl Shared {
     }
 
     fn loan(self: &Arc<Self>, worker: Box<Worker>) -> Lease {
-        worker.info.set_state(WorkerState::Busy);
+        worker.info.life.set_state(WorkerState::Busy);
         // The last request's deadline may have passed, and this one's is not set yet.
         worker.info.deadline.store(0, Ordering::Relaxed);
         worker.info.busy_since.store(self.now(), Ordering::Relaxed);
@@ -296,7 +297,7 @@ impl Shared {
     /// Returns how many workers are idle or busy.
     pub(crate) fn ready_workers(&self) -> usize {
         let infos = self.infos.lock().expect("no holder panics");
-        infos.values().filter(|info| info.state().is_ready()).count()
+        infos.values().filter(|info| info.life.state().is_ready()).count()
     }
 
     /// Returns the maximum number of workers.
@@ -325,11 +326,11 @@ impl Shared {
     fn give_back(self: &Arc<Self>, worker: Box<Worker>, spoken: bool) {
         let info = &worker.info;
         if !self.one_shot() || !spoken {
-            info.spent.store(false, Ordering::Relaxed);
+            info.life.set_spent(false);
             return self.release(worker, true);
         }
         info.busy_since.store(0, Ordering::Relaxed);
-        info.set_state(WorkerState::Stopping);
+        info.life.set_state(WorkerState::Stopping);
         info.ending_since.store(self.now(), Ordering::Relaxed);
         self.hear_out(worker);
         self.leave();
@@ -341,16 +342,16 @@ impl Shared {
         let info = &worker.info;
         info.busy_since.store(0, Ordering::Relaxed);
         let served = info.requests.load(Ordering::Relaxed);
-        if served >= info.max_requests && !info.replacing.swap(true, Ordering::Relaxed) {
+        if served >= info.max_requests && info.life.order_successor() {
             self.command(Command::Replace { slot: info.slot, why: "max_requests" });
         }
         let mut queue = self.queue.lock().expect("no holder panics");
-        if queue.closed || info.retire.load(Ordering::Relaxed) || info.exit().is_some() {
+        if queue.closed || info.life.is_succeeded() || info.exit().is_some() {
             drop(queue);
             self.end(worker);
             queue = self.queue.lock().expect("no holder panics");
         } else {
-            worker.info.set_state(WorkerState::Idle);
+            worker.info.life.set_state(WorkerState::Idle);
             let place = queue.idle.len().saturating_sub(usize::from(!worker.ready));
             queue.idle.insert(place, worker);
         }
@@ -389,7 +390,7 @@ impl Shared {
                     // The request stopped waiting at this moment; the worker has read nothing of it.
                     let worker = lease.worker.take().expect("the lease was just made");
                     worker.info.busy_since.store(0, Ordering::Relaxed);
-                    worker.info.set_state(WorkerState::Idle);
+                    worker.info.life.set_state(WorkerState::Idle);
                     queue.idle.push_back(worker);
                 }
             }
@@ -414,8 +415,8 @@ impl Shared {
 
     /// Ends a worker gracefully: it sees the end of its input, runs its shutdown functions, and exits.
     pub(crate) fn end(self: &Arc<Self>, worker: Box<Worker>) {
-        worker.info.told_to_end.store(true, Ordering::Relaxed);
-        worker.info.set_state(WorkerState::Stopping);
+        worker.info.life.dismiss(Dismissal::Recycled);
+        worker.info.life.set_state(WorkerState::Stopping);
         worker.info.ending_since.store(self.now(), Ordering::Relaxed);
         if let Err(error) = rustix::net::shutdown(&worker.stream, rustix::net::Shutdown::Write) {
             debug!(worker.pid = worker.info.pid(), %error, "worker socket was closed already");
@@ -452,7 +453,7 @@ impl Shared {
         let surplus: Vec<_> = queue.idle.drain(..number).collect();
         drop(queue);
         for worker in surplus {
-            worker.info.surplus.store(true, Ordering::Relaxed);
+            worker.info.life.dismiss(Dismissal::Surplus);
             self.end(worker);
         }
         number

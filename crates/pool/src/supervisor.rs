@@ -25,6 +25,7 @@ use tracing::{Instrument as _, debug, error, info, warn};
 use self::zygotes::{Silent, next_of_silent};
 use crate::clock::Clock;
 use crate::info::{WorkerInfo, describe_exit};
+use crate::lifecycle::Dismissal;
 use crate::scaler::{self, Scaler};
 use crate::shared::{Command, Shared};
 use crate::slow::Traced;
@@ -77,7 +78,6 @@ pub(crate) struct Supervisor {
     first: Option<oneshot::Sender<Result<(), StartError>>>,
     /// Requests whose stack was requested from the zygote.
     traced: Traced,
-    jitter: Jitter,
 }
 
 impl Supervisor {
@@ -126,7 +126,6 @@ impl Supervisor {
             starting: JoinSet::new(),
             first: Some(first),
             traced: Traced::default(),
-            jitter: Jitter::new(),
         }
     }
 
@@ -298,8 +297,7 @@ impl Supervisor {
             return missing.min((wanted * 2).saturating_sub(self.workers.len()));
         }
         // Processes that a signal does not end (blocked on a lost disk) are not replaced without a bound.
-        let is_lost =
-            |info: &&Arc<WorkerInfo>| info.is_given_up() || info.timed_out.load(Ordering::Relaxed);
+        let is_lost = |info: &&Arc<WorkerInfo>| info.is_given_up() || info.life.timed_out();
         let lost = self.workers.values().filter(is_lost).count();
         missing.min((wanted * 2).saturating_sub(wanted - missing + lost))
     }
@@ -310,14 +308,10 @@ impl Supervisor {
     }
 
     fn living_of(&self, counts: impl Fn(&WorkerInfo) -> bool) -> usize {
-        let goes_on = |info: &Arc<WorkerInfo>| {
-            !info.told_to_end.load(Ordering::Relaxed)
-                && !info.timed_out.load(Ordering::Relaxed)
-                && !info.is_given_up()
-        };
+        let goes_on = |info: &Arc<WorkerInfo>| !info.life.is_dismissed() && !info.is_given_up();
         let going = |info: &&Arc<WorkerInfo>| counts(info) && goes_on(info);
         if self.shared.one_shot() {
-            let fresh = |info: &&Arc<WorkerInfo>| !info.spent.load(Ordering::Relaxed);
+            let fresh = |info: &&Arc<WorkerInfo>| !info.life.is_spent();
             return self.workers.values().filter(going).filter(fresh).count();
         }
         // A successor does not count until it is ready, or the worker that it replaces ends.
@@ -333,9 +327,10 @@ impl Supervisor {
     fn fork(&mut self) -> bool {
         let slot = self.next_slot;
         self.next_slot = self.next_slot.wrapping_add(1).max(1);
-        let max_requests = self.options().max_requests.map_or(u64::MAX, |max| {
-            max.get().saturating_add(self.jitter.below(max.get() / 10 + 1))
-        });
+        let max_requests = self
+            .options()
+            .max_requests
+            .map_or(u64::MAX, |max| max.get().saturating_add(fastrand::u64(0..=max.get() / 10)));
         let Some(zygote) = &mut self.zygote else { return false };
         match zygote.spawn(slot) {
             Ok(ends) => {
@@ -403,8 +398,7 @@ impl Supervisor {
     /// Handles the end of a worker.
     fn exited(&mut self, slot: u32, status: u32) {
         let Some(info) = self.forget(slot) else { return };
-        let told_to_end = info.told_to_end.load(Ordering::Relaxed);
-        let spent = info.spent.load(Ordering::Relaxed);
+        let (dismissal, spent) = (info.life.dismissal(), info.life.is_spent());
         info.set_exit(status);
         info.hang_up();
         self.shared.databases.lock().expect("no holder panics").add_past(info.databases());
@@ -412,11 +406,11 @@ impl Supervisor {
         let (pid, requests) = (info.pid(), info.requests.load(Ordering::Relaxed));
         self.succeeds_nobody(slot);
         let how = describe_exit(status);
-        if info.timed_out.load(Ordering::Relaxed) {
+        if dismissal == Dismissal::TimedOut {
             debug!(worker.pid = pid, requests, how, "worker killed by the time limit has ended");
             let reason = "its request was over the time limit";
             self.shared.ended.push(WorkerEnd::now(pid, requests, Ending::TimedOut, reason));
-        } else if spent && (status == 0 || told_to_end) {
+        } else if spent && (status == 0 || dismissal != Dismissal::None) {
             debug!(worker.pid = pid, how, "one-shot worker has ended");
         } else if status == Self::RETIRED && info.has_left() && self.is_grown(&info) {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
@@ -432,10 +426,10 @@ impl Supervisor {
                 shared.command(Command::Retired { info });
             };
             self.shared.tasks.spawn(heard.in_current_span());
-        } else if info.surplus.load(Ordering::Relaxed) {
+        } else if dismissal == Dismissal::Surplus {
             self.shared.shrunk.fetch_add(1, Ordering::Relaxed);
             debug!(worker.pid = pid, requests, how, "worker ended: it was not needed");
-        } else if told_to_end {
+        } else if dismissal == Dismissal::Recycled {
             self.shared.recycled.fetch_add(1, Ordering::Relaxed);
             info!(worker.pid = pid, requests, how, "worker recycled");
             let why = info.replaced_for.get().copied().unwrap_or("told to end");
@@ -514,8 +508,7 @@ impl Supervisor {
         if let Some(replaced) = self.successors.remove(&slot)
             && let Some(old) = self.workers.get(&replaced)
         {
-            old.retire.store(true, Ordering::Relaxed);
-            old.told_to_end.store(true, Ordering::Relaxed);
+            old.life.succeed();
             self.shared.remove_idle(replaced);
         }
     }
@@ -563,7 +556,7 @@ impl Supervisor {
         if let Some(replaced) = self.successors.remove(&successor)
             && let Some(old) = self.workers.get(&replaced)
         {
-            old.replacing.store(false, Ordering::Relaxed);
+            old.life.lose_successor();
         }
     }
 
@@ -653,7 +646,7 @@ async fn boot(shared: Arc<Shared>, mut worker: Box<Worker>) {
     match result {
         Ok(()) => {
             worker.ready = true;
-            worker.info.set_state(WorkerState::Idle);
+            worker.info.life.set_state(WorkerState::Idle);
             shared.release(worker, false);
             shared.command(Command::Booted { slot });
         }
@@ -672,27 +665,4 @@ pub(crate) fn must_see(options: &Options, pid: u32) -> Result<(), StartError> {
         return Ok(());
     }
     Err(StartError::Hidden { pid })
-}
-
-/// Spreads recycling with a small xorshift generator, seeded by the address-space layout and the process id. It need
-/// not be secure.
-#[derive(Debug)]
-struct Jitter {
-    state: u64,
-}
-
-impl Jitter {
-    fn new() -> Self {
-        let place = 0_u8;
-        let seed = (&raw const place).addr() as u64;
-        Self { state: (seed ^ (u64::from(std::process::id()) << 32)) | 1 }
-    }
-
-    /// Returns a number from 0 to `bound - 1`.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state % bound.max(1)
-    }
 }

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 use super::{NO_ZYGOTE, Supervisor};
 use crate::clock::milliseconds;
 use crate::info::WorkerInfo;
+use crate::lifecycle::Dismissal;
 use crate::slow::SlowRequest;
 
 impl Supervisor {
@@ -92,7 +93,7 @@ impl Supervisor {
             .map(Arc::clone)
             .collect();
         for info in over {
-            if info.timed_out.swap(true, Ordering::Relaxed) {
+            if !info.life.dismiss(Dismissal::TimedOut) {
                 continue;
             }
             let request = info.current_request();
@@ -143,10 +144,7 @@ impl Supervisor {
         for info in self.workers.values() {
             let Some(resident) = resident_bytes(info.pid()) else { continue };
             info.resident.store(resident, Ordering::Relaxed);
-            if resident > limit
-                && !self.shared.one_shot()
-                && !info.replacing.swap(true, Ordering::Relaxed)
-            {
+            if resident > limit && !self.shared.one_shot() && info.life.order_successor() {
                 over.push(info.slot);
             }
         }

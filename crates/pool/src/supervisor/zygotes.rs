@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use tracing::{debug, error, info, warn};
 
 use super::{NO_ZYGOTE, Supervisor, resident_bytes};
+use crate::lifecycle::Dismissal;
 use crate::worker::{Event, Gone};
 use crate::zygote::Zygote;
 
@@ -109,12 +110,11 @@ impl Supervisor {
                 continue;
             }
             if self.shared.one_shot() {
-                if !info.spent.load(Ordering::Relaxed) {
-                    info.retire.store(true, Ordering::Relaxed);
-                    info.told_to_end.store(true, Ordering::Relaxed);
+                if !info.life.is_spent() {
+                    info.life.succeed();
                     self.shared.remove_idle(slot);
                 }
-            } else if !info.replacing.swap(true, Ordering::Relaxed) {
+            } else if info.life.order_successor() {
                 self.replace(slot, UNANSWERED);
             }
         }
@@ -158,7 +158,7 @@ impl Supervisor {
             // A worker that served and was gone before has crashed.
             if !info.has_booted() || info.gone_since.load(Ordering::Relaxed) == 0 {
                 info.replaced_for.get_or_init(|| UNANSWERED);
-                info.told_to_end.store(true, Ordering::Relaxed);
+                info.life.dismiss(Dismissal::Recycled);
             }
             self.exited(slot, Signal::KILL.as_raw().unsigned_abs());
         }

@@ -1,32 +1,26 @@
-//! Field names as their sender wrote them. `http` knows them in lower case only; this keeps the sender's spelling when they are passed on.
+//! Field names as their sender spelled them. `http` keeps names in lower case; a head that is passed on keeps its sender's spelling.
 
-use bytes::Bytes;
-
-/// The head of a request as its caller wrote it: an extension of the request. Its names keep this spelling.
-#[derive(Clone, Debug)]
-pub(crate) struct Spelled(pub(crate) Bytes);
-
-/// Finds names in a head, in the order in which a map made of that head lists them.
+/// Finds names in a head, in the order in which a `HeaderMap` made of that head iterates over them.
 #[derive(Debug)]
-pub(crate) struct Spelling<'a> {
+pub struct Spelling<'a> {
     fields: &'a [u8],
-    /// The position after the first field of the last name.
+    /// Behind the first field of the name that was requested last.
     first: usize,
-    /// The position after the last field that was found.
+    /// Behind the field that was found last.
     next: usize,
 }
 
 impl<'a> Spelling<'a> {
-    /// Searches a head, its first line included.
-    pub(crate) fn of(head: &'a [u8]) -> Self {
+    /// Starts with a head, its first line included.
+    pub fn of(head: &'a [u8]) -> Self {
         let begin = head.iter().position(|byte| *byte == b'\n').map_or(head.len(), |at| at + 1);
         Self { fields: head.get(begin..).unwrap_or_default(), first: 0, next: 0 }
     }
 
-    /// Returns the spelling of the next field with this name; `again`: the same name was searched last. `None`: there is no other.
-    pub(crate) fn next(&mut self, name: &str, again: bool) -> Option<&'a [u8]> {
+    /// Returns the spelling of the next field with this name, `None` if there is no other. `again`: the previous call had the same name.
+    pub fn next(&mut self, name: &str, again: bool) -> Option<&'a [u8]> {
         let from = if again { self.next } else { self.first };
-        // Fields stand where a map has them, but for those that somebody has put in or moved.
+        // Fields stand where the map has them, except those that were inserted or moved.
         let found = self.find(name, from, self.fields.len());
         let found = found.or_else(|| if again { None } else { self.find(name, 0, from) });
         let (written, behind) = found?;
@@ -55,8 +49,8 @@ impl<'a> Spelling<'a> {
     }
 }
 
-/// The spelling of a name without one: each word capitalised.
-pub(crate) fn put_title_case(out: &mut Vec<u8>, name: &str) {
+/// Appends a name with a capital at each word's start: `X-Forwarded-For`.
+pub fn put_title_case(out: &mut Vec<u8>, name: &str) {
     let mut begins = true;
     out.extend(name.bytes().map(|byte| {
         let byte = if begins { byte.to_ascii_uppercase() } else { byte };
@@ -70,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_as_a_map_lists_them() {
+    fn names_are_found_in_the_order_of_a_map() {
         let head = b"GET / HTTP/1.1\r\nA: 1\r\nbB: 2\r\na: 3\r\nBb: 4\r\nC:\r\nBB: 5\r\n\r\n";
         let mut spelling = Spelling::of(head);
         let mut next =
@@ -89,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_spelled_gets_capitals() {
+    fn a_name_without_a_spelling_gets_capitals() {
         let mut out = Vec::new();
         put_title_case(&mut out, "x-forwarded--for");
         assert_eq!(out, b"X-Forwarded--For");

@@ -1,8 +1,8 @@
-//! A request as bytes: its head, its body with a length or in chunks (RFC 9112, 3, 6, 7.1). Sans I/O.
+//! Bodies as they are written: with a length, or in chunks (RFC 9112, 6 and 7.1), and the buffer that gathers a message.
 //!
 //! Invariants
-//! - A body is as long as was said, or the call fails: nothing of it is ever taken for the next request.
-//! - Small pieces are gathered, large ones are not copied.
+//! - A body is exactly as long as its head says, or writing it fails: no byte of it can be read as the next message.
+//! - Small pieces are gathered, large pieces are not copied.
 
 use std::io::IoSlice;
 
@@ -14,74 +14,78 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
 
-use crate::spelling::{Spelling, put_title_case};
+use crate::fields::put_value;
+use crate::spelling::put_title_case;
 
-/// Smaller pieces are copied behind what stands before them.
+/// Pieces up to this size are copied into the buffer.
 const COPIED: usize = 4 << 10;
-/// With so much waiting nothing is taken from the body.
+/// With this number of bytes waiting, the buffer takes no further piece.
 const FULL: usize = 16 << 10;
-/// A buffer that has grown beyond it is not kept.
+/// A buffer that has grown beyond this is freed between messages.
 const KEPT: usize = 16 << 10;
 
-/// The body ended before its length, or could not be read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Short;
+/// The body has ended before its length.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the body has ended before its length")]
+pub struct TooShort;
 
-/// How the body of a request is framed.
+/// A body that is being written.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Framing {
-    /// There is none.
+pub enum Encoder {
+    /// There is no body, or it has ended.
     None,
+    /// This number of bytes is still to come.
     Length(u64),
-    /// With the trailers that these values of `Trailer` announce.
+    /// In chunks, with those trailers that these values of `Trailer` announce.
     Chunked(Vec<HeaderValue>),
 }
 
-/// What waits to be written.
+/// Bytes of a message that wait to be written.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub struct WriteBuffer {
     bytes: Vec<u8>,
     written: usize,
-    /// Behind it.
+    /// Follows `bytes`.
     piece: Bytes,
-    /// The piece is a chunk: its line ends behind it.
+    /// The piece is a chunk: a line end follows.
     chunk: bool,
 }
 
-impl Outgoing {
-    pub(super) fn empty(&self) -> bool {
+impl WriteBuffer {
+    /// Returns whether everything was written.
+    pub fn is_empty(&self) -> bool {
         self.written == self.bytes.len() && self.piece.is_empty() && !self.chunk
     }
 
-    /// There is room for a piece of a body.
-    pub(super) fn takes(&self) -> bool {
+    /// Returns whether there is room for a piece of a body.
+    pub fn has_room(&self) -> bool {
         self.piece.is_empty() && !self.chunk && self.bytes.len() < FULL
     }
 
-    /// For a head.
-    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+    /// The buffer, to append a head to.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// What was put there.
-    pub(super) fn head(&self) -> &[u8] {
+    /// The head that was appended.
+    pub fn head(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Nothing of it is to be written.
-    pub(super) fn clear(&mut self) {
+    /// Discards everything.
+    pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// What is to be written, in order.
-    pub(super) fn slices(&self) -> [IoSlice<'_>; 3] {
+    /// The bytes to write, in order.
+    pub fn slices(&self) -> [IoSlice<'_>; 3] {
         let bytes = self.bytes.get(self.written..).unwrap_or_default();
         let end: &[u8] = if self.chunk { b"\r\n" } else { b"" };
         [IoSlice::new(bytes), IoSlice::new(&self.piece), IoSlice::new(end)]
     }
 
-    /// So much of it was written.
-    pub(super) fn advance(&mut self, mut count: usize) {
+    /// Removes the first `count` bytes: they were written.
+    pub fn advance(&mut self, mut count: usize) {
         let bytes = count.min(self.bytes.len() - self.written);
         self.written += bytes;
         count -= bytes;
@@ -93,14 +97,14 @@ impl Outgoing {
             self.written = 0;
         }
         if self.chunk && self.piece.is_empty() && self.bytes.is_empty() {
-            // Its two bytes may go one by one: what is left of them stands in the buffer.
+            // The two bytes of its line end may be written one by one: the rest goes into the buffer.
             self.chunk = false;
             self.bytes.extend_from_slice(b"\r\n".get(count..).unwrap_or_default());
         }
     }
 
-    /// Nothing more comes for now: a large buffer goes.
-    pub(super) fn rest(&mut self) {
+    /// Frees a large buffer at the end of a message.
+    pub fn shrink(&mut self) {
         if self.bytes.capacity() > KEPT {
             self.bytes = Vec::new();
         }
@@ -109,8 +113,7 @@ impl Outgoing {
 
     fn put(&mut self, data: Bytes, chunk: bool) {
         if chunk {
-            put_hexadecimal(&mut self.bytes, data.len());
-            self.bytes.extend_from_slice(b"\r\n");
+            put_chunk_size(&mut self.bytes, data.len());
         }
         if data.len() <= COPIED {
             self.bytes.extend_from_slice(&data);
@@ -124,9 +127,9 @@ impl Outgoing {
     }
 }
 
-impl Framing {
-    /// Puts a piece of the body. True: that was all of it.
-    pub(super) fn put(&mut self, frame: Frame<Bytes>, out: &mut Outgoing) -> Result<bool, Short> {
+impl Encoder {
+    /// Appends a piece of the body. Returns whether the body has ended with it.
+    pub fn put(&mut self, frame: Frame<Bytes>, out: &mut WriteBuffer) -> Result<bool, TooShort> {
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(frame) => return self.finish(frame.trailers_ref(), out).map(|()| true),
@@ -136,7 +139,7 @@ impl Framing {
             _ if data.is_empty() => {}
             Self::Chunked(_) => out.put(data, true),
             Self::Length(left) => {
-                // What is beyond the length is nobody's.
+                // Bytes beyond the length are dropped.
                 let most = usize::try_from(*left).unwrap_or(usize::MAX).min(data.len());
                 *left -= most as u64;
                 out.put(data.slice(..most), false);
@@ -145,20 +148,20 @@ impl Framing {
         Ok(*self == Self::Length(0))
     }
 
-    /// There is nothing to be sent.
-    pub(super) fn nothing(&self) -> bool {
+    /// Returns whether no byte of a body is to be written.
+    pub fn is_empty(&self) -> bool {
         matches!(self, Self::None | Self::Length(0))
     }
 
-    /// The body has ended.
-    pub(super) fn finish(
+    /// Ends the body.
+    pub fn finish(
         &mut self,
         trailers: Option<&HeaderMap>,
-        out: &mut Outgoing,
-    ) -> Result<(), Short> {
+        out: &mut WriteBuffer,
+    ) -> Result<(), TooShort> {
         match self {
             Self::None | Self::Length(0) => Ok(()),
-            Self::Length(_) => Err(Short),
+            Self::Length(_) => Err(TooShort),
             Self::Chunked(announced) => {
                 out.bytes.extend_from_slice(b"0\r\n");
                 for (name, value) in
@@ -175,7 +178,7 @@ impl Framing {
     }
 }
 
-/// Whether a trailer was announced and frames or routes nothing (RFC 9110, 6.5.1).
+/// Returns whether a trailer was announced and does not frame or route the message (RFC 9110, 6.5.1).
 fn may_trail(name: &HeaderName, announced: &[HeaderValue]) -> bool {
     const NEVER: [HeaderName; 12] = [
         AUTHORIZATION,
@@ -197,33 +200,12 @@ fn may_trail(name: &HeaderName, announced: &[HeaderValue]) -> bool {
         && names.any(|announced| announced.trim().eq_ignore_ascii_case(name.as_str()))
 }
 
-/// Field lines, spelled as `written` has them.
-pub(crate) fn put_fields(out: &mut Vec<u8>, fields: &HeaderMap, written: Option<&[u8]>) {
-    let mut spelling = written.map(Spelling::of);
-    let mut last: Option<&HeaderName> = None;
-    for (name, value) in fields {
-        let again = last == Some(name);
-        last = Some(name);
-        match spelling.as_mut().and_then(|spelling| spelling.next(name.as_str(), again)) {
-            Some(spelled) => out.extend_from_slice(spelled),
-            None => put_title_case(out, name.as_str()),
-        }
-        put_value(out, value);
-    }
-}
-
-fn put_value(out: &mut Vec<u8>, value: &HeaderValue) {
-    // As libcurl writes a field without a value.
-    let colon: &[u8] = if value.is_empty() { b":" } else { b": " };
-    for part in [colon, value.as_bytes(), b"\r\n"] {
-        out.extend_from_slice(part);
-    }
-}
-
-fn put_hexadecimal(out: &mut Vec<u8>, number: usize) {
-    let digits = (usize::BITS - number.leading_zeros()).div_ceil(4).max(1);
+/// Appends the line in front of a chunk (RFC 9112, 7.1).
+pub fn put_chunk_size(out: &mut Vec<u8>, size: usize) {
+    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
     out.extend((0..digits).rev().map(|place| {
-        let digit = (number >> (place * 4)) & 0xf;
+        let digit = (size >> (place * 4)) & 0xf;
         b"0123456789ABCDEF".get(digit).copied().unwrap_or_default()
     }));
+    out.extend_from_slice(b"\r\n");
 }
