@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::context::{RequestContext, RequestId};
 use crate::databases::DatabaseStatus;
 use crate::events::Sink;
+use crate::memory::{ProcessMemory, SnapshotMemory};
 use crate::status::{Running, WorkerState, WorkerStatus};
 use crate::worker::Board;
 
@@ -53,6 +54,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) requests: AtomicU64,
     /// Bytes, from the last look.
     pub(crate) resident: AtomicU64,
+    /// PSS and private memory, from the last reading.
+    memory: Mutex<Option<ProcessMemory>>,
     /// Recycled after this many requests.
     pub(crate) max_requests: u64,
     /// Milliseconds since the pool started, plus one, at which the running request was dispatched; 0: none.
@@ -111,6 +114,7 @@ impl WorkerInfo {
             state: AtomicU8::new(WorkerState::Booting as u8),
             requests: AtomicU64::new(0),
             resident: AtomicU64::new(0),
+            memory: Mutex::new(None),
             max_requests,
             busy_since: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
@@ -278,6 +282,15 @@ impl WorkerInfo {
         self.board.get().map(|board| board.databases()).unwrap_or_default()
     }
 
+    /// The snapshot that it has taken, if any.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotMemory> {
+        self.board.get()?.snapshot()
+    }
+
+    pub(crate) fn set_memory(&self, memory: Option<ProcessMemory>) {
+        *self.memory.lock().expect("no holder panics") = memory;
+    }
+
     /// It has been ready.
     pub(crate) fn has_booted(&self) -> bool {
         self.booted_at.load(Ordering::Relaxed) != 0
@@ -297,8 +310,12 @@ impl WorkerInfo {
             path: asked.path(),
             seconds: Duration::from_millis(now.saturating_sub(since)).as_secs_f64(),
         });
+        let memory = *self.memory.lock().expect("no holder panics");
         WorkerStatus {
             application: None,
+            pss_bytes: memory.map(|memory| memory.pss_bytes),
+            private_bytes: memory.map(|memory| memory.private_bytes),
+            snapshot: self.snapshot(),
             running,
             pid: self.pid(),
             state: self.state(),

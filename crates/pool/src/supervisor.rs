@@ -29,7 +29,7 @@ use crate::slow::Traced;
 use crate::status::{Ending, WorkerEnd, WorkerState};
 use crate::worker::{Event, Gone, Worker};
 use crate::zygote::Zygote;
-use crate::{Model, Options, StartError, output};
+use crate::{Model, Options, StartError, memory, output};
 
 pub(crate) use self::limits::resident_bytes;
 
@@ -74,6 +74,7 @@ pub(crate) struct Supervisor {
     /// Whose stack the zygote looks at.
     traced: Traced,
     jitter: Jitter,
+    memory: memory::Schedule,
 }
 
 impl Supervisor {
@@ -121,6 +122,7 @@ impl Supervisor {
             first: Some(first),
             traced: Traced::default(),
             jitter: Jitter::new(),
+            memory: memory::Schedule::default(),
         }
     }
 
@@ -185,7 +187,13 @@ impl Supervisor {
                     self.look_at_zygotes();
                     self.fill();
                 }
-                _ = memory.tick() => self.look_at_memory(),
+                _ = memory.tick() => {
+                    self.look_at_memory();
+                    if self.was_ready && self.memory.is_due().await {
+                        let shared = Arc::clone(&self.shared);
+                        self.memory.start(move || shared.read_memory());
+                    }
+                }
             }
         }
     }
@@ -274,6 +282,7 @@ impl Supervisor {
     fn started(&mut self, zygote: Result<Zygote, StartError>) {
         match zygote {
             Ok(zygote) => {
+                self.shared.zygote_pid.store(zygote.pid(), Ordering::Relaxed);
                 self.zygote = Some(zygote);
                 self.succeed_silent();
                 self.fill();
@@ -379,7 +388,8 @@ impl Supervisor {
                     self.tell_slow(slow);
                 }
             }
-            Event::Exited { pid, status } => {
+            Event::Exited { pid, status, processor_time } => {
+                self.shared.add_processor_time(processor_time);
                 let slot =
                     self.workers.values().find(|info| info.pid() == pid).map(|info| info.slot);
                 if let Some(slot) = slot {

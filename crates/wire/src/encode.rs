@@ -124,9 +124,13 @@ pub fn spawned(buffer: &mut Vec<u8>, slot: u32, pid: u32) {
     two(buffer, Kind::Spawned, slot, pid);
 }
 
-/// A worker has ended.
-pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32) {
-    two(buffer, Kind::Exited, pid, status);
+/// A worker has ended after `processor_time` microseconds of processor time.
+pub fn exited(buffer: &mut Vec<u8>, pid: u32, status: u32, processor_time: u64) {
+    let start = begin(buffer);
+    buffer.extend_from_slice(&pid.to_le_bytes());
+    buffer.extend_from_slice(&status.to_le_bytes());
+    buffer.extend_from_slice(&processor_time.to_le_bytes());
+    finish(buffer, start, Kind::Exited, 0);
 }
 
 /// A worker could not be forked.

@@ -1,7 +1,7 @@
 //! The numbers of docs/internals/frames.md. `native/wire/frames.h` holds the same.
 
 /// Version that HELLO names. A worker of another version is not used.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Bytes before every payload.
 pub const HEADER_LEN: usize = 8;
 /// Bytes of payload in any frame.

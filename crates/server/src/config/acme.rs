@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use certificates::Challenge;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use certificates::Challenge;
 
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, Settings};
