@@ -205,7 +205,7 @@ enum {
 
 /* A new engine, the caller's own. Nothing is opened and no thread runs before its first request or hearth_engine_start. */
 hearth_status hearth_engine_new(hearth_engine **engine);
-/* Begins, where it has not. After a stop: anew. */
+/* Starts the engine if it does not run, also after a stop. */
 hearth_status hearth_engine_start(hearth_engine *engine);
 /* Takes no new requests, waits so long for those under way, then aborts the rest (HEARTH_ERROR_STOPPED), each with its one completion,
  * and ends the threads. forced (may be NULL): 1 if something had to be aborted. Returns as soon as nothing is left. From a callback:
@@ -275,7 +275,7 @@ hearth_status hearth_engine_statistics(const hearth_engine *engine, hearth_stati
 /* ---- request ---- */
 
 /* It has ended, one way or the other. Called exactly once for each hearth_request_start that returned HEARTH_OK; after it no callback of
- * that start comes. The request may be started anew or freed in here. request, response: borrow (hearth_response_keep). */
+ * that start comes. The request may be started again or freed in here. request, response: borrow (hearth_response_keep). */
 typedef void (*hearth_on_done)(void *user, hearth_request *request, const hearth_response *response);
 /* The final answer's head is there; of redirects that are followed there is none. */
 typedef hearth_flow (*hearth_on_head)(void *user, hearth_request *request, const hearth_response *response);
@@ -288,7 +288,7 @@ typedef hearth_flow (*hearth_on_body)(void *user, hearth_request *request, const
 typedef hearth_flow (*hearth_source)(void *user, hearth_request *request, char *buffer, size_t room, size_t *written);
 /* The body is needed from its beginning: another try, a redirect, Digest. Non-zero: it cannot be had again. */
 typedef int (*hearth_rewind)(void *user, hearth_request *request);
-/* So much is done. Totals are HEARTH_UNKNOWN where nobody has said. At most each 50 ms, and at the end of either way. */
+/* Progress. A total is HEARTH_UNKNOWN if the other side has not sent it. Called at most every 50 ms, and at the end of each direction. */
 typedef hearth_flow (*hearth_on_progress)(void *user, hearth_request *request, uint64_t sent, uint64_t to_send, uint64_t received,
     uint64_t to_receive);
 /* What goes over the wire, with libcurl's numbers (curl_infotype). */
@@ -505,7 +505,7 @@ hearth_status hearth_mail_reset(hearth_mail *mail);
 hearth_status hearth_mail_set_target(hearth_mail *mail, const char *url, size_t size);
 /* The author: "Ann <ann@example.org>", "ann@example.org". UTF-8. */
 hearth_status hearth_mail_set_from(hearth_mail *mail, const char *address, size_t size);
-/* Who is told that it could not be delivered, where that is not the author; "<>": nobody. */
+/* The address for reports of failed delivery, if it is not the author's; "<>": no reports. */
 hearth_status hearth_mail_set_sender(hearth_mail *mail, const char *address, size_t size);
 hearth_status hearth_mail_add_recipient(hearth_mail *mail, int kind, const char *address, size_t size);
 hearth_status hearth_mail_set_subject(hearth_mail *mail, const char *subject, size_t size);
@@ -540,14 +540,14 @@ hearth_status hearth_mail_set_number(hearth_mail *mail, hearth_option option, in
 hearth_status hearth_mail_set_text(hearth_mail *mail, hearth_option option, const char *text, size_t size);
 
 /* As those of hearth_request. A message that cannot be written (no author, no recipient, a file that is not there) is HEARTH_INVALID. Each
- * start writes it anew, with a Date and a Message-ID of its own. */
+ * start writes it again, with a Date and a Message-ID of its own. */
 hearth_status hearth_mail_start(hearth_mail *mail, hearth_on_mail callback, void *user);
 hearth_status hearth_mail_abort(hearth_mail *mail);
 hearth_status hearth_mail_wait(hearth_mail *mail, uint64_t timeout_ms);
 hearth_status hearth_mail_perform(hearth_mail *mail, hearth_response **response);
 int hearth_mail_running(const hearth_mail *mail);
 
-/* ---- jar: cookies (RFC 6265), shared by whoever is given it ----
+/* ---- jar: cookies (RFC 6265), shared by all requests that have it ----
  * It has 10,000 at most. Those that are over leave first; one more is left out of an answer, and refused by add and load with HEARTH_STATE.
  * No cookie is taken for a public suffix (co.uk) where the machine has the list of them: Debian's package publicsuffix. */
 

@@ -67,7 +67,7 @@ static void call(
     cpr::async::cleanup();
 }
 #else
-// A coroutine that nobody waits for.
+// A detached coroutine.
 struct detached {
     struct promise_type {
         detached get_return_object() noexcept { return {}; }

@@ -1,4 +1,4 @@
-"""Certificates of a bench's own, made by openssl: for a server on 127.0.0.1, by an authority that nobody else believes."""
+"""Certificates of a bench's own, made by openssl: for a server on 127.0.0.1, by an authority that no other program trusts."""
 
 import subprocess
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM files: whom to believe, what the server shows, and its key."""
+    """PEM files: the trusted authority, the server's certificate, and its key."""
 
     authority: Path
     signed: Path

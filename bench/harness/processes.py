@@ -1,4 +1,4 @@
-"""Servers under measurement: started on one core, looked at through /proc, ended by us and nobody else.
+"""Servers under measurement: started on one core, observed through /proc, and ended by the bench alone.
 
 CPU time and memory are those of the whole tree below the started process; CPU time of children that have ended is in
 their parent's account (proc(5), cutime and cstime).

@@ -1,4 +1,4 @@
-"""What was measured elsewhere, and set as an aim, for the figures of this bench. Milliseconds.
+"""What others measured, and what was set as an aim, for the figures of this bench. Milliseconds.
 
 REFERENCE: average, median, least of `REPORT … Duration` (60 after 6 warm-ups, 4 ms gap) of PHP bootstraps behind AWS's emulator, by the
 letter that fits; then their cold starts. AWS: averages of the well-known comparison, measured on AWS in 2019.

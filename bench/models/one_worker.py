@@ -24,7 +24,7 @@ WITH_SCRIPT = ("worker", "prespawn", "fork", "snapshot")
 # Without these two no question about the rest makes sense: they run in every scenario.
 COMPARED = ("worker", "snapshot")
 # Hearth's own loops; a plain application brings its worker script itself.
-LOOPS = {name: ROOT / f"crates/server/src/workers/{name}.php" for name in ("symfony", "laravel")}
+LOOPS = {name: ROOT / f"crates/server/src/app/workers/{name}.php" for name in ("symfony", "laravel")}
 INI = ("variables_order=GPCS", "opcache.validate_timestamps=0")
 IDLE_MICROSECONDS = 1500
 EXTRA_WORKERS = 8

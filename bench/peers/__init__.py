@@ -46,7 +46,7 @@ class Missing:
 
 
 class Unavailable(RuntimeError):
-    """Said by `start`: this peer cannot run here, which is nobody's fault."""
+    """Said by `start`: this peer cannot run here, which is no failure."""
 
 
 def free_port() -> int:

@@ -3,7 +3,7 @@
 //   hearth-get [-d FOLDER] [-j CONNECTIONS] [-r RETRIES] [-t SECONDS] URL... | -
 //
 // `-` reads URLs from standard input, one a line. A file is there once it is whole. On a terminal one line shows the progress;
-// elsewhere each file gets a line when it ends. Exit status: 0 all are there, 1 some are not, 2 misused.
+// Otherwise each file gets a line when it ends. Exit status: 0 all are there, 1 some are not, 2 misused.
 #include <algorithm>
 #include <atomic>
 #include <cinttypes>

@@ -123,12 +123,12 @@ TEST_F(proxies, for_http_are_asked_for_the_whole_url_with_their_own_credentials)
 
 TEST_F(proxies, that_refuse_or_are_not_there_are_told_apart) {
     server proxy([](auto &client, const auto &) { client.answer(407, "who are you"); });
-    const scripted::dead_port nobody;
+    const scripted::dead_port closed;
     const auto one = request();
     EXPECT_EQ(one->GET("http://origin.test/").proxy(proxy.url()).exec().get_code(), 407);
     one->GET("https://origin.test/").proxy(proxy.url()).exec();
     EXPECT_EQ(one->get_error().kind, error_kind::proxy);
-    one->GET("http://origin.test/").proxy(nobody.url()).exec();
+    one->GET("http://origin.test/").proxy(closed.url()).exec();
     EXPECT_TRUE(one->get_error());
     EXPECT_EQ(
         one->GET("http://origin.test/").proxy("nonsense://x").exec().get_code(), code::options_set);

@@ -144,7 +144,7 @@ TEST_F(completions, one_object_may_be_used_by_many_threads_at_once) {
         threads.emplace_back([&] {
             for (int turn = 0; turn < 50; ++turn) {
                 one->GET(origin.url()).add_headers({{"X", "1"}}).start().join();
-                // Another thread may have begun anew meanwhile.
+                // Another thread may have started it again meanwhile.
                 const auto seen = one->get_code();
                 good += seen == 200 || seen == code::running || seen == code::success ? 1 : 0;
             }
@@ -163,11 +163,11 @@ TEST_F(completions, are_seen_by_every_part_of_a_program) {
         held.pass();
         support::echo(client, asked);
     });
-    scripted::dead_port nobody;
+    scripted::dead_port closed;
     const auto one = request();
     EXPECT_EQ(part::place_of(one.get()), &detail::places::of(one.get()));
     EXPECT_EQ(part::whereabouts(), &detail::whereabouts::here());
-    one->GET(nobody.url());
+    one->GET(closed.url());
     EXPECT_EQ(part::fetch(*one), error_kind::connect);
     one->GET(origin.url());
     part::start(*one);
@@ -274,7 +274,7 @@ TEST_F(callbacks, that_begin_anew_whatever_they_are_told_end_with_the_engine) {
         }
         refused = 0;
         first->GET(origin.url()).start(again);
-        EXPECT_GT(refused, 0U) << "each such chain is told anew";
+        EXPECT_GT(refused, 0U) << "each such chain gets its own completion";
     }
 }
 
@@ -506,7 +506,7 @@ TEST_F(engines, wait_for_requests_when_they_stop_and_say_whether_they_forced_any
     EXPECT_EQ(one->GET(slow.url()).exec().get_code(), code::start_failed);
     EXPECT_EQ(one->get_error().kind, error_kind::not_running);
     ASSERT_TRUE(engine.start());
-    EXPECT_EQ(one->GET(slow.url()).exec().get_code(), 200) << "and it can be started anew";
+    EXPECT_EQ(one->GET(slow.url()).exec().get_code(), 200) << "and it can be started again";
 }
 
 TEST_F(engines, abort_what_is_left_when_their_time_to_stop_is_over) {

@@ -15,7 +15,7 @@ using scripted::server;
 
 namespace {
 
-// The least that a coroutine can be: begins at once, and nobody waits for it.
+// A minimal coroutine: it starts at once, and no caller waits for it.
 struct errand {
     struct promise_type {
         errand get_return_object() noexcept { return {}; }
@@ -134,12 +134,12 @@ TEST_F(coroutines, by_the_hundred_run_side_by_side) {
 }
 
 TEST_F(coroutines, whose_first_call_ends_before_they_wait_may_make_the_next) {
-    dead_port nobody;
+    dead_port closed;
     const auto one = request();
     long code = 7;
     for (int turn = 0; turn < 1000 && code == 7; ++turn) {
         std::promise<long> told;
-        two_in_vain(one, nobody.url(), told);
+        two_in_vain(one, closed.url(), told);
         code = told.get_future().get();
         one->join();
     }

@@ -176,7 +176,7 @@ TEST_F(liars, that_speak_no_http_or_nothing_at_all_are_told_apart) {
         client.read_head();
         client.reset();
     });
-    const scripted::dead_port nobody;
+    const scripted::dead_port closed;
     const auto one = request();
     one->GET(rubbish.url()).exec();
     EXPECT_EQ(one->get_error().kind, error_kind::protocol);
@@ -184,7 +184,7 @@ TEST_F(liars, that_speak_no_http_or_nothing_at_all_are_told_apart) {
     EXPECT_EQ(one->get_error().kind, error_kind::empty);
     EXPECT_EQ(one->GET(reset->url()).exec().get_code(), code::receive_error);
     EXPECT_EQ(one->get_error().kind, error_kind::reset);
-    EXPECT_EQ(one->GET(nobody.url()).exec().get_code(), code::could_not_connect);
+    EXPECT_EQ(one->GET(closed.url()).exec().get_code(), code::could_not_connect);
     EXPECT_EQ(one->get_error().kind, error_kind::connect);
     EXPECT_EQ(one->GET("http://nowhere.invalid/").exec().get_code(), code::could_not_resolve);
     EXPECT_EQ(one->get_error().kind, error_kind::resolve);
@@ -455,11 +455,11 @@ TEST_F(repeats, are_made_after_429_503_and_broken_connections_and_no_more_than_a
 }
 
 TEST_F(repeats, of_connections_that_cannot_be_made_take_their_pauses) {
-    const scripted::dead_port nobody;
+    const scripted::dead_port closed;
     const auto one = request();
     const auto begun = clock_type::now();
     EXPECT_EQ(
-        one->GET(nobody.url()).maximum_retries(3, 40).exec().get_code(), code::could_not_connect);
+        one->GET(closed.url()).maximum_retries(3, 40).exec().get_code(), code::could_not_connect);
     EXPECT_GE(clock_type::now() - begun, 120ms);
     EXPECT_EQ(one->get_timings().retries, 3U);
 }

@@ -1,4 +1,4 @@
-// What a program may watch, limit and place elsewhere: the wire, rates, encodings, memory that is not copied, callbacks on its own executor;
+// What a program may observe, limit and move to its own threads: the wire, rates, encodings, memory that is not copied, callbacks on its own executor;
 // and callbacks that throw in the middle.
 #include <condition_variable>
 #include <deque>
@@ -218,12 +218,12 @@ TEST_F(placing, callbacks_run_on_the_programs_executor_one_at_a_time) {
         return true;
     }));
     std::atomic<int> done = 0;
-    std::atomic<int> elsewhere = 0;
+    std::atomic<int> on_other_threads = 0;
     std::atomic<int> running = 0;
     std::atomic<int> at_once = 0;
     const auto told = [&](const http &answer) {
         at_once += running++ > 0 ? 1 : 0;
-        elsewhere += std::this_thread::get_id() == place ? 0 : 1;
+        on_other_threads += std::this_thread::get_id() == place ? 0 : 1;
         done += answer.get_code() == 200 ? 1 : 0;
         --running;
     };
@@ -232,14 +232,15 @@ TEST_F(placing, callbacks_run_on_the_programs_executor_one_at_a_time) {
     }
     const auto streamed = http::create(engine);
     streamed->GET(origin.url())
-        .on_body(
-            [&](std::string_view) { elsewhere += std::this_thread::get_id() == place ? 0 : 1; })
+        .on_body([&](std::string_view) {
+            on_other_threads += std::this_thread::get_id() == place ? 0 : 1;
+        })
         .start();
     EXPECT_EQ(streamed->join().get_code(), 200);
     EXPECT_FALSE(engine.executor(nullptr)) << "it has begun";
     EXPECT_FALSE(engine.stop());
     EXPECT_EQ(done, 200);
-    EXPECT_EQ(elsewhere, 0);
+    EXPECT_EQ(on_other_threads, 0);
     EXPECT_EQ(at_once, 0);
 
     // The loop ends: the engine's own thread goes on.

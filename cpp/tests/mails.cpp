@@ -155,7 +155,7 @@ TEST_F(mails, come_to_an_end_in_every_form) {
     std::promise<long> told;
     mail()->start([&](const smtp &done) { told.set_value(done.get_code()); });
     EXPECT_EQ(told.get_future().get(), 250);
-    // Started anew by its own callback, over the connection that is there.
+    // Started again by its own callback, over the open connection.
     std::promise<bool> reused;
     const auto again = mail();
     again->start([&](const smtp &) {

@@ -72,7 +72,7 @@ TEST_F(forks, make_what_was_under_way_the_parents_and_the_child_does_not_wait_fo
     ASSERT_TRUE(support::eventually([&] { return origin.requests() == 1; }));
     EXPECT_TRUE(in_a_child([&] {
         const bool lost = one->join().get_code() == code::start_failed && told == 0;
-        // A server of the child's own: the parent's answers nobody yet.
+        // A server of the child's own: the parent's does not answer yet.
         server own(support::echo);
         return lost && one->GET(own.url("/child")).exec().get_body() == "GET /child\n";
     }));

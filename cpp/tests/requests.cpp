@@ -317,13 +317,13 @@ TEST_F(answers, of_interim_kinds_are_told_and_do_not_end_the_request) {
 
 TEST_F(answers, over_their_status_say_fetch_and_throw_only_where_there_is_none) {
     server origin([](auto &client, const auto &) { client.answer(404, "gone"); });
-    const scripted::dead_port nobody;
+    const scripted::dead_port closed;
     EXPECT_EQ(request()->GET(origin.url()).fetch().get_code(), 404);
     std::error_code why;
-    EXPECT_EQ(request()->GET(nobody.url()).fetch(why).get_code(), code::could_not_connect);
+    EXPECT_EQ(request()->GET(closed.url()).fetch(why).get_code(), code::could_not_connect);
     EXPECT_EQ(why, error_kind::connect);
     try {
-        request()->GET(nobody.url()).fetch();
+        request()->GET(closed.url()).fetch();
         FAIL() << "it throws";
     } catch (const request_error &thrown) {
         EXPECT_EQ(thrown.code(), error_kind::connect);

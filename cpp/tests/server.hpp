@@ -125,7 +125,7 @@ private:
     std::thread accepting_;
 };
 
-// A port of loopback on which nobody listens; it stays bound, so that nobody else gets it.
+// A port of loopback without a listener; it stays bound, so that no other process gets it.
 class dead_port {
 public:
     dead_port();

@@ -140,7 +140,7 @@ TEST_F(downloads, into_files_are_there_when_they_are_whole_and_never_before) {
     one->GET(origin.url("/whole")).download_to(folder / "later/file").exec();
     EXPECT_EQ(one->get_code(), code::write_error);
     ASSERT_EQ(::mkdir((folder / "later").c_str(), 0700), 0);
-    EXPECT_EQ(one->exec().get_code(), 200) << "each start tries anew";
+    EXPECT_EQ(one->exec().get_code(), 200) << "each start tries again";
     EXPECT_TRUE(support::contents(folder / "later/file") == big);
 }
 
@@ -246,7 +246,7 @@ TEST_F(uploads, may_have_nothing_for_a_while) {
         .start();
     ASSERT_TRUE(support::eventually([&] { return asked == 2; }));
     std::this_thread::sleep_for(30ms);
-    EXPECT_EQ(asked, 2) << "nobody asks again and again";
+    EXPECT_EQ(asked, 2) << "the callback is not called again and again";
     one->resume().join();
     EXPECT_EQ(one->get_body(), "POST /\nab");
 }
@@ -353,10 +353,10 @@ TEST_F(uploads, that_can_be_had_once_are_not_sent_once_more_without_what_was_in_
         .exec();
     EXPECT_EQ(one->exec().get_code(), code::body_set);
     there = true;
-    EXPECT_EQ(one->exec().get_code(), 200) << "each start asks anew";
+    EXPECT_EQ(one->exec().get_code(), 200) << "each start asks again";
     // Nothing of it has been read yet: it is all there.
-    dead_port nobody;
-    one->POST(nobody.url()).set_body_source("", single()).exec();
+    dead_port closed;
+    one->POST(closed.url()).set_body_source("", single()).exec();
     EXPECT_EQ(one->exec().get_code(), 7);
 }
 

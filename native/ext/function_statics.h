@@ -2,7 +2,7 @@
  *
  * Promises
  * - Only functions and methods of files below one folder are looked at; closures have copies of their own and are left alone.
- * - A function that had not run when they were remembered begins anew, as in a process that has just started.
+ * - A function that had not run when they were remembered starts with its initial values, as in a new process.
  */
 #ifndef HEARTH_EXT_FUNCTION_STATICS_H
 #define HEARTH_EXT_FUNCTION_STATICS_H

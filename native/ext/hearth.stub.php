@@ -62,7 +62,7 @@ function frankenphp_log(string $message, int $level = FRANKENPHP_LOG_LEVEL_INFO,
 
 /**
  * Sends an event to the subscribers of one or several realtime channels, but not to the socket $exceptSocket. What is no string goes out
- * as JSON. True: the server has it. False: nobody asked for this run (a boot, a warm-up), so nothing is sent. Throws a ValueError
+ * as JSON. True: the server has it. False: this run answers no client (a boot, a warm-up), so nothing is sent. Throws a ValueError
  * where a name or the data breaks a limit, and an Error where there is no server that could publish: see hearth_can_publish().
  */
 function hearth_publish(array|string $channels, string $event, mixed $data, ?string $exceptSocket = null): bool {}
@@ -88,7 +88,7 @@ function hearth_keep_connection(object $connection): bool {}
 function hearth_remember_statics(string $folder, array $foreign): void {}
 
 /**
- * Puts those variables back; functions that had not run begin anew.
+ * Puts those variables back; functions that had not run start with their initial values.
  *
  * @internal
  */

@@ -1,4 +1,4 @@
-/* What the PHP functions of this extension ask of the process they run in. The worker answers; elsewhere there is nobody to ask.
+/* Functions that the process provides to the PHP functions of this extension. The worker has them; other processes have none.
  *
  * Promises
  * - The extension knows no frames, no sockets and no models: it checks arguments and calls through this table.
@@ -32,7 +32,7 @@ struct hearth_host {
     bool (*inform)(zend_long status);
     /* One line of the server's log. `context` is a JSON object or empty. Borrowed: both. */
     void (*log)(int level, zend_string *message, zend_string *context);
-    /* Hands an event to the server. False: nobody has asked for this run (a boot, a warm-up), the server has gone, or the event does
+    /* Sends an event to the server. False: this run answers no client (a boot, a warm-up), the server has gone, or the event does
      * not fit a frame. Borrowed: event. */
     bool (*publish)(const struct hearth_event *event);
     /* Keeps `callback` to be called once before the first request. False when that moment has passed. Borrowed: callback. */

@@ -38,7 +38,7 @@ static const char *why_not(void) {
     if (hearth_host == NULL || hearth_host->publish == NULL) {
         return "there is no server to publish through here: it works in scripts that `hearth "
                "serve` "
-               "runs itself; elsewhere use the HTTP API, by any server library of Pusher";
+               "runs itself; in other processes use the HTTP API, by any server library of Pusher";
     }
     if (!has_realtime) {
         return "realtime is off: name an application in hearth.toml (realtime.apps), by --app "

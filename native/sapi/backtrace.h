@@ -9,7 +9,7 @@
  *
  * It works because a worker is a fork of the zygote: the engine's globals and the structures' layouts are the same in both. What is read
  * while the worker runs on may be torn; what does not look like a stack, down to a function that the engine called itself, is dropped, and
- * reading begins anew.
+ * reading starts again.
  */
 #ifndef HEARTH_SAPI_BACKTRACE_H
 #define HEARTH_SAPI_BACKTRACE_H

@@ -17,13 +17,13 @@ void boot_descriptors_report(void);
 /* In a worker, after the fork. */
 void boot_descriptors_isolate(void);
 
-/* Calls `each` for every connection to somebody that was opened since the mark: no listener, and no pair of this process's own. */
+/* Calls `each` for every connection to another process that was opened since the mark: no listener, and no pair of this process's own. */
 void boot_descriptors_each_new(void (*each)(int fd));
 
 /* `a connection to 127.0.0.1:3306`, always ended. */
 void socket_name_peer(int fd, char *to, size_t len);
 void socket_name_address(const struct sockaddr *given, socklen_t given_len, char *to, size_t len);
-/* Puts a socket whose other end is gone in the place of a connection: reading finds the end, writing fails, and clients connect anew. Only
+/* Puts a socket whose other end is gone in the place of a connection: reading finds the end, writing fails, and clients connect again. Only
  * system calls: it may be called in the child of a fork. */
 void socket_cut(int fd);
 

@@ -17,7 +17,7 @@ enum {
     VERSION = 1, /* LANDLOCK_CREATE_RULESET_VERSION */
     MAKE_BLOCK =
         1
-        << 11, /* LANDLOCK_ACCESS_FS_MAKE_BLOCK: a domain has to refuse something, and nobody wants this */
+        << 11, /* LANDLOCK_ACCESS_FS_MAKE_BLOCK: a domain has to refuse something, and no application needs this */
     SCOPE_SIGNAL = 1 << 1,
     FIRST_WITH_SCOPES = 6,
 };

@@ -2,7 +2,7 @@
  *
  * Promises
  * - A worker that has called it reads and writes no memory of its zygote or of other workers, not through /proc either, and signals
- *   nobody but what it has started itself (signals from Linux 6.12 on). The zygote still signals it and looks at its stack.
+ *   no process but those it has started itself (signals from Linux 6.12 on). The zygote still signals it and looks at its stack.
  * - It holds for the rest of the process's life, and for everything that the process starts.
  */
 #ifndef HEARTH_SAPI_CONFINE_H

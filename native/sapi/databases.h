@@ -33,7 +33,7 @@ void databases_settle(bool callbacks_worked);
 bool databases_await(void);
 /* Until the next request is there, watches the connections that are kept. */
 void databases_wait(void);
-/* The request is over, its leavings are gone: writes resets and goodbyes. */
+/* The request has ended and is cleaned up: writes resets and goodbyes. */
 void databases_end_request(void);
 /* Whether the proofs of what this request uses will come so late that the next request is better off with another worker. */
 bool databases_prove_late(void);

@@ -135,7 +135,7 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     }
     if (connection != NULL && connection->kept) {
         /* connections_is_same() will tell whether it is still that socket */
-        session_spoil(&connection->session, "the request connected it anew");
+        session_spoil(&connection->session, "the request connected it again");
         return true;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) != 0 || type != SOCK_STREAM) {
@@ -177,7 +177,7 @@ static bool connecting(int fd, const struct sockaddr **to, socklen_t *to_len) {
     return true;
 }
 
-/* Whether somebody is there, in the protocol's own words: a connection that is taken by a kernel or a balancer has nobody behind it yet, and a
+/* Whether a server answers in the protocol: a connection that a kernel or a balancer accepts may have no server behind it yet, and a
  * login that a proxy has answered neither. */
 static bool is_answered(const struct connection *connection) {
     switch (session_protocol(&connection->session)) {

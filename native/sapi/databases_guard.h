@@ -25,7 +25,7 @@ uint64_t databases_guard_until(uint64_t server, uint64_t now);
  * long as it was waited for, then after twice that, up to eight times. */
 uint64_t databases_guard_unanswered(uint64_t server, uint64_t now, uint64_t limit_ms);
 void databases_guard_suspected(uint64_t server);
-/* It has, or hung up, or refused the connection: whoever waits for it does not wait long. */
+/* It has answered, closed or refused the connection: waiting for it does not take long. */
 void databases_guard_answered(uint64_t server);
 /* Until when this worker must not connect to it; 0: it may, and if the server did not answer last it is the only one for so many
  * milliseconds. */

@@ -199,7 +199,7 @@ static bool end_start(void) {
     return again_at != 0;
 }
 
-/* Servers that nobody has asked anything have held nobody up. */
+/* Servers that got no command have delayed no worker. */
 static void note_connected(struct connection *connection) {
     struct sockaddr peer;
     socklen_t len = sizeof peer;

@@ -1,11 +1,11 @@
 /* Places for connections that stay, where a server's sessions are counted: at a connector of `hearth serve`.
  *
- * A place is a byte of a file that the server makes as long as there are places, and a lock on it: whoever holds one may keep a connection to
+ * A place is a byte of a file that the server makes as long as there are places, and a lock on it: a worker that holds one may keep a connection to
  * that connector; the others give theirs back and borrow one for each request.
  *
  * Promises
  * - A worker without a place finds as many sessions free as workers have opened connections to that connector at their start, or all are
- *   borrowed: whoever holds one and waits for another would wait for ever where the rest is kept.
+ *   borrowed: a worker that holds one and waits for another would wait for ever if the rest is kept.
  * - A place is held by one process, and free again when that process has ended, however it did.
  * - Workers reach their own server's connectors, whosever sockets have the names.
  */
@@ -20,7 +20,7 @@ enum {
     PLACES_UNCOUNTED = -1, /* this server's sessions are not ours to count */
     PLACES_ALL_TAKEN = -2,
     PLACES_NONE = -3,   /* there are none for this worker, and none will be free */
-    PLACES_FAILED = -4, /* nobody can tell: errno says why */
+    PLACES_FAILED = -4, /* unknown: errno says why */
 };
 
 /* Lines `socket TAB file TAB sessions TAB workers` of connectors, each with its line's end. While the server takes the place of another one,
@@ -38,7 +38,7 @@ void places_missed(int connector);
 int places_take(int connector, size_t held);
 /* Whether this worker has more than it may hold, by all that is known now: its successor knows it from the start. */
 bool places_are_too_many(int connector, size_t held);
-/* Whether there is one that nobody holds. */
+/* Whether there is a free one. */
 bool places_are_free(int connector);
 
 #endif

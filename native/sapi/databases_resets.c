@@ -67,7 +67,7 @@ const char *resets_write(struct connection *connection) {
         return "the request closed or replaced it";
     }
     if (!is_quiet(connection->fd)) {
-        return "the server has closed it, or said what nobody read";
+        return "the server has closed it, or sent something that was not read";
     }
     databases_draw(random, sizeof random);
     for (size_t i = 0; i < sizeof nonce; i++) {

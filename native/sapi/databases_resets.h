@@ -2,7 +2,7 @@
  *
  * Promises
  * - A reset is written only to a socket that is still the same, at rest and quiet; its answer is awaited so long and no longer.
- * - Whoever ends the process takes leave of the servers whose connections are as they should be.
+ * - When the process ends, it says goodbye to the servers whose connections are in a known state.
  * - What is not kept is told once by all workers together.
  */
 #ifndef HEARTH_SAPI_DATABASES_RESETS_H
@@ -10,7 +10,7 @@
 
 #include "databases_connections.h"
 
-/* False: the socket did not take it at once. Then nobody knows what the server will make of the rest. Borrowed: bytes. */
+/* False: the socket did not take all of it at once, so the server's state is unknown. Borrowed: bytes. */
 bool resets_write_bytes(int fd, const uint8_t *bytes, size_t len);
 /* NULL: the reset is on its way. Otherwise why not; static. */
 const char *resets_write(struct connection *connection);

@@ -90,7 +90,7 @@ static void prepare_openssl(const struct link_map *library, void *handle) {
     if (set(&from_kernel) != 1 || get == NULL || get() != &from_kernel) {
         obstacle = "OpenSSL refused RAND_set_rand_method(): its random generator stays in memory";
     }
-    /* its module has generators of its own, which it shows nobody */
+    /* its module has generators of its own, which it does not export */
     int (*available)(void *, const char *) = symbol_of(library, handle, "OSSL_PROVIDER_available");
     if (available != NULL && available(NULL, "fips") == 1) {
         obstacle = "OpenSSL's FIPS provider keeps its random generators in memory";

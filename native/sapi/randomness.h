@@ -2,8 +2,8 @@
  *
  * A generator that keeps its state in the process's memory gives the same numbers to every fork of one process, and again after
  * each restore. So
- * - libraries get them from the kernel, number by number, or are told to seed anew (OpenSSL, libsodium, libgcrypt, GnuTLS);
- * - PHP's own generators (mt_rand(), shuffle(), lcg_value(), uniqid() ...) are seeded anew in each request, as PHP does in any case
+ * - libraries get them from the kernel, number by number, or are made to seed again (OpenSSL, libsodium, libgcrypt, GnuTLS);
+ * - PHP's own generators (mt_rand(), shuffle(), lcg_value(), uniqid() ...) are seeded again in each request, as PHP does in any case
  *   when a request starts up. What the boot did with mt_srand() is lost by that.
  * random_bytes(), random_int(), session ids, password_hash() and tempnam() ask the kernel anyway. Objects of the application
  * (Random\Engine\Mt19937 ...) are its state and stay as the boot made them.
@@ -17,7 +17,7 @@
 void randomness_prepare(void);
 
 /* Begins a request in a process that has been forked or restored after PHP code ran in it: the next number of each generator is
- * seeded anew. Cheap: no system call unless the boot has used GnuTLS. */
+ * seeded again. Cheap: no system call unless the boot has used GnuTLS. */
 void randomness_renew(void);
 
 /* Why a restored snapshot would repeat numbers all the same, as far as randomness_prepare() can tell; NULL when nothing does. Forks

@@ -52,7 +52,7 @@ bool request_receive(void) {
     return true;
 }
 
-/* The body ends here, and is not whole: the client has left or was refused, or the server is gone. Nobody waits for the answer. */
+/* The body ends here and is incomplete: the client has left or was refused, or the server is gone. No client waits for the answer. */
 static void break_off(void) {
     cut = aborted = complete = true;
     piece = 0;

@@ -19,7 +19,7 @@ static struct frame_buffer head; /* the HEAD frame while it has not been sent */
 static uint8_t *body;            /* kept memory, FRAME_MAX_BODY bytes: of no use to a restore */
 static size_t body_len;
 static bool has_head;
-static bool gone;    /* nobody takes the answer any more */
+static bool gone;    /* the client no longer takes the answer */
 static bool refused; /* the head was answered with 500: PHP's output goes nowhere */
 static bool ended;
 static bool busy; /* END said so: the server waits for READY */

@@ -20,7 +20,7 @@ void response_begin(void);
 void response_head(sapi_headers_struct *headers);
 /* Sends the headers as an interim answer. False when it is too late, or they do not fit. */
 bool response_inform(unsigned status, sapi_headers_struct *headers);
-/* Output of the script. False when nobody takes it any more: the client is gone, or the answer is complete. Borrowed: data. */
+/* Sends output of the script. False when it is no longer taken: the client is gone, or the answer is complete. Borrowed: data. */
 bool response_write(const char *data, size_t len);
 /* Sends what has been collected. False as above. */
 bool response_flush(void);

@@ -29,7 +29,7 @@ static int startup(sapi_module_struct *module) {
     return php_module_startup(module, &hearth_module_entry);
 }
 
-/* Output that nobody takes. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
+/* Output without a receiver. php_handle_aborted_connection(), main/main.c, which jumps out of the script; where the script's state
  * is kept, the handler is left as by exit() instead, so that the application need not boot again. */
 static void handle_gone_client(void) {
     if (!hearth_host->runs_on) {
@@ -129,7 +129,7 @@ static size_t read_post(char *buffer, size_t len) {
     }
     given += (zend_off_t)got;
     if (request_is_cut() && !PG(during_request_startup) && !response_ended()) {
-        /* by the script itself, and nobody takes its answer. What PHP reads before the script is the model's to judge. */
+        /* by the script itself, and its answer is discarded. The model checks what PHP reads before the script. */
         handle_gone_client();
     }
     return got;

@@ -139,7 +139,7 @@ void script_request_forget_last_error(void) {
     PG(last_error_lineno) = 0;
 }
 
-/* Deals with an exception that has left PHP code of the request. One that nobody caught is reported as the engine does at the
+/* Deals with an exception that has left PHP code of the request. An uncaught one is reported as the engine does at the
  * end of a script (zend_execute_scripts(), Zend/zend.c); the script itself does not go on after it. */
 static void settle_exception(void) {
     if (EG(exception) == NULL) {

@@ -2,7 +2,7 @@
  * the handler alone.
  *
  * Promises
- * - What PHP itself keeps for a request (superglobals, headers, output, uploads, time limit) begins anew with each request.
+ * - What PHP itself keeps for a request (superglobals, headers, output, uploads, time limit) starts fresh with each request.
  * - Whatever PHP code throws or exits in here has been dealt with when the call returns, or has bailed out.
  */
 #ifndef HEARTH_SAPI_SCRIPT_REQUEST_H

@@ -15,7 +15,7 @@ void snapshot_model_share(void);
 /* In a worker at the wait point, with the engine between requests: takes the snapshot and returns true. Returns once more with false after
  * each snapshot_model_restore(). */
 bool snapshot_model_take(void);
-/* Between two requests: looks at everything once in a while, when nobody waits. */
+/* Between two requests: checks everything once in a while, when no request waits. */
 void snapshot_model_wait(void);
 /* The request is over, its answer sent. */
 _Noreturn void snapshot_model_restore(void);

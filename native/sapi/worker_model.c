@@ -46,7 +46,7 @@ static uint8_t *warm_up_frames;
 static size_t warm_up_len;
 static bool rehearses;     /* this is the throwaway fork that serves them */
 static bool waits_shortly; /* for databases that warm-ups connect to */
-static bool served;        /* C, D, S: the request has been answered; its leavings are still here */
+static bool served;        /* C, D, S: the request has been answered, and not yet cleaned up */
 
 static zval start_callbacks; /* array of hearth_on_worker_start() */
 
@@ -257,7 +257,7 @@ static void end_life(void) {
     snapshot_model_restore();
 }
 
-/* D and S: a fatal error, or an exception that nobody caught: what is left of the answer is sent. */
+/* D and S: a fatal error or an uncaught exception: the rest of the answer is sent. */
 static void end_after_bailout(void) {
     module_complete_answer(end_flags(), false);
     end_life();
@@ -277,7 +277,7 @@ static void end_script_of_fork(void) {
 static bool serve_next(zend_fcall_info *fci, zend_fcall_info_cache *fcc) {
     bool called = false;
     while (!called) {
-        /* a script that ended of itself between two requests is booted anew without a word: the server may have written ahead */
+        /* a script that ended by itself between two requests boots again silently: the server may have sent a request already */
         bool announce = !announced || response_was_busy();
         if (served) {
             state = CLOSED; /* C */
@@ -451,7 +451,7 @@ static void run_script(const char *script) {
     }
     boot_state_release();
     if (request_present()) {
-        /* A fatal error or an uncaught exception in the handler. The script is booted anew: no request can be taken before that. */
+        /* A fatal error or an uncaught exception in the handler. The script boots again: no request can be taken before that. */
         module_complete_answer(model_is_one_shot(options->model) ? 0 : FRAME_FLAG_BUSY, true);
     }
     if (Z_TYPE(start_callbacks) == IS_ARRAY) {

@@ -3,7 +3,7 @@
  *
  * Promises
  * - A: what PHP itself keeps for a request (superglobals, headers, output, session, uploads, ini changes, time limit, last error) begins
- *   each request as the boot left it; the rest is shared. After a fatal error or an uncaught exception the script is booted anew.
+ *   each request as the boot left it; the rest is shared. After a fatal error or an uncaught exception the script boots again.
  * - C and D: the process ends after one request. S: it is put back as it was before its first one.
  * - However a handler ends, its answer is complete. What the loop does behind a handler (terminate) still runs.
  * - A script that ends before its first request ends the process with EXIT_BOOT and a log line that says why.

@@ -1,4 +1,4 @@
-/* The engine's own heap, prepared for a snapshot: which of its bytes nobody will read before writing them.
+/* The engine's own heap, prepared for a snapshot: which of its bytes will not be read before they are written.
  *
  * Promises
  * - Layouts that php-src keeps private are found by looking and checked against what the heap says of itself; when the check fails nothing

@@ -1,4 +1,4 @@
-/* What the protocols of sessions/ share. Nobody else includes this. */
+/* Shared by the protocols of sessions/. No other folder includes this. */
 #ifndef HEARTH_SESSIONS_INTERNAL_H
 #define HEARTH_SESSIONS_INTERNAL_H
 

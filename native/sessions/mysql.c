@@ -139,7 +139,7 @@ static void command(struct session *session, const struct session_messages *pack
     my->moved |= !session->judging && packet->prefix_len > 0 && may_move(packet);
     if (what == COM_QUERY || what == COM_STMT_PREPARE) {
         /* MariaDB 10.11: behind COM_RESET_CONNECTION a session that has prepared a transaction can use no table of InnoDB any more ("doesn't
-         * have this option"), and its locks stay for ever; when it ends, all is as documented. One that was profiled shows whoever comes next
+         * have this option"), and its locks stay for ever; when it ends, all is as documented. One that was profiled shows the next client
          * the last statements, with their literals, and goes on noting them */
         const char *stays = statement_stays(packet->prefix + 1, packet->prefix_len - 1u);
         if (stays != NULL) {
@@ -628,7 +628,7 @@ static void add_proof(const struct session *session, struct growing *to, const c
     add_command(to, COM_QUERY, query, len);
 }
 
-/* COM_RESET_CONNECTION leaves the current database as it is, but makes @@collation_database the server's own until somebody says the database
+/* COM_RESET_CONNECTION leaves the current database as it is, but sets @@collation_database to the server's own until a client selects the database
  * again (MariaDB 10.11; MySQL 8: THD::cleanup_connection() and THD::init(), sql/sql_class.cc). So it has to be said where both differ, which the
  * first reset finds out: it asks before and after. */
 static void reset(struct session *session, struct growing *to) {

@@ -112,7 +112,7 @@ static void sent(struct session *session, const uint8_t *bytes, size_t len) {
     }
     while (session->doubt == NULL && session->protocol == SESSION_POSTGRES) {
         if (pg->asked && bytes < end) {
-            /* nobody speaks before the server has answered */
+            /* the client sends nothing before the server has answered */
             session_spoil(session, DOUBT_GARBLED);
         } else if (!messages_take(&pg->sent, &bytes, end, pg->typed ? HEADER : UNTYPED_HEADER,
                        pg->typed ? measure : measure_untyped)) {
@@ -299,7 +299,7 @@ static void add_query(struct growing *to, const char *text) {
     growing_add(to, text, len);
 }
 
-/* DISCARD ALL leaves what setseed() made of random(): every proof seeds it anew, with what nobody can know. */
+/* DISCARD ALL does not reset what setseed() did to random(), so every proof seeds it again with an unpredictable number. */
 static void add_proof(const struct session *session, struct growing *to) {
     char query[] = "SELECT '0123456789abcdef', pg_catalog.pg_backend_pid(), "
                    "pg_catalog.setseed('0.0123456789abcdef')";

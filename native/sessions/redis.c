@@ -346,7 +346,7 @@ static void reset(struct session *session, struct growing *to) {
     growing_add(to, session->init, session->init_len);
     memcpy(echo + 19, session->nonce, SESSION_NONCE);
     growing_add(to, echo, sizeof echo - 1);
-    /* subscriptions have answered more than was asked: both begin anew */
+    /* subscriptions have answered more than was asked: both counters start again */
     redis->commands = redis->answers = redis->reset_at = 0;
 }
 

@@ -7,7 +7,7 @@
  * - No descriptor, no clock, no memory of its own: the caller moves bytes and gives the memory, so every decision can be tested on a transcript.
  * - Bytes of a peer never lead outside that memory. What is not understood is a doubt, and a doubt is never taken back.
  * - A session is CLEAN only if the server answered all that was asked before, each command of the reset without an error, and last the number
- *   that nobody could know, with nothing behind it.
+ *   that is unpredictable, with nothing after it.
  * - What the initialisation said in confidence (AUTH) is kept for the replay and nowhere else; passwords of MySQL and PostgreSQL are forgotten
  *   when the session is learned, refused or ended.
  *
@@ -38,7 +38,7 @@ enum session_protocol {
     SESSION_MYSQL,
     SESSION_POSTGRES,
     SESSION_REDIS,
-    SESSION_TLS,     /* encrypted: nobody else can take part */
+    SESSION_TLS,     /* encrypted: the session cannot be followed */
     SESSION_FOREIGN, /* none of these */
 };
 /* `MySQL`, `PostgreSQL`, `Redis`, `TLS`, `unknown`. Static. */
@@ -144,7 +144,7 @@ void session_begin(struct session *session, bool recording);
 /* Bytes that the client has sent or received, in order. Borrowed. */
 void session_sent(struct session *session, const void *bytes, size_t len);
 void session_received(struct session *session, const void *bytes, size_t len);
-/* The client or somebody else did something that cannot be followed. Static: why. */
+/* The client or other code did something that cannot be followed. Static: why. */
 void session_spoil(struct session *session, const char *why);
 
 enum session_protocol session_protocol(const struct session *session);

@@ -32,7 +32,7 @@ static void pauses_grow_to_eight_times_the_limit(void) {
         check(databases_guard_unanswered(server, 5000, LIMIT) == 5000 + pauses[i], "a pause");
     }
     databases_guard_answered(server);
-    check(databases_guard_unanswered(server, 9000, LIMIT) == 9000 + LIMIT, "and begin anew");
+    check(databases_guard_unanswered(server, 9000, LIMIT) == 9000 + LIMIT, "and start again");
     databases_guard_answered(server);
 }
 
@@ -43,7 +43,8 @@ static void a_suspected_server_is_asked_by_one_first(void) {
     check(databases_guard_silent_until(server, 2000, LIMIT) == 2100, "the second waits");
     check(databases_guard_is_suspicion(server), "for what the first finds out");
     databases_guard_suspected(server);
-    check(databases_guard_silent_until(server, 2000, LIMIT) == 2100, "whoever suspects it, too");
+    check(databases_guard_silent_until(server, 2000, LIMIT) == 2100,
+        "for a worker that suspects it, too");
     databases_guard_answered(server);
     check(databases_guard_silent_until(server, 2000, LIMIT) == 0, "it was wrong");
     databases_guard_suspected(server);

@@ -1,4 +1,4 @@
-/* Whom calls are sent to (ext/broker/peer.h). Only root can try folders of other users; for others there is less to check. */
+/* Which brokers calls are sent to (ext/broker/peer.h). Only root can try folders of other users; for others there is less to check. */
 #include "ext/broker/peer.h"
 
 #include <stdlib.h>
@@ -42,7 +42,8 @@ static void the_owner_of_a_folder_is_trusted_where_only_root_could_make_another(
     check(peer_of_file_is_trusted(path), "the owner's socket is trusted");
     make(BROKER, STRANGER);
     check(!peer_of_file_is_trusted(path), "another user's socket in its place is not");
-    check(chmod(folder, 01777) == 0 && peer_is_trusted(BROKER, path), "whoever else can write");
+    check(chmod(folder, 01777) == 0 && peer_is_trusted(BROKER, path),
+        "a folder that others can write");
     check(chmod(base, 01777) == 0 && !peer_is_trusted(BROKER, path),
         "in a folder like /tmp anybody could have made it");
     check(chmod(base, 0775) == 0 && peer_is_trusted(BROKER, path), "root's group is as root");
@@ -60,11 +61,12 @@ static void the_owner_of_a_folder_is_trusted_where_only_root_could_make_another(
 }
 
 static void a_user_is_named_by_its_number_and_by_nothing_else(void) {
-    static const char *const nobody[] = {"", "x", "-1", "+54322", " 54322", "54322 ", "4294967295"};
-    for (size_t i = 0; i < sizeof nobody / sizeof *nobody; i++) {
-        peer_name(nobody[i]);
-        check(!peer_is_trusted(STRANGER, "/nowhere"), nobody[i]);
-        check(!peer_is_trusted((uid_t)-1, "/nowhere"), nobody[i]);
+    static const char *const unknown[] = {
+        "", "x", "-1", "+54322", " 54322", "54322 ", "4294967295"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        peer_name(unknown[i]);
+        check(!peer_is_trusted(STRANGER, "/nowhere"), unknown[i]);
+        check(!peer_is_trusted((uid_t)-1, "/nowhere"), unknown[i]);
     }
     peer_name("54322");
     check(peer_is_trusted(STRANGER, "/nowhere"), "the one that is named is trusted");

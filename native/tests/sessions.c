@@ -187,7 +187,7 @@ static void my_request(struct bytes *asked, struct bytes *answered) {
 static uint8_t reset[SESSION_RESET];
 static size_t reset_len;
 
-static const char somebody[] = "0123456789abcdef0123456789abcdef";
+static const char another_name[] = "0123456789abcdef0123456789abcdef";
 
 /* A proof: the number, and behind it who the session is and what it has. */
 static void my_proof(struct bytes *to, const char *number, const char *who, const char *shown) {
@@ -206,7 +206,7 @@ static void my_proof(struct bytes *to, const char *number, const char *who, cons
     my_eof(to, 7, 2);
 }
 
-/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. `who`: somebody
+/* What a session has for its database: with nothing but COM_RESET_CONNECTION said, with all said, and of that the name. `who`: another name
  * else than at first. */
 struct shown {
     const char *before, *after, *name, *who;
@@ -217,7 +217,7 @@ static const struct shown home = {
 /* Answers each command that was written last. */
 static void my_answer_showing(struct bytes *to, const char *number, struct shown shown) {
     static const char proof[] = "\3SELECT '0011";
-    const char *who = shown.who != NULL ? shown.who : somebody;
+    const char *who = shown.who != NULL ? shown.who : another_name;
     bool first = true;
     for (size_t at = 0; at < reset_len;) {
         size_t len = reset[at] + ((size_t)reset[at + 1] << 8);
@@ -683,7 +683,7 @@ static void what_was_refused_once_is_refused_at_each_later_look(void) {
     }
 }
 
-/* Somebody asks for another connection while this one says its initialisation. */
+/* Another connection is asked for while this one sends its initialisation. */
 static void a_look_in_the_midst_of_an_initialisation_loses_nothing_of_it(void) {
     for (int i = 0; i < SERVERS; i++) {
         session_begin(&session, true);
@@ -905,7 +905,7 @@ static void a_goodbye_is_said_between_commands_only(void) {
     static const size_t lens[SERVERS] = {5, 5, 0};
     for (int i = 0; i < SERVERS; i++) {
         session_begin(&session, false);
-        check(session_write_goodbye(&session, reset) == 0, "to nobody");
+        check(session_write_goodbye(&session, reset) == 0, "without a protocol");
         servers[i].login(&session);
         size_t len = session_write_goodbye(&session, reset);
         check(len == lens[i] && memcmp(reset, words[i], len) == 0, servers[i].name);
@@ -973,7 +973,7 @@ static void the_current_database_is_said_where_a_request_may_have_left_it(void) 
         "its reset does not bring its current database back");
 }
 
-static void a_session_that_acts_as_somebody_else_is_found_out(void) {
+static void a_session_that_acts_as_another_name_else_is_found_out(void) {
     struct shown other = {.name = "shop", .who = "0123456789abcdef0123456789abcdee"};
     learned(&servers[0]);
     check_text(my_judged(home), NULL);
@@ -1075,7 +1075,7 @@ static void a_database_with_a_collation_of_its_own_is_said_each_time(void) {
     check_text(my_judged(longest), "its reset does not bring its current database back");
 }
 
-/* A database that nobody has said cannot be taken back. */
+/* A database that was never selected cannot be restored. */
 static void a_request_that_enters_a_database_from_none_is_found_out(void) {
     session_begin(&session, true);
     my_login_with(&session, 0x0200 | 0x8000);
@@ -1168,7 +1168,7 @@ static void a_reset_that_loses_settings_is_found_before_it_matters(void) {
     session_write_question(&session, reset);
     answered.len = 0;
     my_print(&answered, other, NULL);
-    check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "learned anew");
+    check(session_judge(&session, answered.at, answered.len) == SESSION_CLEAN, "learned again");
     check(session_write_question(&session, reset) > 0, "and again");
     answered.len = 0;
     my_print(&answered, "short", "0");
@@ -1181,7 +1181,7 @@ static void a_server_that_says_something_to_each_client_is_not_put_back(void) {
     learned(&servers[0]);
     session_write_question(&session, reset);
     answered.len = 0;
-    my_print(&answered, somebody, "1");
+    my_print(&answered, another_name, "1");
     check(session_judge(&session, answered.at, answered.len) == SESSION_WRONG, "init_connect");
     check_text(session_doubt(&session),
         "its reset does not say again what the server says to each client (init_connect)");
@@ -1258,7 +1258,7 @@ int main(void) {
     RUN(a_goodbye_is_said_between_commands_only);
     RUN(options_that_a_reset_leaves_are_put_back);
     RUN(the_current_database_is_said_where_a_request_may_have_left_it);
-    RUN(a_session_that_acts_as_somebody_else_is_found_out);
+    RUN(a_session_that_acts_as_another_name_else_is_found_out);
     RUN(what_no_reset_takes_back_ends_its_session);
     RUN(what_redis_does_not_reset_ends_its_session);
     RUN(a_database_with_a_collation_of_its_own_is_said_each_time);

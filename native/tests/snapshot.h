@@ -31,7 +31,7 @@ enum flag {
     STEADY = 32,   /* in the default variant only, and nothing may grow */
     CHECKED = 128, /* found at a complete check only */
     LAST = 256,    /* nothing may follow in the same turn: it would fail by itself */
-    UNSEEN = 64,   /* no inspector: nobody waits for the process to stop */
+    UNSEEN = 64,   /* no inspector: no process waits for this one to stop */
 };
 
 struct test_case {
@@ -65,7 +65,7 @@ struct board {
     uintptr_t frame; /* the stack above it must be exact */
     void *kept;      /* of snapshot_keep(); its mapping is the engine's */
     void *
-        arena; /* an address inside it, or NULL; what the scenery does not own in there is nobody's */
+        arena; /* an address inside it, or NULL; what the scenery does not own in there has no owner */
     struct snapshot_range chunks[MAX_CHUNKS]; /* owned inside the arena */
     uint32_t chunk_count;
     struct snapshot_range excluded[MAX_EXCLUDED]; /* dead: not compared */

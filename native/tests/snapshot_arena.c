@@ -151,7 +151,7 @@ static void truncate_boot_huge(unsigned n) {
     munmap(boot.huge + (2 << 20), HUGE - (2 << 20));
     tag(map(CHUNK), CHUNK, (unsigned char)n);
 }
-/* zend_mm_chunk_extend(): a mapping at a hint, refused when it comes elsewhere */
+/* zend_mm_chunk_extend(): a mapping at a hint, refused when it is placed at another address */
 static void extend_boot_huge(unsigned n) {
     size_t more = (1 + n) * (1U << 20);
     unsigned char *at =
@@ -163,7 +163,7 @@ static void extend_boot_huge(unsigned n) {
     }
 }
 
-/* zend_mm_chunk_alloc_int(): what is not aligned is asked for anew, larger, and trimmed */
+/* zend_mm_chunk_alloc_int(): what is not aligned is mapped again, larger, and trimmed */
 static void as_zend_aligns(unsigned n) {
     size_t len = CHUNK * (1 + n % 3);
     for (unsigned i = 0; i < 10; i++) {

@@ -82,7 +82,7 @@ static int take_after_setuid(void) {
 static int retire_silently(void) {
     struct snapshot_options options = {0};
     if (snapshot_take(&options)) {
-        snapshot_retire_later("nobody is told");
+        snapshot_retire_later("a reason that is not reported");
         snapshot_restore(false);
     }
     return 0;
@@ -282,7 +282,7 @@ void test_arrangement(void) {
             retired, "/proc/self/pagemap: permission denied");
         user = 0;
     }
-    compare_output("a process nobody listens to retires", "--retire-silently", "A=1",
+    compare_output("a process without a listener retires", "--retire-silently", "A=1",
         SNAPSHOT_EXIT_RETIRED, "");
 }
 

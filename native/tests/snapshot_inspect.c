@@ -22,7 +22,7 @@ struct mapping {
     char name[64];
     bool private, writable, backed; /* by a file */
     bool
-        engine; /* nobody's but the engine's: NORESERVE, or it holds kept memory; or a droppable one of the kernel's */
+        engine; /* the engine's alone: NORESERVE, or it holds kept memory; or a droppable one of the kernel's */
     uint8_t *copy;
 };
 
@@ -221,7 +221,7 @@ static void write_text(void) {
     add_attributes(len);
 }
 
-/* Only the interior of kept memory, of the engine's own mappings and of arena blocks that nobody owns is free to differ. */
+/* Only the interior of kept memory, of the engine's own mappings and of arena blocks without an owner is free to differ. */
 static bool area_is_compared(const struct mapping *m) {
     return m->private && strncmp(m->name, "[v", 2) != 0;
 }

@@ -172,7 +172,7 @@ static const struct test_case cases[] = {
         .flags = ALONE,
         .boot = boot_environment,
         .verify = verify_environment},
-    {.name = "rand() begins anew", .request = draw_pseudo_random, .flags = ALONE},
+    {.name = "rand() is reset", .request = draw_pseudo_random, .flags = ALONE},
     {.name = "getrandom() does not repeat",
         .request = draw_entropy,
         .flags = ALONE | SELDOM,

@@ -70,8 +70,8 @@ static void verify_gated(void) {
     check(s.phase_ns[4] > 100 && s.phase_ns[4] < 50000000, "a restore takes %u ns", s.phase_ns[4]);
 }
 
-/* Faults in memory of the request's own, and one in a region that nobody looks at first. */
-static void elsewhere(unsigned n) {
+/* Faults in memory of the request's own, and one in a region that is searched last. */
+static void in_two_regions(unsigned n) {
     ordinary(n);
     char *own = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     own[0] = own[5 * PAGE] = (char)n;
@@ -153,7 +153,7 @@ static const struct test_case cases[] = {
         .verify = verify_gated,
         .turns = 2000},
     {.name = "faults in the request's own memory cost no full scan",
-        .request = elsewhere,
+        .request = in_two_regions,
         .flags = ALONE | SELDOM | STEADY,
         .verify = verify_wide,
         .turns = 2000},

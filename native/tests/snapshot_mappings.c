@@ -302,7 +302,7 @@ static void merge_pages(unsigned n) {
 
 static const struct test_case cases[] = {
     {.name = "a mapping is left", .request = leave_one},
-    {.name = "a mapping nobody touched is left", .request = leave_empty},
+    {.name = "an untouched mapping is left", .request = leave_empty},
     {.name = "300 mappings are left", .request = leave_many, .flags = HEAVY},
     {.name = "a mapping made by a raw system call is left", .request = leave_raw},
     {.name = "an executable mapping is left", .request = leave_executable},

@@ -244,7 +244,7 @@ static void recurse_deeply(unsigned n) {
     recurse(1000 + n);
 }
 
-/* As a bug would: into the frames of whoever called snapshot_take(). */
+/* As a bug would: into the frames of the caller of snapshot_take(). */
 static void overwrite_callers(unsigned n) {
     memset((void *)(board->frame + 16 + n), 0x44, 2 * PAGE);
 }
@@ -342,7 +342,7 @@ static void write_kept(unsigned n) {
     boot_bss[0]++;
 }
 
-/* Asked for in a request: whoever keeps the pointer, keeps the memory. */
+/* Asked for in a request: the memory lives as long as the pointer. */
 static void keep_more(unsigned n) {
     uint64_t **pointers = (uint64_t **)(void *)board->scratch;
     pointers[n] = snapshot_keep(2 * PAGE);

@@ -66,7 +66,7 @@ static void boot_storm(void) {
     sigaction(SIGUSR1, &action, NULL);
     pid_t target = getpid(), pid = fork();
     if (pid == 0) {
-        if (fork() == 0) { /* nobody's child: the process has none */
+        if (fork() == 0) { /* an orphan: the process has no child */
             while (getppid() == target) {
             }
             for (int i = 0; i < 2000 && kill(target, SIGUSR1) == 0; i++) {

@@ -57,7 +57,7 @@ static void fork_and_leave(unsigned n) {
     check(waitpid(pid, &status, 0) == pid && status == 0, "the child has none of the engine's");
 }
 static void fork_and_write(unsigned n) {
-    pid_t pid = fork(); /* every page is now shared: writing faults anew */
+    pid_t pid = fork(); /* every page is now shared: writing faults again */
     if (pid == 0) {
         _exit(0);
     }
@@ -239,7 +239,7 @@ static int orphan_parent(void *argument) {
     raw(SYS_exit, 0, 0, 0, 0, 0, 0);
     return 0;
 }
-/* The lingering process is nobody's child any more. */
+/* The lingering process is an orphan by now. */
 static void share_and_linger_as_orphan(unsigned n) {
     waitpid(share(orphan_parent, CLONE_VM | CLONE_VFORK | SIGCHLD, n), NULL, 0);
 }

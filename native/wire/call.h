@@ -17,7 +17,7 @@ extern const uint8_t call_opening[CALL_OPENING];
 #define CALL_FLAG_LAST 1
 #define CALL_FLAG_WHOLE 2
 
-/* What stands before the wishes and the head of a CALL. False: they do not fit. */
+/* Encodes what precedes the options and the head of a CALL. False: they do not fit. */
 bool call_put_prefix(uint8_t out[CALL_PREFIX], uint8_t flags, size_t control_len, size_t head_len);
 
 struct call_answer {

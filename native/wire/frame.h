@@ -127,7 +127,7 @@ void frame_buffer_free(struct frame_buffer *buffer);
 /* Room for `len` more bytes; the caller fills them. Borrowed: the result. */
 uint8_t *frame_buffer_extend(struct frame_buffer *buffer, size_t len);
 
-/* The eight bytes of a header alone, for a payload that travels from elsewhere. */
+/* Encodes the eight bytes of a header alone, for a payload that is sent from another buffer. */
 void frame_put_header(uint8_t out[FRAME_HEADER], uint8_t type, uint8_t flags, uint32_t length);
 
 /* One whole frame each, appended. Borrowed: every pointer. */

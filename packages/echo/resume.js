@@ -52,7 +52,7 @@ export function resume(echoOrPusher, { onGap = () => {} } = {}) {
     const listen = () => {
         const transport = pusher.connection.connection?.transport;
         if (transport === undefined) {
-            throw new Error('@hearth/echo: this version of pusher-js has its transport elsewhere');
+            throw new Error('@hearth/echo: this version of pusher-js has its transport in another place');
         }
         transport.unbind('message', hear);
         transport.bind('message', hear);

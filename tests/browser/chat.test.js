@@ -82,7 +82,7 @@ test('two visitors see each other, what is said, who types, who waves, and what 
     assert.deepEqual(missed, [1, 2, 3].map((n) => `meanwhile ${n} ${run}`));
 });
 
-test('nobody hears a private channel of somebody else', async () => {
+test('a private channel reaches its own visitor only', async () => {
     const page = await visitor();
     await say(page, 'Eve', `I listen ${Date.now()}`);
     const status = await page.evaluate(async () => {

@@ -157,7 +157,7 @@ public:
     // stop()
     ~async() { stop(); }
 
-    // Begins, where it has not; after a stop: anew. False: no thread or descriptor is to be had. The first request does it, too.
+    // Starts the engine if it does not run, also after a stop. False: no thread or descriptor is available. The first request starts it, too.
     bool start() { return hearth_engine_start(engine_->get()) == HEARTH_OK; }
 
     // Takes no new requests, waits so long for those under way, then aborts the rest. True: something had to be aborted.

@@ -1,4 +1,4 @@
-// A cookie jar (RFC 6265), shared by whoever is given it.
+// A cookie jar (RFC 6265), shared by all requests that are given it.
 #pragma once
 
 #include <memory>

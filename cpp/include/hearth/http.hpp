@@ -2,10 +2,10 @@
 //
 // - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
 // - While it is under way every other call but join, abort, resume and get_code is ignored. From inside its own completion callback it
-//   may be built and started anew.
+//   may be built and started again.
 // - Each start has exactly one completion, whatever goes wrong; only callbacks that begin what is refused, again and again, are told no
 //   more after 32 such starts. No exception of a callback leaves it: it becomes code::user_callback.
-// - Calls may come from several threads. References that accessors hand out hold until it is built or started anew.
+// - Calls may come from several threads. References that accessors return are valid until it is built or started again.
 #pragma once
 
 #include <chrono>
@@ -71,7 +71,7 @@ public:
     http &operator=(const http &) = delete;
     ~http() = default;
 
-    // ---- what to ask for. Each begins anew, with the engine's defaults of this moment; cookies of its own stay ----
+    // ---- what to ask for. Each starts again from the engine's current defaults; the request's own cookies stay ----
 
     // Any method; `query` goes behind the URL's own. A user and a password in the URL become Basic authentication.
     http &REQUEST(std::string_view method, std::string_view url, const key_values &query = {}) {
@@ -388,7 +388,7 @@ private:
     // The library uses the text where it is.
     void give(std::string body);
 
-    // The same, where it is somebody else's.
+    // The same for an object with another owner.
     void lend(std::string_view body, std::shared_ptr<const void> owner);
 
     void set_source(std::uint64_t length, body_source source, body_rewind rewind);

@@ -2,7 +2,7 @@
 //
 // - Kept by a std::shared_ptr; while it is under way it keeps itself alive. Dropping the pointer detaches it.
 // - While it is under way every other call but join, abort and get_code is ignored. From inside its own completion callback it may be
-//   built and started anew.
+//   built and started again.
 // - Each start has exactly one completion, but where callbacks begin what is refused without end (http.hpp). What a callback throws becomes
 //   code::user_callback.
 // - Nothing that is given can break out of its place: an address, a subject or a field with CR, LF or NUL is refused.
@@ -92,14 +92,14 @@ public:
     smtp &operator=(const smtp &) = delete;
     ~smtp() = default;
 
-    // ---- what to send. SEND begins anew, with the engine's defaults of this moment ----
+    // ---- what to send. SEND starts again from the engine's current defaults ----
 
     // smtp://host:port/name or smtps://…; `name` is who we say we are. A user and a password in the URL become credentials.
     smtp &SEND(std::string_view url, const address &from) {
         begin_anew(url, from);
         return *this;
     }
-    // Who is told that it could not be delivered, where that is not the author; empty: nobody.
+    // The address for reports of failed delivery, if it is not the author's; empty: no reports.
     smtp &sender(std::string_view spec) {
         return edit([&] {
             judge(hearth_mail_set_sender(handle_, spec.data(), spec.size()), code::recipients_set);

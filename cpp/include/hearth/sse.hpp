@@ -103,7 +103,7 @@ private:
         type_.clear();
     }
 
-    // Digits alone, and a day at most: more is a mistake, and would overflow somebody's clock.
+    // Digits alone, and a day at most: more is a mistake, and would overflow a clock.
     void read_retry(std::string_view digits) {
         constexpr long most = 86'400'000;
         long value = 0;

@@ -32,7 +32,7 @@ enum class flow : int {
     stop = HEARTH_ABORT,  // the request ends with code::aborted
 };
 
-// How much is done. Totals are not there where nobody has said.
+// Progress. A total is missing if the other side has not sent it.
 struct progress {
     std::uint64_t sent = 0;
     std::optional<std::uint64_t> to_send;

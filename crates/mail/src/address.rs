@@ -16,7 +16,7 @@ impl Flaw {
     }
 }
 
-/// Whom a mail is from or for.
+/// A mail address with an optional display name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address {
     name: String,

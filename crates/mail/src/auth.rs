@@ -40,7 +40,7 @@ impl std::fmt::Debug for Credentials {
 pub enum Secret {
     /// A password.
     Password,
-    /// A password that is shown to nobody: only ways that prove it.
+    /// A password that is never sent: only mechanisms that prove knowledge of it.
     Hidden,
     /// A bearer's token (RFC 6750).
     Token,

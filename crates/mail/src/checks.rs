@@ -123,12 +123,12 @@ fn message() -> Message {
 /// Whatever a server says, from the greeting to the reply to the final dot: it comes to an end, each line of ours is one, no password is
 /// shown without TLS, and a message is taken only where its end was announced, once.
 pub fn conversation(input: &[u8]) {
-    let (wishes, says) = input.split_first().unwrap_or((&0, &[]));
+    let (flags, says) = input.split_first().unwrap_or((&0, &[]));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let server = Server { says, heard: Vec::new() };
     let mut session = Session::new(server, Times::all(Duration::from_mins(1)));
     let dots = Dots::default();
-    let spoken = runtime.expect("a runtime").block_on(speak(&mut session, *wishes, &dots));
+    let spoken = runtime.expect("a runtime").block_on(speak(&mut session, *flags, &dots));
     let heard = String::from_utf8_lossy(&session.stream().heard).into_owned();
     assert!(heard.is_empty() || heard.ends_with("\r\n"), "{heard:?}");
     assert_eq!(heard.matches('\n').count(), heard.matches("\r\n").count(), "{heard:?}");
@@ -142,19 +142,19 @@ pub fn conversation(input: &[u8]) {
             assert!(heard.ends_with("\r\ny.\r\n.\r\n"), "{heard:?}");
         }
         Ok(None) => assert!(dots.0.get() == 0),
-        Err(Trouble::Silent { .. }) => panic!("nobody was silent: {heard:?}"),
+        Err(Trouble::Silent { .. }) => panic!("the server was not silent: {heard:?}"),
         Err(_) => {}
     }
 }
 
 async fn speak(
     session: &mut Session<Server<'_>>,
-    wishes: u8,
+    flags: u8,
     dots: &Dots,
 ) -> Result<Option<Reply>, Trouble> {
     session.greet().await?;
-    session.hello("me", wishes & 1 == 1).await?;
-    if wishes & 2 == 2 {
+    session.hello("me", flags & 1 == 1).await?;
+    if flags & 2 == 2 {
         let rest = session.stream().says;
         let other = Session::new(Server { says: rest, heard: Vec::new() }, Times::default());
         let before = rest.len();
@@ -169,11 +169,11 @@ async fn speak(
             }
         };
     }
-    if wishes & 4 == 4 {
+    if flags & 4 == 4 {
         let credentials = Credentials {
             user: "ann".to_owned(),
             secret: "Open Sesame".to_owned(),
-            kind: if wishes & 8 == 8 { Secret::Hidden } else { Secret::Password },
+            kind: if flags & 8 == 8 { Secret::Hidden } else { Secret::Password },
             allowed: Vec::new(),
             in_plain: false,
         };
@@ -184,10 +184,10 @@ async fn speak(
         from: "a@x.test".to_owned(),
         recipients: vec!["b@x.test".to_owned(), "c@x.test".to_owned()],
         size: message.size(),
-        allow_fails: wishes & 16 == 16,
+        allow_fails: flags & 16 == 16,
         ..Envelope::default()
     };
-    session.send(&envelope, message.reader(), dots, wishes & 32 == 32).await.map(Some)
+    session.send(&envelope, message.reader(), dots, flags & 32 == 32).await.map(Some)
 }
 
 /// Both, as the fuzz target has them.
@@ -234,11 +234,11 @@ mod tests {
 
         #[test]
         fn servers_that_look_like_some(
-            wishes in any::<u8>(),
+            flags in any::<u8>(),
             says in "220 x\r\n250(-x\r\n250-(AUTH CRAM-MD5 SCRAM-SHA-256 PLAIN|PIPELINING|SIZE [0-9]{1,4}|DSN)\r\n250)? x\r\n\
                 (([2345][0-9]{2}|334|354|250|235)[ -]?[!-~ ]{0,12}(\r\n|\n)){0,9}",
         ) {
-            server(&[&[wishes], says.as_bytes()].concat());
+            server(&[&[flags], says.as_bytes()].concat());
         }
     }
 }

@@ -91,15 +91,15 @@ impl Draft {
         if !self.reply_to.is_empty() {
             addresses(out, "Reply-To", self.reply_to.iter());
         }
-        let mut nobody = true;
+        let mut no_recipient = true;
         for (kind, name) in [(Kind::To, "To"), (Kind::Cc, "Cc")] {
             let of_kind = || self.recipients.iter().filter(move |one| one.kind == kind);
             if of_kind().next().is_some() {
                 addresses(out, name, of_kind().map(|one| &one.address));
-                nobody = false;
+                no_recipient = false;
             }
         }
-        if nobody {
+        if no_recipient {
             out.push_str("To: undisclosed-recipients:;\r\n");
         }
         let id = if let Some(own) = own("message-id") {
@@ -260,7 +260,7 @@ impl Writer {
             (Content::File(path), _) => {
                 let flaw = |error| Flaw::new(format!("{}: {error}", path.display()));
                 let facts = std::fs::metadata(path).map_err(flaw)?;
-                // Before it is opened: a FIFO would wait for somebody who writes.
+                // Before it is opened: a FIFO would wait for a writer.
                 if !facts.is_file() {
                     return Err(Flaw::new(format!("{} is no file", path.display())));
                 }

@@ -15,7 +15,7 @@ pub struct Draft {
     pub sender: Sender,
     /// Who is to get answers.
     pub reply_to: Vec<Address>,
-    /// Whom it is for.
+    /// The recipient.
     pub recipients: Vec<Recipient>,
     pub(crate) subject: Option<String>,
     /// The field `Sender`: who has sent it for the author (RFC 5322, 3.6.2).
@@ -31,13 +31,13 @@ pub enum Sender {
     /// The author.
     #[default]
     Author,
-    /// Nobody (RFC 5321, 4.5.5): nothing is told.
+    /// The null reverse-path (RFC 5321, 4.5.5): failures are not reported.
     Nobody,
     /// Another address.
     Other(Address),
 }
 
-/// Whom a mail is for.
+/// A recipient of a mail.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recipient {
     /// In which field the address stands.

@@ -1,7 +1,7 @@
 //! A conversation with a server, over any stream (RFC 5321).
 //!
 //! Invariants
-//! - Nothing is said while there is something unread that nobody asked for: who talks out of turn is not believed.
+//! - Nothing is sent while there are unexpected bytes to read: a server that replies out of turn is not trusted.
 //! - The end of a message is announced to the witness before its first byte goes out, and nothing else of it is said twice.
 //! - A session is good for another message only where the server's last word was a reply to our last.
 
@@ -64,10 +64,10 @@ impl Times {
     }
 }
 
-/// From whom, for whom, and what the server is to know before it reads.
+/// Sender, recipients, and the parameters that the server gets before the message.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope {
-    /// `local@domain`; empty: nobody.
+    /// `local@domain`; empty: the null reverse-path.
     pub from: String,
     /// `local@domain` each.
     pub recipients: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Dsn {
 pub trait Witness {
     /// A recipient was judged.
     fn recipient(&self, at: usize, reply: &Reply);
-    /// From here on nobody knows whether the message was taken, until the reply is there.
+    /// From here on it is unknown whether the message was accepted, until the reply arrives.
     fn final_dot(&self);
     /// So many bytes more of the message went out.
     fn sent(&self, bytes: usize);
@@ -401,7 +401,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Commands, one or several.
     async fn say(&mut self, commands: &str, phase: Phase) -> Result<(), Trouble> {
         if !self.input.is_empty() {
-            return Err(Trouble::Rubbish { phase, what: "words that nobody asked for" });
+            return Err(Trouble::Rubbish { phase, what: "an unexpected reply" });
         }
         self.write(commands.as_bytes(), phase).await
     }

@@ -54,7 +54,7 @@ pub enum Trouble {
         /// To one of them.
         reply: Reply,
     },
-    /// Something stood behind the reply to STARTTLS, in plain: somebody has put it there.
+    /// Plain text followed the reply to STARTTLS: an attacker may have injected it.
     #[error("there was something in plain behind the reply to STARTTLS")]
     Injected,
     /// There is no way to log in that is both offered and allowed.

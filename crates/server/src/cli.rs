@@ -12,9 +12,9 @@ use clap::builder::{StyledStr, ValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::commands::top::Sort;
 use crate::config::{KEYS, Key, Raw};
 use crate::failure::Failure;
-use crate::top::Sort;
 
 /// What was asked for.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use crate::app::detect::DetectError;
 use crate::config::{ConfigError, KEYS, MAIN};
-use crate::detect::DetectError;
 
 /// What `main` prints before it exits with 1 (failed) or 2 (misused). A server tells a command of its own failures in this form, too.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,54 +4,28 @@
 //! - It never runs PHP in its own process.
 //! - Exit status: 0 done, 1 failed, 2 misused; the last line on stderr then says what to do.
 
-mod admin;
-mod applications;
-mod check;
+mod app;
 mod cli;
-mod clients;
-mod collector;
-mod composer;
+mod commands;
 mod config;
-mod connectors;
-mod control;
-mod dashboard;
-mod descriptors;
-mod detect;
-mod egress;
-mod emulate;
 mod failure;
-mod fallback;
-mod front;
-mod function;
-mod generation;
-mod invoke;
-mod lambda;
-mod log;
-mod memory;
-mod notify;
-mod php;
-mod plan;
-mod process;
-mod realtime;
-mod reload;
-mod run_dir;
-mod runners;
-mod serve;
-mod sockets;
-mod state;
-mod sys;
-mod tls;
-mod top;
-mod upgrade;
-mod user;
-mod watch;
+mod ops;
+mod runtime;
+mod subsystems;
+mod system;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use app::php;
 use cli::Invocation;
+use commands::{check, invoke, lambda, top};
 use config::Environment;
 use failure::Failure;
+use ops::control;
+use runtime::server;
+use subsystems::{egress, realtime, tls};
+use system::sys;
 
 fn main() -> ExitCode {
     match run() {
@@ -75,7 +49,7 @@ fn run() -> Result<ExitCode, Failure> {
     })?;
     match invocation {
         Invocation::Serve(target) => {
-            serve::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
+            server::serve(&target, &environment).map(|()| ExitCode::SUCCESS)
         }
         Invocation::Reload(target) => {
             let text = control::reload(&target, &environment)?;

@@ -2,7 +2,7 @@
 //! and fails on cue.
 //!
 //! Invariants
-//! - What a real authority refuses it refuses: a used nonce, a wrong URL or signature, a name that was not proved, an order of somebody else.
+//! - What a real authority refuses it refuses: a used nonce, a wrong URL or signature, a name that was not proved, an order of another account.
 #![expect(clippy::disallowed_types, reason = "it is in threads of its own and runs in real time")]
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -44,7 +44,7 @@ pub enum AcmeFault {
 /// How the authority behaves.
 #[derive(Clone, Debug)]
 pub struct AcmeSetup {
-    /// Where HTTP-01 asks, instead of port 80. As long as neither port is known, nobody gets an answer.
+    /// Where HTTP-01 asks, instead of port 80. As long as neither port is known, no challenge is validated.
     pub http_port: u16,
     /// Where TLS-ALPN-01 asks, instead of port 443.
     pub tls_port: u16,
@@ -56,7 +56,7 @@ pub struct AcmeSetup {
     pub stays_pending: bool,
     /// The key that an account has to be bound to (RFC 8555, section 7.3.4).
     pub external: Option<(String, Vec<u8>)>,
-    /// When to renew, before now (RFC 9773); None: nobody says.
+    /// When to renew, before now (RFC 9773); None: not stated.
     pub renew_at_once: bool,
 }
 
@@ -122,7 +122,7 @@ struct Name {
     domain: String,
     token: String,
     status: &'static str,
-    /// By whom it was refused, and why.
+    /// The address that refused it, and why.
     refused: Option<(String, String)>,
 }
 
@@ -243,7 +243,7 @@ impl Shared {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whoever breaks off has its reasons.
+    /// A broken connection is no error here.
     fn connection(&self, socket: TcpStream, config: Arc<ServerConfig>) {
         let served = (|| {
             socket.set_read_timeout(Some(PATIENCE))?;
@@ -332,7 +332,7 @@ impl Shared {
     fn renewal(&self) -> Reply {
         self.state().renewals_asked += 1;
         if !self.setup().renew_at_once {
-            return problem("malformed", 404, "nobody knows");
+            return problem("malformed", 404, "unknown resource");
         }
         let window = json!({ "start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z" });
         let mut reply = json(200, &json!({ "suggestedWindow": window }));
@@ -383,7 +383,7 @@ impl Shared {
             (_, Some(account)) => {
                 let order = number(0).ok_or_else(|| malformed("no such thing"))?;
                 if self.state().orders.get(order).is_none_or(|known| known.account != account) {
-                    return Err(problem("unauthorized", 403, "somebody else's"));
+                    return Err(problem("unauthorized", 403, "another account's"));
                 }
                 let name = number(1).unwrap_or(0);
                 match endpoint {
@@ -518,7 +518,7 @@ impl Shared {
         let proved = match kind.as_str() {
             "http-01" => by_http(setup.http_port, &name, &token, &expected),
             "tls-alpn-01" => by_tls(setup.tls_port, &name, &expected),
-            _ => Err("nobody can answer that here".to_owned()),
+            _ => Err("no validator for this challenge".to_owned()),
         };
         {
             let mut state = self.state();
@@ -592,7 +592,7 @@ fn request(stream: &mut impl std::io::Read) -> std::io::Result<Option<(String, S
 
 fn connect(port: u16) -> Result<TcpStream, String> {
     let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
-    let socket = socket.map_err(|error| format!("nobody listens: {error}"))?;
+    let socket = socket.map_err(|error| format!("no listener: {error}"))?;
     socket.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
     Ok(socket)
 }

@@ -19,7 +19,7 @@ pub struct Certificates {
     pub expired: Certificate,
     /// For `other.example` alone.
     pub other_host: Certificate,
-    /// For `localhost`, signed by nobody whom anybody knows.
+    /// For `localhost`, signed by an unknown authority.
     pub stranger: Certificate,
     /// A client's own.
     pub client: Certificate,

@@ -80,7 +80,7 @@ impl Database {
         database
     }
 
-    /// Where a server with TLS listens. Nobody else uses this address, so a port that was free stays so.
+    /// Where a server with TLS listens. No other program uses this address, so a free port stays free.
     pub const HOST: &str = "127.0.0.2";
 
     /// The port of a server with TLS.

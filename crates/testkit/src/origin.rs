@@ -69,7 +69,7 @@ impl Setup {
         Self { script: Arc::new(script), ..self }
     }
 
-    /// One answer after the other, whoever asks; the last one stays.
+    /// One answer after the other, for all clients together; the last one stays.
     #[must_use]
     pub fn answers(self, turns: impl IntoIterator<Item = Turn>) -> Self {
         let turns: Vec<Turn> = turns.into_iter().collect();

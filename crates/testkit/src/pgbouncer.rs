@@ -1,7 +1,7 @@
 //! A real `PgBouncer` between a unix socket of its own and a server of ours, each of one test alone.
 //!
 //! Invariants
-//! - Clients are believed to be whoever they say; `PgBouncer` logs in with the server's password.
+//! - Clients are not authenticated; `PgBouncer` logs in with the server's password.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -81,7 +81,7 @@ impl PhpFpm {
                         .arg("-e")
                         .arg(folder.path().join("nginx.log")),
                 );
-                // Whoever listens there may be somebody else: it writes its number once it does.
+                // Another program may listen there: php-fpm writes its process id once it listens.
                 eventually("nginx listens or ends", LIMIT, || {
                     nginx.has_ended() || folder.path().join("nginx.pid").exists()
                 });

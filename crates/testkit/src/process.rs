@@ -60,7 +60,7 @@ impl Running {
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             let pid = Pid::from_child(&self.child);
-            kill_process(pid, signal).expect("a child that nobody has waited for can be signalled");
+            kill_process(pid, signal).expect("a child that was not waited for can be signalled");
         }
     }
 

@@ -17,7 +17,7 @@ pub fn fake_worker() -> PathBuf {
                 .args(["build", "--quiet", "--locked", "-p", "testkit", "--bin", "fake-worker"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .status();
-            // Where tests run without cargo (scripts/test-matrix) somebody has put it there.
+            // Without cargo (scripts/test-matrix) the script has put it there.
             let there = built.map_or_else(|_| program.is_file(), |status| status.success());
             assert!(there, "the fake worker builds");
             program
@@ -40,7 +40,7 @@ pub fn php_worker() -> Option<PathBuf> {
 }
 
 /// Copies a program that is run from where it is copied to. `cp` does it: what this process had open for writing, a child that another
-/// test starts meanwhile would have open too, until its own exec, and nobody could run it (`ETXTBSY`, execve(2)).
+/// test starts meanwhile would have open too, until its own exec, and running it would fail (`ETXTBSY`, execve(2)).
 pub fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").args([from, to]).status();
     assert!(copied.is_ok_and(|status| status.success()), "{} is copied", from.display());

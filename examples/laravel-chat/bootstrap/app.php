@@ -9,7 +9,7 @@ use Illuminate\Foundation\Application;
 
 $app = new Application(dirname(__DIR__));
 
-// Its own configuration is complete; Laravel 11 and later would merge theirs, which Debian's package keeps elsewhere.
+// Its own configuration is complete; Laravel 11 and later would merge theirs, which Debian's package keeps in another place.
 if (method_exists($app, 'dontMergeFrameworkConfiguration')) {
     $app->dontMergeFrameworkConfiguration();
 }

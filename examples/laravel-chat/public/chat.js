@@ -1,5 +1,5 @@
 // The page works without this file; with it messages appear by themselves and sending does not reload the page. Where the server has channels
-// they come at once, and others are seen; elsewhere the page asks every now and then.
+// they come at once, and others are seen; otherwise the page polls.
 
 const list = document.querySelector("#messages");
 const form = document.querySelector("#say");
@@ -49,7 +49,7 @@ async function look() {
 }
 
 async function keepLooking() {
-    // A page nobody looks at asks less often, and so does one whose server is away.
+    // A hidden page polls less often, and so does one whose server is away.
     let pause = 1500;
     try {
         await look();
@@ -96,7 +96,7 @@ async function connect() {
     enter();
 }
 
-/** Whoever has a name is seen by others, and can be waved to. */
+/** A visitor with a name is seen by others, and can be waved to. */
 function enter() {
     if (echo === null || !visitor || room !== null) return;
     room = echo

@@ -85,7 +85,7 @@ static struct exchange *connect_to(const char *socket_path) {
     if (fd < 0) {
         return NULL;
     }
-    /* A full backlog would make it wait: nobody is there to answer soon. */
+    /* A full backlog would block connect(): the broker is not going to answer soon. */
     struct timeval soon = {.tv_sec = 5, .tv_usec = 0};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
@@ -196,7 +196,7 @@ static bool send_call(struct exchange *connection, const struct exchange_call *c
 struct exchange *exchange_begin(const struct exchange_call *call) {
     struct exchange *connection = take_idle();
     if (connection != NULL && !send_call(connection, call, false)) {
-        /* it was closed in the meantime, and what was written of the call nobody acts on */
+        /* the connection was closed in the meantime: the broker does not act on what was written of the call */
         discard(connection);
         connection = NULL;
     }
@@ -410,7 +410,7 @@ enum exchange_event exchange_next(struct exchange *x, struct exchange_news *news
     }
 }
 
-/* Tells the broker that nobody wants the rest, and reads to its end. */
+/* Cancels the call, and reads the answer to its end. */
 static void give_up(struct exchange *x) {
     uint8_t frame[FRAME_HEADER];
     struct exchange_news news;

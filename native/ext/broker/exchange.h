@@ -3,7 +3,7 @@
  * Knows nothing of PHP and of libcurl.
  *
  * Promises
- * - EXCHANGE_UNREAD is said only when the broker cannot have acted on the call: then, and only then, it may be made elsewhere.
+ * - EXCHANGE_UNREAD is returned only if the broker cannot have acted on the call. Only then may the caller make the call itself.
  * - Nothing is sent to a process of a user that is not trusted (peer.h): for the caller there is no broker then.
  * - A connection is used for the next call only when the one before has ended on it; one at a time, the others get their own.
  * - A child of fork() never uses a connection of its parent's.
@@ -18,7 +18,7 @@
 struct exchange_call {
     const char *socket;         /* path of the broker's socket */
     const char *(*token)(void); /* asked when a connection is made. NULL: none */
-    const char *control;        /* wishes, may be empty */
+    const char *control;        /* options, may be empty */
     size_t control_len;
     const char *head; /* of HTTP/1.1, target in absolute form, with its empty line */
     size_t head_len;

@@ -4,7 +4,7 @@
  * Knows nothing of PHP. packages/core (Egress/Broker.php) has the same rule.
  *
  * Promises
- * - Trusted users: root, this process's own, the one that was named, and the owner of the socket's folder where nobody else can replace that
+ * - Trusted users: root, this process's own, the one that was named, and the owner of the socket's folder if no other user can replace that
  *   folder, because each folder above it is only its owner's to write.
  */
 #ifndef HEARTH_EXT_BROKER_PEER_H

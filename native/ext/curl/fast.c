@@ -198,7 +198,7 @@ bool fast_prepare(struct handle *handle, const char *url, const struct target *t
         return false;
     }
     text_clear(&handle->control);
-    if (!route_wishes(handle, target->https, &handle->control) || !write_head(handle, target) ||
+    if (!route_control(handle, target->https, &handle->control) || !write_head(handle, target) ||
         handle->request.len > LARGEST || handle->control.len > LARGEST) {
         return false;
     }

@@ -12,7 +12,7 @@
 
 /* Prepares the step to `url`. False: not for this way. */
 bool fast_prepare(struct handle *handle, const char *url, const struct target *target);
-/* Makes it. CURLE_COULDNT_CONNECT: nobody has it; may be made elsewhere. A refusal is in the step's verdict. */
+/* Makes the call. CURLE_COULDNT_CONNECT: the broker does not have it, and the caller may make it itself. A refusal is in the step's verdict. */
 CURLcode fast_perform(struct handle *handle);
 /* curl_easy_getinfo() for the step. */
 CURLcode fast_info(const struct handle *handle, CURLINFO info, void *value);

@@ -69,7 +69,7 @@ struct step {
     struct text head; /* lines of the answer that the application has not seen yet */
     size_t delivered; /* of them: what it has seen, when it paused among them */
     bool head_done;   /* the final head is complete; what comes now are trailers */
-    bool follows;     /* a redirect that will be followed: its body is nobody's business */
+    bool follows;     /* a redirect that will be followed: its body is discarded */
     int status;
     char *location;             /* owned; NULL: none */
     struct curl_slist *cookies; /* for `https` only, as they came. Owned */
@@ -120,9 +120,9 @@ struct handle {
     bool no_body;       /* CURLOPT_NOBODY */
     bool streamed;      /* the body comes from the read callback */
     bool cookie_engine; /* outlives curl_easy_reset() */
-    bool cookie_files;  /* cookies come from elsewhere, or go there */
+    bool cookie_files;  /* cookies are read from a file or a share, or written there */
 
-    /* The body that CURLOPT_COPYPOSTFIELDS has given, owned; NULL: it is elsewhere, or too large to have twice. */
+    /* The body that CURLOPT_COPYPOSTFIELDS has given, owned; NULL: it is somewhere else, or too large to hold twice. */
     char *fields;
     size_t fields_len;
     long fields_size; /* CURLOPT_POSTFIELDSIZE; -1: up to the NUL */

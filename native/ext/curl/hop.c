@@ -346,7 +346,7 @@ static bool is_unreachable(const struct handle *handle, CURLcode result) {
 static bool turns_back(struct handle *handle, CURLcode result) {
     const struct verdict *verdict = &handle->step.verdict;
     if (is_unreachable(handle, result)) {
-        settings_notice("nobody listens there");
+        settings_notice("no broker listens there");
         return true;
     }
     if (verdict->kind == VERDICT_DECLINED) {

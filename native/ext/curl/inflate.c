@@ -138,7 +138,7 @@ static bool run(
     struct inflater *x, const char *bytes, size_t len, take_piece *take, void *arg, bool *taken) {
     *taken = true;
     if (x->ended) {
-        return true; /* what stands behind the end is nobody's */
+        return true; /* bytes after the end are ignored */
     }
     x->stream.next_in = (const unsigned char *)bytes;
     x->stream.avail_in = (unsigned)len;

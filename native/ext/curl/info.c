@@ -9,7 +9,7 @@
 #include "ext/curl/fast.h"
 #include "ext/curl/follow.h"
 
-/* What is known of the step itself, by whoever has made it. */
+/* Times and addresses of the step itself, from the code that made it. */
 static CURLcode own_info(const struct handle *handle, CURLINFO info, void *value) {
     return handle->fast.made ? fast_info(handle, info, value)
                              : libcurl.easy_getinfo(handle->curl, info, value);

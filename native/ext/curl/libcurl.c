@@ -1,5 +1,5 @@
 /* See libcurl.h. How: ext-curl calls libcurl through slots that the dynamic loader has filled (the relocations of the object file
- * that holds ext-curl: curl.so, or the program itself where it is built in). Those slots, and no others, are filled anew. */
+ * that holds ext-curl: curl.so, or the program itself where it is built in). Those slots, and no others, are filled again. */
 #include "ext/curl/libcurl.h"
 
 #include <dlfcn.h>

@@ -254,7 +254,7 @@ static bool add_connection(struct text *control, const struct handle *handle, bo
     return true;
 }
 
-bool route_wishes(const struct handle *handle, bool https, struct text *control) {
+bool route_control(const struct handle *handle, bool https, struct text *control) {
     return (!https || add_tls(control, handle)) && add_connection(control, handle, https);
 }
 
@@ -354,7 +354,7 @@ static bool add_own_headers(struct handle *handle, const struct target *target) 
     text_append(&line, control, strlen(control));
     text_append(&line, token, strlen(token));
     text_append(&line, "\"", 1);
-    bool done = route_wishes(handle, target->https, &line);
+    bool done = route_control(handle, target->https, &line);
     text_append(&line, "", 1);
     done = done && add_header(handle, line.bytes);
     handle->own_bytes = (long)(line.len - 1 + 2);

@@ -24,7 +24,7 @@ bool route_names_protocol(const char *names, const char *wanted);
 /* Whether the step to `url` may be made by the broker. Fills: https. */
 bool route_allows(struct handle *handle, const char *url, struct target *target);
 /* What the broker has to know of it, each wish with `, ` before it. False: it cannot be told. */
-bool route_wishes(const struct handle *handle, bool https, struct text *control);
+bool route_control(const struct handle *handle, bool https, struct text *control);
 /* Fills what the hop needs: origin, cut_port, headers, own_bytes. The URL for libcurl, owned by the caller, or NULL: directly. */
 char *route_to_broker(struct handle *handle, const char *url, const struct target *target);
 

@@ -116,7 +116,7 @@ static void read_token(const char *path) {
 const char settings_untrusted[] = "a user that is not trusted listens there: neither root, nor "
                                   "PHP's own, nor HEARTH_EGRESS_OWNER";
 
-/* A broker that starts anew writes a new one: the file is looked at before each call, which costs a microsecond. So is the socket's, for libcurl
+/* A restarted broker writes a new one, so the file is checked before each call, which costs a microsecond. So is the socket's, for libcurl
  * connects to it by itself. */
 const char *settings_token(void) {
     char path[sizeof((struct sockaddr_un *)0)->sun_path + 16];

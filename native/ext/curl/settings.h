@@ -14,7 +14,7 @@ bool settings_frames(void);
 
 /* The token that lies beside the socket, 64 digits, or NULL. Static. */
 const char *settings_token(void);
-/* It was not the right one: the broker has started anew. */
+/* It was not the right one: the broker has restarted. */
 void settings_forget_token(void);
 
 /* What a call is part of, for the broker alone: whole field lines with their ends, `Hearth-Traceparent` and perhaps `Hearth-Tracestate`, of

@@ -31,11 +31,11 @@ struct call {
     struct timeval timeout;
     bool limited; /* by `timeout` */
 
-    zend_string *origin; /* owned */
-    zend_string *wishes; /* owned */
-    bool asked;          /* the request was written */
-    smart_str head;      /* of the answer */
-    size_t read;         /* of it: what the wrapper has read */
+    zend_string *origin;  /* owned */
+    zend_string *options; /* owned */
+    bool asked;           /* the request was written */
+    smart_str head;       /* of the answer */
+    size_t read;          /* of it: what the wrapper has read */
     struct call_failure *failure;
 
     /* Notifications are kept back until it is known that there is a connection. */
@@ -93,7 +93,7 @@ static void free_call(struct call *call) {
     release_notes(call, false);
     efree(call->name);
     zend_string_release(call->origin);
-    zend_string_release(call->wishes);
+    zend_string_release(call->options);
     smart_str_free(&call->head);
     efree(call);
 }
@@ -149,7 +149,7 @@ static ssize_t go_directly(php_stream *stream, struct call *call, const char *by
     return stream->ops->write(stream, bytes, len);
 }
 
-/* The request with the wishes in its head. False: not for the broker. */
+/* The request with the options in its head. False: not for the broker. */
 static bool compose(
     const struct call *call, const char *bytes, size_t head_len, smart_str *request) {
     const char *token = settings_token();
@@ -178,7 +178,7 @@ static bool compose(
     smart_str_appends(request, "Hearth-Control: token=\"");
     smart_str_appends(request, token);
     smart_str_appendc(request, '"');
-    smart_str_append(request, call->wishes);
+    smart_str_append(request, call->options);
     smart_str_appends(request, "\r\nHearth-Origin: ");
     smart_str_append(request, call->origin);
     smart_str_appends(request, "\r\n");
@@ -250,7 +250,7 @@ static void clean_head(smart_str *head, size_t begin, struct refusal *refusal) {
     ZSTR_LEN(head->s) = (size_t)(to - ZSTR_VAL(head->s));
 }
 
-/* Takes from the socket what belongs to the head, and not a byte of what follows: that is for whoever reads the descriptor. -1: an
+/* Takes from the socket what belongs to the head, and not a byte of what follows, which is for the reader of the descriptor. -1: an
  * error or the end; 0: more is to come; 1: a head is complete. */
 static int read_head(struct call *call) {
     smart_str *head = &call->head;
@@ -441,7 +441,7 @@ static int call_close(php_stream *stream, int close_handle) {
     return 0;
 }
 
-/* To the broker. -1: nobody is there, or its backlog is full. */
+/* Connects to the broker. -1: no broker listens, or its backlog is full. */
 static int connect_broker(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *path = settings_broker();
@@ -453,7 +453,7 @@ static int connect_broker(void) {
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0) {
         close(fd);
-        settings_notice("nobody listens there");
+        settings_notice("no broker listens there");
         return -1;
     }
     if (!peer_of_connection_is_trusted(fd, path)) {
@@ -478,11 +478,11 @@ static void set_up_ops(const char *label) {
 
 bool call_begin(php_stream *stream, const char *name, size_t name_len,
     const struct timeval *timeout, php_stream_context *context, zend_string *origin,
-    zend_string *wishes, struct call_failure *failure) {
+    zend_string *options, struct call_failure *failure) {
     int fd = connect_broker();
     if (fd < 0) {
         zend_string_release(origin);
-        zend_string_release(wishes);
+        zend_string_release(options);
         return false;
     }
     struct call *call = ecalloc(1, sizeof *call);
@@ -498,7 +498,7 @@ bool call_begin(php_stream *stream, const char *name, size_t name_len,
         call->timeout = call->socket.timeout = *timeout;
     }
     call->origin = origin;
-    call->wishes = wishes;
+    call->options = options;
     call->failure = failure;
     set_up_ops(stream->ops->label);
     stream->ops = &ops;

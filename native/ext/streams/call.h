@@ -21,10 +21,10 @@ struct call_failure {
     zend_string *message; /* owned; NULL: stock PHP has none either */
 };
 
-/* Turns `stream`, made by the stock factory and not connected, into one to the broker. False: nobody listens there, nothing is changed.
- * Taken over: wishes, origin. Borrowed: stream; name (`host:port`), failure, which lives as long as the program. */
+/* Turns `stream`, made by the stock factory and not connected, into one to the broker. False: no broker listens there, and nothing is changed.
+ * Taken over: options, origin. Borrowed: stream; name (`host:port`), failure, which lives as long as the program. */
 bool call_begin(php_stream *stream, const char *name, size_t name_len,
     const struct timeval *timeout, php_stream_context *context, zend_string *origin,
-    zend_string *wishes, struct call_failure *failure);
+    zend_string *options, struct call_failure *failure);
 
 #endif

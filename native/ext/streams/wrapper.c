@@ -2,7 +2,7 @@
  *
  * Promises
  * - Options, fields, redirects, warnings, notifications and $http_response_header are stock PHP's own, whatever its version.
- * - A transport that somebody else opens (stream_socket_client(), SoapClient, a database) is the stock one.
+ * - A transport that other code opens (stream_socket_client(), SoapClient, a database) is the stock one.
  */
 #include "ext/compat.h"
 #include "ext/streams/streams.h"
@@ -20,7 +20,7 @@
 #include "ext/curl/settings.h"
 #include "ext/streams/call.h"
 #include "ext/streams/last_head.h"
-#include "ext/streams/wishes.h"
+#include "ext/streams/stream_options.h"
 
 static bool intercept_streams;
 
@@ -73,19 +73,19 @@ static zend_string *origin_of(
 static void put_on_broker(php_stream *stream, bool https, const char *name, size_t name_len,
     const struct timeval *timeout, php_stream_context *context) {
     struct target target;
-    smart_str wishes = {0};
+    smart_str options = {0};
     zend_string *origin = origin_of(name, name_len, https, &target);
     if (origin == NULL) {
         return;
     }
-    if (!wishes_of(context, https, target.host, (size_t)(target.host_end - target.host), timeout,
-            &wishes)) {
+    if (!stream_options_encode(context, https, target.host, (size_t)(target.host_end - target.host),
+            timeout, &options)) {
         zend_string_release(origin);
-        smart_str_free(&wishes);
+        smart_str_free(&options);
         return;
     }
-    smart_str_0(&wishes);
-    call_begin(stream, name, name_len, timeout, context, origin, wishes.s, &failure);
+    smart_str_0(&options);
+    call_begin(stream, name, name_len, timeout, context, origin, options.s, &failure);
 }
 
 /* In the place of the stock factories of `tcp` and `ssl`: what they make, and for the http wrapper put on the broker. */
@@ -170,7 +170,7 @@ static void take_over(void) {
     for (int i = 0; i < BOTH; i++) {
         stock[i] = (php_stream_transport_factory)swap(
             factories, transports[i], NULL, (void *)make_transport);
-        /* without OpenSSL there is no https; somebody else's wrapper stays */
+        /* without OpenSSL there is no https; another extension's wrapper stays */
         swap(wrappers, schemes[i], (void *)&php_stream_http_wrapper, &wrapper);
     }
     hooked = true;

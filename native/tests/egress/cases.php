@@ -317,8 +317,8 @@ return function (string $http, string $https): array {
                 return curl_getinfo($curl, CURLINFO_PRIVATE);
             },
             "$scheme: time limit" => fn () => run("$base/delay/5000", [CURLOPT_TIMEOUT_MS => 300]),
-            "$scheme: nobody listens" => fn () => run("$scheme://127.0.0.1:" . closed_port() . '/'),
-            "$scheme: nobody listens, posted from a stream" => fn () => run("$scheme://127.0.0.1:" . closed_port() . '/', [
+            "$scheme: no listener" => fn () => run("$scheme://127.0.0.1:" . closed_port() . '/'),
+            "$scheme: no listener, posted from a stream" => fn () => run("$scheme://127.0.0.1:" . closed_port() . '/', [
                 CURLOPT_UPLOAD => true,
                 CURLOPT_INFILE => fopen($file, 'r'),
                 CURLOPT_INFILESIZE => filesize($file),
@@ -326,7 +326,7 @@ return function (string $http, string $https): array {
             "$scheme: reset in the place of an answer" => fn () => run("$base/reset"),
             "$scheme: cut off" => fn () => array_diff_key(run("$base/cut"), ['info' => 0]),
             "$scheme: a field without a colon" => fn () => run("$base/headers", [CURLOPT_HTTPHEADER => ['nonsense']]),
-            "$scheme: another Host" => fn () => run("$base/headers", [CURLOPT_HTTPHEADER => ['Host: elsewhere.example']]),
+            "$scheme: another Host" => fn () => run("$base/headers", [CURLOPT_HTTPHEADER => ['Host: other.example']]),
             "$scheme: several at once" => fn () => together([
                 'one' => handle("$base/headers"),
                 'two' => handle("$base/bytes/50000"),

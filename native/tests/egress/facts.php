@@ -23,7 +23,7 @@ function facts(mixed $result): mixed
     return $facts;
 }
 
-/** A port where nobody listens. */
+/** A port without a listener. */
 function closed_port(): int
 {
     return (int) getenv('EGRESS_CLOSED_PORT');

@@ -22,7 +22,7 @@ final class Egress
         'an empty answer', 'body callback', 'body callback that refuses', 'callback that calls',
         'callback that sets options', 'callback that throws', 'compressed, as it is', 'copy', 'cut off', 'delete',
         'fields of the caller\'s', 'get', 'head', 'head into a file', 'header callback',
-        'header callback that refuses', 'into a file', 'lines of an interim answer', 'no path', 'nobody listens',
+        'header callback that refuses', 'into a file', 'lines of an interim answer', 'no path', 'no listener',
         'one that is taken out', 'post', 'post a hundred kilobytes', 'post nothing', 'private', 'put a string',
         'redirect with referer', 'redirects are followed', 'redirects are not followed', 'reset',
         'reset in the place of an answer', 'the head in the answer', 'time limit', 'too many redirects',
@@ -216,8 +216,8 @@ final class Egress
 
         @unlink("{$this->folder}/php.log");
         $twice = ['-r', substr($get[1], 0, strpos($get[1], 'echo ini_get')) . ' curl_exec($curl);'];
-        $this->check('no broker: directly', '3127.0.0.1', $this->php($twice, "{$this->folder}/nobody.sock"));
-        // `nobody.sock` has a token beside it, so it is the socket that is missed
+        $this->check('no broker: directly', '3127.0.0.1', $this->php($twice, "{$this->folder}/missing.sock"));
+        // `missing.sock` has a token beside it, so it is the socket that is missed
         $log = (string) @file_get_contents("{$this->folder}/php.log");
         $this->check('no broker: one notice', 1, substr_count($log, 'no egress broker at'));
 
@@ -230,7 +230,7 @@ final class Egress
             $before = $get([]);
             $signed = [$get(["Authorization: Negotiate YII="]), $get(["authorization:ntlm TlRM"])];
             echo json_encode([$before === $get([]), array_column($signed, 1)]);'];
-        $this->check('a connection that was signed in is nobody else\'s', '[true,["127.0.0.1","127.0.0.1"]]', $this->php($signed, $this->socket));
+        $this->check('a connection that was signed in is not shared', '[true,["127.0.0.1","127.0.0.1"]]', $this->php($signed, $this->socket));
 
         $errno = ['-r', '$curl = curl_init(getenv("EGRESS_HTTP") . "/bytes/3"); curl_exec($curl); echo curl_errno($curl);'];
         $proxy = ['http_proxy' => '', 'all_proxy' => 'http://127.0.0.1:1'];
@@ -284,7 +284,7 @@ final class Egress
         return (string) fread($connection, 65536);
     }
 
-    /** Whether nobody connects for a while. */
+    /** Whether no client connects for a while. */
     private function stays_alone(mixed $listener): bool
     {
         return @stream_socket_accept($listener, 0.5) === false;
@@ -449,7 +449,7 @@ final class Egress
         $this->check('streams: without curl', ['broker', 1], array_slice($run($this->socket, [...$on, '-d', 'hearth.intercept_curl=0']), 0, 2));
 
         @unlink("{$this->folder}/php.log");
-        $this->check('streams, no broker: directly', ['directly', 2], array_slice($run("{$this->folder}/nobody.sock", $on), 0, 2));
+        $this->check('streams, no broker: directly', ['directly', 2], array_slice($run("{$this->folder}/missing.sock", $on), 0, 2));
         $log = (string) @file_get_contents("{$this->folder}/php.log");
         $this->check('streams, no broker: one notice', 1, substr_count($log, 'no egress broker at'));
 

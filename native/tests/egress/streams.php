@@ -17,7 +17,7 @@ function context(array $http = [], array $ssl = [], ?array &$notes = null)
         'http' => $http + ['timeout' => 20],
         'ssl' => $ssl + ['cafile' => getenv('EGRESS_FOLDER') . '/authority.pem'],
     ], ['notification' => function (int $code, int $severity, ?string $message, int $number, int $bytes, int $most) use (&$notes): void {
-        // how the bytes are cut into pieces is nobody's promise
+        // how the bytes are cut into pieces is not promised
         if ($code !== STREAM_NOTIFY_PROGRESS) {
             $notes[] = [$code, $severity, $message === null ? null : preg_replace('/^(Content-Length: )\d+$/i', '$1N', $message), $number];
         }
@@ -224,8 +224,8 @@ return function (string $http, string $https): array {
                 'header' => ['Content-Type: text/plain', 'X-One: 1', 'Authorization: Basic dXNlcjpwYXNzd29yZA=='],
                 'content' => 'a=b',
             ]),
-            "$scheme: nobody listens" => fn () => fetched($closed),
-            "$scheme: nobody listens, posted" => fn () => fetched($closed, [
+            "$scheme: no listener" => fn () => fetched($closed),
+            "$scheme: no listener, posted" => fn () => fetched($closed, [
                 'method' => 'POST',
                 'header' => 'Content-Type: text/plain',
                 'content' => 'body',
@@ -340,8 +340,8 @@ return function (string $http, string $https): array {
                     ['result'][0]['fields'],
                 fn ($field) => !str_starts_with(strtolower($field[0]), 'hearth-')
             ),
-            "$scheme: another Host" => fn () => fetched("$base/headers", ['header' => 'Host: elsewhere.example']),
-            "$scheme: an option that nobody knows" => fn () => fetched("$base/bytes/3", ['unheard_of' => 1]),
+            "$scheme: another Host" => fn () => fetched("$base/headers", ['header' => 'Host: other.example']),
+            "$scheme: an unknown option" => fn () => fetched("$base/bytes/3", ['unheard_of' => 1]),
             "$scheme: from an address" => fn () => noted(fn () => file_get_contents("$base/bytes/3", false, stream_context_create([
                 'socket' => ['bindto' => '127.0.0.1:0'],
                 'ssl' => ['cafile' => "$folder/authority.pem"],
@@ -355,11 +355,11 @@ return function (string $http, string $https): array {
         'no such name, secure' => fn () => fetched('https://no-such-name.invalid/'),
         'not a URL' => fn () => fetched('http://'),
         'a port that is none' => fn () => fetched('http://127.0.0.1:99999/'),
-        'a proxy' => fn () => fetched('http://elsewhere.example/bytes/3', [
+        'a proxy' => fn () => fetched('http://other.example/bytes/3', [
             'proxy' => preg_replace('#^\w+#', 'tcp', $http),
             'request_fulluri' => true,
         ]),
-        'a proxy where nobody listens' => fn () => fetched("$http/headers", ['proxy' => 'tcp://127.0.0.1:' . closed_port()]),
+        'a proxy without a listener' => fn () => fetched("$http/headers", ['proxy' => 'tcp://127.0.0.1:' . closed_port()]),
         'unknown authority' => fn () => fetched("$https/headers", [], ['cafile' => '/etc/ssl/certs/ca-certificates.crt']),
         'no such file of authorities' => fn () => fetched("$https/headers", [], ['cafile' => '/nonexistent.pem']),
         'the system\'s authorities' => fn () => noted(fn () => file_get_contents("$https/headers")),

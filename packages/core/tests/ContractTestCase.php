@@ -303,7 +303,7 @@ abstract class ContractTestCase extends TestCase
      */
     public static function faults(): iterable
     {
-        yield 'refused' => [static fn () => Servers::nobody(), new Wish()];
+        yield 'refused' => [static fn () => Servers::closedPort(), new Wish()];
         yield 'no such name' => [static fn () => 'http://no-such-name.invalid/', new Wish()];
         yield 'certificate of an unknown authority' => [static fn () => Servers::secure('/headers'), new Wish()];
         yield 'certificate of another host' => [static fn () => str_replace('127.0.0.1', 'other.example', Servers::secure('/headers')), new Wish(ca: 'authority', resolve: ['other.example' => '127.0.0.1'])];

@@ -1,6 +1,6 @@
 <?php
 
-/** Hearth is told of applications, and nobody else is. */
+/** Hearth gets applications, and no other client does. */
 
 declare(strict_types=1);
 

@@ -45,7 +45,7 @@ final class PoolTest extends TestCase
     public function testACallThatFailsStopsNoOther(): void
     {
         $pool = new Pool(Servers::broker());
-        $pool->send(Servers::nobody(), 'refused');
+        $pool->send(Servers::closedPort(), 'refused');
         $pool->send(Servers::plain('/cut'), 'cut');
         $pool->send(new Call(Servers::plain('/echo'), 'POST', ['X-A' => ['1', '2']], 'sent'), 'sent');
         $answers = $pool->all();

@@ -93,8 +93,8 @@ final class Servers
         return "https://{$name}/";
     }
 
-    /** A port where nobody listens. */
-    public static function nobody(): string
+    /** A port without a listener. */
+    public static function closedPort(): string
     {
         $socket = stream_socket_server('tcp://127.0.0.1:0');
         $name = stream_socket_get_name($socket, false);
@@ -125,7 +125,7 @@ final class Servers
         return (string) file_get_contents(dirname(self::socket()) . '/egress.token');
     }
 
-    /** A broker that traces. Nobody takes the spans: what goes out tells enough. */
+    /** A broker that traces, without a collector: the outgoing header fields are what is tested. */
     public static function tracing(): Broker
     {
         return self::real('tracing', ['HEARTH_TRACES_ENDPOINT=http://127.0.0.1:1']);
@@ -259,6 +259,6 @@ final class Servers
             }
             usleep(50_000);
         }
-        throw new \RuntimeException("nobody listens on {$socket}: " . @file_get_contents(self::folder() . '/broker.log'));
+        throw new \RuntimeException("no process listens on {$socket}: " . @file_get_contents(self::folder() . '/broker.log'));
     }
 }

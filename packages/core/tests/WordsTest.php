@@ -137,7 +137,7 @@ final class WordsTest extends TestCase
         $file = __FILE__;
         yield 'nothing' => [[], []];
         yield 'what is the same on both ways' => [[CURLOPT_TIMEOUT => 3, CURLOPT_USERAGENT => 'x', CURLOPT_ENCODING => ''], []];
-        yield 'what nobody knows' => [[CURLOPT_SSL_CIPHER_LIST => 'DEFAULT'], null];
+        yield 'an unknown option' => [[CURLOPT_SSL_CIPHER_LIST => 'DEFAULT'], null];
         yield 'certificate information' => [[CURLOPT_CERTINFO => true], null];
         yield 'no verification' => [[CURLOPT_SSL_VERIFYPEER => 0, CURLOPT_SSL_VERIFYHOST => 0], ['verify' => false]];
         yield 'half of it' => [[CURLOPT_SSL_VERIFYPEER => false], null];

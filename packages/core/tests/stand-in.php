@@ -20,7 +20,7 @@ echo "ready\n";
 while (true) {
     $client = @stream_socket_accept($listener, 3600);
     if ($client !== false && pcntl_fork() === 0) {
-        // Or it could be connected to when nobody takes the connection any more.
+        // Or a client could connect after the last accept().
         fclose($listener);
         serve($client, $folder, $token);
         exit;

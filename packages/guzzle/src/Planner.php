@@ -20,7 +20,7 @@ use Psr\Http\Message\RequestInterface;
 /** @internal */
 final class Planner
 {
-    /** Seconds that Guzzle gives a connection when nobody says otherwise: CurlFactory, CURLOPT_CONNECTTIMEOUT(_MS). */
+    /** Seconds that Guzzle gives a connection by default: CurlFactory, CURLOPT_CONNECTTIMEOUT(_MS). */
     private const CONNECT_TIMEOUT = [7 => 150, 8 => 60];
 
     /** Seconds that libcurl gives it when it is told 0. */

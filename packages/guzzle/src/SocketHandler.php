@@ -181,7 +181,7 @@ final class SocketHandler
         stream_set_blocking($socket, true);
         $timeout = (float) ($options['read_timeout'] ?? ini_get('default_socket_timeout'));
         stream_set_timeout($socket, (int) $timeout, (int) (1e6 * ($timeout - (int) $timeout)));
-        $noBody = $request->getMethod() === 'HEAD' || in_array($response->getStatusCode(), [204, 304], true);
+        $bodyless = $request->getMethod() === 'HEAD' || in_array($response->getStatusCode(), [204, 304], true);
         $chunked = strcasecmp($response->getHeaderLine('Transfer-Encoding'), 'chunked') === 0;
         $length = $response->getHeaderLine('Content-Length');
         $total = ctype_digit($length) ? (int) $length : null;
@@ -191,9 +191,9 @@ final class SocketHandler
                 $progress((int) $total, $read, 0, 0);
             }
         };
-        $body = $noBody ? Psr7::streamFor('') : new SocketBody($socket, $rest, $total, $chunked, $watch);
+        $body = $bodyless ? Psr7::streamFor('') : new SocketBody($socket, $rest, $total, $chunked, $watch);
         $encoding = strtolower($response->getHeaderLine('Content-Encoding'));
-        if (!empty($options['decode_content']) && in_array($encoding, ['gzip', 'deflate'], true) && !$noBody) {
+        if (!empty($options['decode_content']) && in_array($encoding, ['gzip', 'deflate'], true) && !$bodyless) {
             $body = new InflateStream($body);
             $response = $response->withoutHeader('Content-Encoding')->withoutHeader('Content-Length');
             $response = $response->withHeader('x-encoded-content-encoding', $encoding);

@@ -280,8 +280,8 @@ final class HandlerTest extends TestCase
     {
         $client = new Client(['handler' => Handler::stack(new Handler(Servers::standIn()))]);
         $stock = new Client(['handler' => HandlerStack::create(Utils::chooseHandler())]);
-        $nobody = Servers::nobody();
-        foreach ([$nobody, Servers::plain('/empty'), Servers::plain('/reset')] as $url) {
+        $closed = Servers::closedPort();
+        foreach ([$closed, Servers::plain('/empty'), Servers::plain('/reset')] as $url) {
             $thrown = [];
             foreach ([$stock, $client] as $one) {
                 try {

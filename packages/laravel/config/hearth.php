@@ -24,7 +24,7 @@ return [
     'lookup' => [
         'path' => '/hearth/apps',
 
-        // `realtime.lookup_token`, where PHP runs elsewhere: Hearth gives its own processes one.
+        // `realtime.lookup_token`, if another server runs PHP: Hearth gives its own processes one.
         'token' => env('HEARTH_REALTIME_LOOKUP_TOKEN'),
     ],
 

@@ -90,7 +90,7 @@ class Broadcaster extends LaravelsBroadcaster
         }
     }
 
-    /** Whom the application's `resolveAuthenticatedUserUsing` finds. */
+    /** The user that the application's `resolveAuthenticatedUserUsing` finds. */
     protected function authenticatedUser($request)
     {
         return method_exists(parent::class, 'resolveAuthenticatedUser') ? parent::resolveAuthenticatedUser($request) : null;

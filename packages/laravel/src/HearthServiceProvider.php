@@ -55,7 +55,7 @@ final class HearthServiceProvider extends ServiceProvider
     {
         $this->app->booted(static function (Application $app): void {
             $path = $app['config']['hearth.lookup.path'] ?? null;
-            // Only where somebody is there to ask: the route is nobody's else.
+            // Only if the application can answer: otherwise the route is not registered.
             if (is_string($path) && $path !== '' && $app->bound(Applications::class) && !$app->routesAreCached()) {
                 $app['router']->get($path, LookUpController::class)->name('hearth.lookup');
             }

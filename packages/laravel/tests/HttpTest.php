@@ -79,7 +79,7 @@ final class HttpTest extends TestCase
 
     public function testAPoolHoldsWhatFailed(): void
     {
-        $answers = Http::pool(static fn ($pool) => [$pool->as('no')->get(Servers::nobody()), $pool->as('yes')->get(Servers::plain('/headers'))]);
+        $answers = Http::pool(static fn ($pool) => [$pool->as('no')->get(Servers::closedPort()), $pool->as('yes')->get(Servers::plain('/headers'))]);
         $this->assertInstanceOf(\Throwable::class, $answers['no']);
         $this->assertSame(200, $answers['yes']->status());
     }

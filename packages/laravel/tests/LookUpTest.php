@@ -1,6 +1,6 @@
 <?php
 
-/** The route that Hearth asks for applications is there where somebody can tell of them. */
+/** The route that Hearth asks for applications exists if the application can answer. */
 
 declare(strict_types=1);
 

@@ -30,7 +30,7 @@ final class RedirectCookies
                 switch (strtolower($key)) {
                     case 'domain':
                         $domain = strtolower(ltrim($set, '.'));
-                        // One for all of .com is nobody's.
+                        // A cookie for all of .com is refused.
                         if ($domain !== $host && (!str_ends_with($host, ".{$domain}") || !str_contains($domain, '.'))) {
                             continue 3;
                         }

@@ -1,6 +1,6 @@
 // A request as http.hpp declares it: built, told on the way, judged in the end. Included by that header alone.
 //
-// - Whoever owns the object (detail/life.hpp) owns extras_ and interceptors_, too.
+// - The owner of the object (detail/life.hpp) owns extras_ and interceptors_, too.
 // - What a callback throws on the way is kept for the completion.
 #pragma once
 

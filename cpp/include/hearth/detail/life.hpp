@@ -1,7 +1,7 @@
 // The life of an object that is started and completes, again and again: what http and smtp have in common.
 //
 // - State changes under the lock of the object's place; callbacks of the program run without it.
-// - Whoever sets `starting` or `delivering` owns the object until it sets another: callback_ and the rest are its own.
+// - The thread that sets `starting` or `delivering` owns the object until it sets another state: callback_ and the rest are its own.
 // - self_ is set from a start to its completion, and nowhere else.
 #pragma once
 
@@ -312,7 +312,7 @@ protected:
         const auto now = state_.load(std::memory_order_acquire);
         return now == state::idle || (now == state::delivering && mine());
     }
-    // May be built: nobody else has it in hand. In `starting` these are interceptors.
+    // May be built: no other thread uses it. In `starting` these are interceptors.
     bool editable() const noexcept {
         return settled() || (state_ == state::starting && mine());
     }
@@ -573,7 +573,7 @@ protected:
         auto &place = places::of(this);
         const locked lock(this);
         if (epoch_ != epoch) {
-            return; // begun anew by its callback
+            return; // started again by its callback
         }
         if (thrown) {
             answer_ = response(thrown_error(thrown));
@@ -589,7 +589,7 @@ protected:
         }
     }
 
-    // What was under way in the parent, when this child was forked, never ends here: whoever looks first makes it so that it has ended.
+    // A request that was under way in the parent when this child was forked never completes here: the first caller to look completes it.
     void look_for_fork() const noexcept {
         if (state_ != state::idle && generation_ != places::generation() && !mine()) {
             const_cast<life *>(this)->lost_by_fork();
@@ -621,7 +621,7 @@ protected:
             // Callbacks are the parent's; a coroutine would never go on.
             try {
                 gone(derived());
-            } catch (...) { // nobody is there to be told
+            } catch (...) { // there is no caller to report to
             }
         }
     }

@@ -2,7 +2,7 @@
 //
 // - No callback of a program runs while one of these locks is held, and no destructor.
 // - What there is once stays visible, so that all parts of a program have the same one even where the rest is hidden.
-// - fork() finds all of them free, and in the child nobody waits any more: futures of what is the parent's are answered there.
+// - fork() finds all of them free, and in the child no thread waits any more: futures of the parent's requests are answered there.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ inline error error_of_fork() {
         "it was under way when the process forked, and is the parent's"};
 }
 
-// A future that somebody may wait for. It is answered under the lock of its place, so that no fork comes in between.
+// A future that a thread may wait for. It is answered under the lock of its place, so that no fork comes in between.
 class pledge {
 public:
     pledge() = default;
@@ -217,7 +217,7 @@ private:
     whereabouts before_;
 };
 
-// A refused start is told to its callback on the stack of whoever started. Callbacks that begin anew in there without end, because the engine
+// A refused start calls its callback on the stack of the caller of start(). Callbacks that start again in there without end, because the engine
 // is stopping, would have no stack left: such a chain is told of so many starts and no more.
 class inside_refusal {
 public:

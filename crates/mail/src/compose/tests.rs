@@ -237,8 +237,11 @@ fn a_name_of_quotes_fits_its_line() {
 fn what_is_missing_or_doubled_is_named() {
     let empty = Draft::default();
     assert_eq!(empty.compose(SystemTime::now()).expect_err("empty").0, "there is no author");
-    let nobody = Draft { from: draft().from, ..Draft::default() };
-    assert_eq!(nobody.compose(SystemTime::now()).expect_err("nobody").0, "there are no recipients");
+    let without_recipients = Draft { from: draft().from, ..Draft::default() };
+    assert_eq!(
+        without_recipients.compose(SystemTime::now()).expect_err("no recipients").0,
+        "there are no recipients"
+    );
     let mut both = draft();
     both.set_raw(Bytes::from_static(b"A: b\n\n"));
     assert!(both.compose(SystemTime::now()).is_err());

@@ -268,7 +268,7 @@ fn what_is_no_smtp_or_comes_unasked_is_not_believed() {
         session.greet().await?;
         session.hello("me", true).await
     });
-    assert!(matches!(result, Err(Trouble::Rubbish { what: "words that nobody asked for", .. })));
+    assert!(matches!(result, Err(Trouble::Rubbish { what: "an unexpected reply", .. })));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rustix::process::{Pid, Signal, getgid, getuid, kill_process_group};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::process::{Child, Command};
@@ -529,21 +529,9 @@ impl Worker {
             // it has come to its end.
             return self.prepare().await;
         };
-        // An empty STDIN record is skipped by whoever waits for a request, and by nobody else: read, it says that the script has ended.
+        // A child that waits for its next request skips an empty STDIN record, and no other process reads it. Once it is read, the script has ended.
         connection.stream.try_write(&fastcgi::stdin_header(0))?;
-        let mut looks = 0;
-        while sys::unread(&connection.stream)? > 0 {
-            if !is_silent(&connection.stream) {
-                return Err("php-fpm closed its connection".into());
-            }
-            looks += 1;
-            if looks <= 3 {
-                tokio::task::yield_now().await;
-            } else {
-                tokio::time::sleep(Duration::from_millis(if looks < 20 { 1 } else { 10 })).await;
-            }
-        }
-        Ok(())
+        until_read(&connection.stream).await
     }
 
     pub(super) fn kill(&mut self) {
@@ -562,6 +550,24 @@ fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name stands in parentheses and may hold anything; the state follows.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
+/// Waits until the peer has read everything that was written to `stream`. Fails when the peer has closed it.
+///
+/// No timer is involved: the kernel reports a Unix socket as writable each time its peer has taken a message (`sock_wfree()`, net/core/sock.c), and tokio
+/// waits for that edge. The kernel calls while it still counts one byte of the message, so one byte is read, too: a message that waits counts several hundred.
+async fn until_read(stream: &UnixStream) -> Result<(), BoxError> {
+    const BEING_READ: i32 = 1;
+    let read = || {
+        if sys::unread(stream)? <= BEING_READ {
+            Ok(())
+        } else if is_silent(stream) {
+            Err(std::io::ErrorKind::WouldBlock.into())
+        } else {
+            Err(std::io::Error::other("php-fpm closed its connection"))
+        }
+    };
+    Ok(stream.async_io(Interest::WRITABLE, read).await?)
 }
 
 /// Whether nothing has come, not even an end.
@@ -668,6 +674,48 @@ mod tests {
             Line::Other { level: "NOTICE", text: "[pool hearth] child 9674 started" }
         );
         assert_eq!(parse("odd"), Line::Other { level: "", text: "odd" });
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_waited_for_until_the_peer_has_read_it() {
+        let (ours, peer) = UnixStream::pair().expect("a pair of sockets");
+        until_read(&ours).await.expect("nothing is unread");
+        for round in 0..1_000 {
+            for _ in 0..3 {
+                ours.try_write(&[0; 8]).expect("there is room");
+            }
+            let waits = until_read(&ours);
+            let reads = async {
+                tokio::task::yield_now().await;
+                let mut bytes = [0; 8];
+                for _ in 0..3 {
+                    peer.readable().await.expect("it is open");
+                    let read = peer.try_read(&mut bytes).expect("a message is there");
+                    assert_eq!(read, 8, "round {round}");
+                    if round % 2 == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            };
+            let (read, ()) = tokio::join!(waits, reads);
+            read.expect("it is open");
+            assert!(sys::unread(&ours).expect("a socket") == 0, "round {round}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_closes_ends_the_wait() {
+        let (ours, peer) = UnixStream::pair().expect("a pair of sockets");
+        ours.try_write(b"never read").expect("there is room");
+        let closes = async {
+            tokio::task::yield_now().await;
+            drop(peer);
+        };
+        let (waited, ()) = tokio::join!(until_read(&ours), closes);
+        // A closed socket drops what it has not read: either way the next request finds it closed.
+        assert!(waited.is_ok() || waited.is_err_and(|error| error.to_string().contains("closed")));
+        ours.readable().await.expect("an end can be read");
+        assert!(!is_silent(&ours));
     }
 
     #[test]

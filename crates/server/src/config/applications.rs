@@ -14,7 +14,7 @@ use front_http::{Claim, HostClaim, PathClaim};
 use super::file::{Entry, Table};
 use super::value::{Raw, Value, Wrong};
 use super::{ConfigError, KEYS, Key, Origin, Settings, Sources, nearest, read_raw};
-use crate::detect;
+use crate::app::detect;
 
 /// What the application at PATH is called among others.
 pub(crate) const MAIN: &str = "main";

@@ -205,7 +205,7 @@ impl Environment {
 
     /// The socket of the server whose place this one is to take.
     pub(crate) fn take_over(&self) -> Option<&Path> {
-        self.path(crate::upgrade::VARIABLE)
+        self.path(crate::runtime::upgrade::VARIABLE)
     }
 
     /// Output to stdout may be coloured (<https://no-color.org>).

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::script::{After, Body, Fields, Reply, Step, Turn, pattern};
 use super::{End, Seen, Shared, hold};
 
-/// How long what nobody wants is still read, so that closing does not take back the answer.
+/// How long unwanted bytes are still read, so that closing does not discard the answer.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves one connection.
@@ -19,7 +19,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Arc<Shared>,
 ) -> End {
     let mut wire = Wire { stream, received: Vec::new() };
-    // Whoever breaks off has closed: there is nobody to tell.
+    // The client has closed the connection: there is nothing to report.
     wire.serve(number, shared).await.unwrap_or(End::Close)
 }
 
@@ -44,7 +44,7 @@ struct Incoming {
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     async fn serve(&mut self, connection: usize, shared: &Arc<Shared>) -> io::Result<End> {
         let mut phase = shared.phase.clone();
-        // Whoever is told to close while it answers closes after that.
+        // A connection that is to close while it answers closes after that.
         let closings = phase.borrow().closings;
         let mut dying = false;
         loop {

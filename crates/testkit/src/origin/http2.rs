@@ -21,7 +21,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     refuse: bool,
 ) -> End {
     if refuse {
-        // A client that has gone has nobody to be told.
+        // The client has gone: there is nothing to report.
         drop(go_away(stream, number, shared).await);
         return End::Close;
     }
@@ -42,7 +42,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 let (body, seen) = seen(request, number);
                 let (request, turn) = shared.saw(seen);
                 streams.spawn(async move {
-                    // A stream that the client has reset has nobody to be told.
+                    // The client has reset the stream: there is nothing to report.
                     drop(exchange(body, respond, request, turn, &shared).await);
                 });
             }

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace App\Chat;
 
-/** Whether events reach browsers: under `hearth serve`, in the models that run PHP themselves. Elsewhere the page asks every now and then. */
+/** Whether events reach browsers: under `hearth serve`, in the models that run PHP themselves. Under another server the page polls. */
 final class Live
 {
     public static function is(): bool

@@ -6,7 +6,7 @@ namespace App\Chat;
 
 use Illuminate\Http\Request;
 
-/** Somebody who has given a name: the chat has no accounts, a visitor lasts as long as the session. */
+/** A visitor who has given a name: the chat has no accounts, a visitor lasts as long as the session. */
 final class Visitor
 {
     private function __construct(public readonly string $id, public readonly string $name)

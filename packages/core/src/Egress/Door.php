@@ -30,7 +30,7 @@ final class Door
     }
 
     /**
-     * What a call is part of, as the request being answered says: fields that tell the broker, and nobody else.
+     * The trace context of the request being answered: header fields for the broker alone.
      *
      * @return array<string, string>
      */

@@ -12,7 +12,7 @@
  *     }
  *
  * Promises: no more than `concurrency` calls are under way; a call that fails stops no other; calls may be added while results are read;
- * whoever stops reading ends what is under way. The broker carries those to one origin over few connections (HTTP/2 where it has that).
+ * a caller that stops reading cancels what is under way. The broker carries those to one origin over few connections (HTTP/2 where it has that).
  */
 
 declare(strict_types=1);

@@ -1,6 +1,6 @@
 <?php
 
-/** An event of another kind than the handler takes: whoever invokes the function is not what it was written for. */
+/** An event of another kind than the handler takes: the function was written for another event source. */
 
 declare(strict_types=1);
 

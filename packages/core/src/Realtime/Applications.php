@@ -12,7 +12,7 @@ namespace Hearth\Realtime;
 interface Applications
 {
     /**
-     * The application whose clients have this key; null: there is none. Whoever cannot tell throws: clients then come back later.
+     * The application whose clients have this key; null: there is none. An implementation that cannot answer throws: clients then come back later.
      *
      * @return ?array<string, mixed>
      */

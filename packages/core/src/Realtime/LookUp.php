@@ -1,6 +1,6 @@
 <?php
 
-/** Answers Hearth when it asks for an application (`realtime.lookup`), and nobody else: the answer holds a secret. */
+/** Answers Hearth's requests for an application (`realtime.lookup`), and no other client's: the answer holds a secret. */
 
 declare(strict_types=1);
 

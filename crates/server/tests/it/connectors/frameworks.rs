@@ -47,7 +47,7 @@ namespace {
 fn sent(given: &Value) -> Value {
     let site = Site::empty()
         .with_file("index.php", PAGE)
-        .with_file("connectors.php", include_str!("../../../src/workers/connectors.php"))
+        .with_file("connectors.php", include_str!("../../../src/app/workers/connectors.php"))
         .with_file("given.json", &given.to_string())
         .with_file(
             "hearth.toml",

@@ -43,7 +43,7 @@ final class HttpResponse
             $answer['headers'] = (object) array_combine(array_keys($headers), array_map($one, array_keys($headers), $headers));
         }
         if (isset($event->getRequestContext()['elb'])) {
-            // A load balancer refuses an answer without; the phrase itself is shown to nobody.
+            // A load balancer refuses an answer without one; the phrase itself is not shown.
             $answer['statusDescription'] = "{$this->statusCode} Status";
         }
         return $answer;

@@ -1,0 +1,9 @@
+pub(crate) mod applications;
+pub(crate) mod composer;
+pub(crate) mod detect;
+pub(crate) mod fallback;
+pub(crate) mod function;
+pub(crate) mod php;
+pub(crate) mod plan;
+pub(crate) mod runners;
+pub(crate) mod user;

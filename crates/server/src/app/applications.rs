@@ -1,0 +1,205 @@
+//! The applications of one server: what would run for each, and which requests are for which.
+//!
+//! Invariants
+//! - The one at PATH, if there is one, is the first and answers what nobody else claims.
+//! - All of them are read before any is started.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use front_http::{Claim, Hosted, Release};
+use pool::Model;
+
+use crate::app::detect::{self, Application, DetectError, Kind};
+use crate::app::php;
+use crate::app::plan::Plan;
+use crate::app::user::check_php;
+use crate::cli::Target;
+use crate::config::{Environment, LookupTarget, MAIN, NamedApplication, Settings, WebhookTarget};
+use crate::failure::Failure;
+use crate::subsystems::front;
+use crate::subsystems::realtime;
+
+/// One application, before it is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    /// What it is called in logs, metrics and the run folder.
+    pub name: Arc<str>,
+    /// The requests that are for it.
+    pub claims: Vec<Claim>,
+    /// It is the application at PATH, if perhaps in another pool: `hearth_publish()` is for it.
+    pub is_at_path: bool,
+    /// As they hold for it.
+    pub settings: Settings,
+    /// What would run.
+    pub plan: Plan,
+}
+
+impl Planned {
+    /// The application at PATH and no other.
+    pub(crate) fn is_main(&self) -> bool {
+        &*self.name == MAIN
+    }
+
+    /// The requests that are for it, for people.
+    pub(crate) fn claims(&self) -> Vec<String> {
+        self.claims.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// All of them; at least one.
+#[derive(Clone, Debug)]
+pub(crate) struct Plans(Vec<Planned>);
+
+impl Plans {
+    /// What would run now for what was named on the command line. Waits for a program where the model is `snapshot`: it is asked what this
+    /// machine can do.
+    pub(crate) fn read(
+        target: &Target,
+        settings: &Settings,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let mut all = Vec::new();
+        let at_path = at_path(&target.path, settings)?;
+        if let Some(application) = &at_path {
+            let name: Arc<str> = MAIN.into();
+            let plan = plan(application.clone(), &name, settings, environment)?;
+            let mut settings = settings.clone();
+            settings.applications.clear();
+            let claims = vec![Claim::everything()];
+            all.push(Planned { name, claims, is_at_path: true, settings, plan });
+        }
+        for named in &settings.applications {
+            let planned = planned(named, at_path.as_ref(), environment);
+            all.push(planned.map_err(|failure| failure.of_application(&named.name))?);
+        }
+        if let Some(LookupTarget(WebhookTarget::Php(_))) = settings.realtime.lookup
+            && all.first().is_none_or(|main| !main.is_main() || main.plan.php.is_none())
+        {
+            return Err(realtime::no_php());
+        }
+        Ok(Self(all))
+    }
+
+    /// In their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Planned> {
+        self.0.iter()
+    }
+
+    /// In their order.
+    pub(crate) fn into_vec(self) -> Vec<Planned> {
+        self.0
+    }
+
+    /// Whether names are needed to tell them apart.
+    pub(crate) fn several(&self) -> bool {
+        self.0.iter().any(|planned| !planned.is_main())
+    }
+
+    /// Somebody runs PHP.
+    pub(crate) fn run_php(&self) -> bool {
+        self.0.iter().any(|planned| planned.plan.php.is_some())
+    }
+
+    /// What is for the front.
+    pub(crate) fn release(&self) -> Result<Release, Failure> {
+        release(&self.0)
+    }
+}
+
+/// What those bring along for the front.
+pub(crate) fn release<'p>(all: impl IntoIterator<Item = &'p Planned>) -> Result<Release, Failure> {
+    let all: Vec<&Planned> = all.into_iter().collect();
+    if let [alone] = all[..]
+        && alone.is_main()
+    {
+        return front::release(&front::options(&alone.settings, &alone.plan)?);
+    }
+    let hosted = |planned: &&Planned| {
+        let options = front::options(&planned.settings, &planned.plan)
+            .map_err(|failure| failure.of_application(&planned.name))?;
+        let (name, claims) = (Arc::clone(&planned.name), planned.claims.clone());
+        Ok(Hosted { name, claims, options })
+    };
+    front::release_of(&all.iter().map(hosted).collect::<Result<Vec<_>, Failure>>()?)
+}
+
+/// The application at PATH. There may be none where there are others: PATH is then the folder of `hearth.toml` alone.
+pub(crate) fn at_path(path: &Path, settings: &Settings) -> Result<Option<Application>, Failure> {
+    match detect::detect(path) {
+        Ok(found) if is_meant(&found, settings) => Ok(Some(found)),
+        Ok(_) => Ok(None),
+        Err(DetectError::Nothing { .. }) if !settings.applications.is_empty() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Loose files beside a `hearth.toml` for several applications are no application of their own: keys and passwords may be among them.
+fn is_meant(found: &Application, settings: &Settings) -> bool {
+    settings.applications.is_empty()
+        || found.kind != Kind::StaticFiles
+        || found.document_root != found.folder
+        || found.document_root.join("index.html").is_file()
+        || settings.http.document_root.0.is_some()
+}
+
+/// What lies where a named application is to be.
+pub(crate) fn found(
+    named: &NamedApplication,
+    at_path: Option<&Application>,
+) -> Result<Application, Failure> {
+    match (&named.path, at_path) {
+        (Some(path), _) => Ok(detect::detect(path)?),
+        (None, Some(main)) => Ok(main.clone()),
+        (None, None) => Err(Failure::misused(
+            "it has no `path`, and there is no application at PATH that it could be a pool of",
+            format!("add `path` to `[applications.{}]`", named.name),
+        )),
+    }
+}
+
+/// The folder of a `hearth.toml` that somebody may believe to be read.
+pub(crate) fn unread_settings(
+    named: &NamedApplication,
+    at_path: Option<&Application>,
+) -> Option<PathBuf> {
+    let folder = detect::folder_of(named.path.as_deref()?).ok()?;
+    let is_another = at_path.is_none_or(|main| main.folder != folder);
+    (is_another && folder.join("hearth.toml").is_file()).then_some(folder)
+}
+
+fn planned(
+    named: &NamedApplication,
+    at_path: Option<&Application>,
+    environment: &Environment,
+) -> Result<Planned, Failure> {
+    let application = found(named, at_path)?;
+    if let Some(folder) = unread_settings(named, at_path) {
+        let (application, folder) = (&*named.name, folder.display());
+        tracing::warn!(application, %folder, "the `hearth.toml` in there is not read: what it says belongs into the table of the application");
+    }
+    Ok(Planned {
+        name: Arc::clone(&named.name),
+        claims: named.claims.clone(),
+        is_at_path: named.path.is_none(),
+        settings: named.settings.clone(),
+        plan: plan(application, &named.name, &named.settings, environment)?,
+    })
+}
+
+fn plan(
+    application: Application,
+    name: &str,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<Plan, Failure> {
+    let mut plan = Plan::new(application, settings, environment)?;
+    check_php(&plan)?;
+    if let Some(php) = plan.php.as_ref().filter(|php| php.model == Model::Snapshot) {
+        let probe = php::probe(php, settings);
+        if let Some(fallback) = plan.fit_to_machine(&probe) {
+            fallback.of_application(name).warn();
+        }
+    }
+    Ok(plan)
+}

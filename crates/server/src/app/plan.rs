@@ -1,0 +1,361 @@
+//! What will run: the application that was found, the settings and the PHP at hand, made into options for the engines.
+//!
+//! Invariants
+//! - Everything a person could have got wrong is refused here, before a socket is bound or a process started.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use http::uri::PathAndQuery;
+use pool::Model;
+
+use crate::app::detect::{self, Application, Kind};
+use crate::app::fallback::Fallback;
+use crate::app::php::{self, Worker};
+use crate::app::runners::{is_for_frankenphp, octane_environment, symfony_runtime};
+use crate::app::user::PhpUser;
+use crate::config::{Environment, Settings};
+use crate::failure::Failure;
+
+/// Hearth's worker script for Laravel.
+const LARAVEL_WORKER: &str = include_str!("workers/laravel.php");
+/// Hearth's worker script for Symfony.
+const SYMFONY_WORKER: &str = include_str!("workers/symfony.php");
+
+/// What both of them include: file names, which have to be beside theirs, and texts.
+const BESIDE_WORKERS: &[(&str, &str)] = &[
+    ("application_state.php", include_str!("workers/application_state.php")),
+    ("connectors.php", include_str!("workers/connectors.php")),
+    ("databases.php", include_str!("workers/databases.php")),
+];
+
+/// What `hearth serve` does with an application.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// What was found, with the settings' overrides in place.
+    pub application: Application,
+    /// How PHP runs; `None` when only files are served.
+    pub php: Option<PhpPlan>,
+}
+
+/// How PHP runs.
+#[derive(Clone, Debug)]
+pub(crate) struct PhpPlan {
+    /// The program that runs PHP: Hearth's own, or PHP's in the models of their names.
+    pub worker: Worker,
+    /// How a request meets PHP.
+    pub model: Model,
+    /// What was to run, by the settings or by our choice: differs from `model` where that took its place.
+    pub wished: Model,
+    /// Why it did, the last time.
+    pub fallback: Option<Fallback>,
+    /// Nobody named the model or a worker script: that the application is booted ahead is our idea.
+    pub boot_is_our_idea: bool,
+    /// The script that answers, in models that run one.
+    pub script: Option<WorkerScript>,
+    /// What the worker script expects in its environment.
+    pub env: Vec<(String, String)>,
+    /// As whom, where that is another user than the server's.
+    pub user: Option<PhpUser>,
+    /// How many processes.
+    pub workers: NonZeroUsize,
+    /// How many at most, where their number follows the load.
+    pub workers_max: Option<NonZeroUsize>,
+}
+
+impl PhpPlan {
+    /// It cannot run without a folder of Hearth's own: for scripts, or for sockets of PHP's own programs.
+    pub(crate) fn needs_files(&self) -> bool {
+        self.model.is_foreign() || matches!(self.script, Some(WorkerScript::Ours { .. }))
+    }
+}
+
+/// Where a worker script comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerScript {
+    /// A file of the application.
+    File(PathBuf),
+    /// Hearth's own, written into the run folder under this name.
+    Ours {
+        /// File name.
+        name: &'static str,
+        /// PHP source.
+        text: &'static str,
+        /// Names and texts of the files that it includes: they have to be beside it.
+        beside: &'static [(&'static str, &'static str)],
+    },
+}
+
+impl fmt::Display for WorkerScript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Ours { name, .. } => write!(f, "Hearth's own {name}"),
+        }
+    }
+}
+
+impl Plan {
+    /// Makes the plan. The application's folder and scripts are looked at; nothing is started.
+    pub(crate) fn new(
+        application: Application,
+        settings: &Settings,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let application = overridden(application, settings)?;
+        if application.kind == Kind::StaticFiles {
+            return match settings.php.model.0 {
+                None => Ok(Self { application, php: None }),
+                Some(_) => Err(Failure::failed(
+                    format!("no PHP script to run in {}", application.folder.display()),
+                    "name the script (`hearth serve PATH/TO/index.php`), or leave out `--model` to serve the files",
+                )),
+            };
+        }
+        let model = model(&application, settings);
+        let script = if model.runs_worker_script() {
+            Some(worker_script(&application, settings, environment, model)?)
+        } else {
+            None
+        };
+        let env = match &script {
+            Some(WorkerScript::File(file))
+                if application.kind == Kind::Laravel && is_for_frankenphp(file) =>
+            {
+                octane_environment(&application, settings, environment)
+            }
+            _ => Vec::new(),
+        };
+        let (workers, workers_max) = numbers(model, settings)?;
+        let worker = php::program(model, settings, environment)?;
+        let boot_is_our_idea =
+            settings.php.model.0.is_none() && settings.php.worker_script.0.is_none();
+        let php = PhpPlan {
+            worker,
+            model,
+            wished: model,
+            fallback: None,
+            boot_is_our_idea,
+            script,
+            env,
+            user: PhpUser::of(settings, environment)?,
+            workers,
+            workers_max,
+        };
+        Ok(Self { application, php: Some(php) })
+    }
+
+    /// What the booted application answers for itself before the first request, each of them once.
+    pub(crate) fn warm_up(&self, settings: &Settings) -> Vec<PathAndQuery> {
+        // PHP's caches for each place in the code that looks something up fill at the first request, some at the second.
+        const TIMES: usize = 3;
+        if !self.php.as_ref().is_some_and(|php| php.model.boots_in_zygote())
+            || self.application.kind.is_function()
+        {
+            return Vec::new();
+        }
+        let root = PathAndQuery::from_static("/");
+        let (paths, times) = match &settings.php.warm_up.0 {
+            Some(named) => (named.iter().flatten().map(|path| path.0.clone()).collect(), TIMES),
+            None => (vec![root], if self.rehearses(settings) { 1 } else { TIMES }),
+        };
+        paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
+    }
+
+    /// Whether a process that is thrown away answers them: where nobody knows that the script puts back what they leave.
+    pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
+        let script = self.php.as_ref().and_then(|php| php.script.as_ref());
+        settings.php.warm_up.0.is_none() && !matches!(script, Some(WorkerScript::Ours { .. }))
+    }
+
+    /// The path of a script in the URL space: `/index.php`. `None` when it lies outside the document root.
+    pub(crate) fn script_name(&self, script: &Path) -> Option<String> {
+        let relative = script.strip_prefix(&self.application.document_root).ok()?;
+        Some(format!("/{}", relative.to_str()?))
+    }
+
+    /// `SCRIPT_NAME` of a script that runs wherever it lies.
+    pub(crate) fn url_of(&self, script: &Path) -> String {
+        self.script_name(script).unwrap_or_else(|| {
+            let name = script.file_name().unwrap_or_default();
+            format!("/{}", name.to_string_lossy())
+        })
+    }
+
+    /// What `SCRIPT_FILENAME` is in models that run a worker script: the front controller, in whose place the worker script answers.
+    pub(crate) fn nominal_script(&self) -> PathBuf {
+        let own = &self.application.front_controller;
+        own.clone().unwrap_or_else(|| self.application.document_root.join("index.php"))
+    }
+
+    /// The one line that explains it all. `php_version` is the full one once PHP has said it.
+    pub(crate) fn explain(&self, php_version: Option<&str>) -> String {
+        let app = &self.application;
+        let mut line = format!("{} in {} ({})", app.kind.name(), app.folder.display(), app.because);
+        let mut add = |text: String| {
+            line.push_str("; ");
+            line.push_str(&text);
+        };
+        if let Some(php) = &self.php {
+            let place = format!(" in place of {}", php.wished.name());
+            let place = if php.model == php.wished { "" } else { &place };
+            add(format!("{} model{place}", php.model.name()));
+            if let Some(script) = &php.script {
+                add(format!("worker script {script}"));
+            }
+        }
+        add(format!("document root {}", app.document_root.display()));
+        if let Some(script) = &app.front_controller {
+            add(format!("front controller {}", script.display()));
+        }
+        if let Some(php) = &self.php {
+            let minor = php.worker.version.map(|version| version.to_string());
+            let version = php_version.map(str::to_owned).or(minor);
+            add(version.map_or_else(
+                || php.worker.program.display().to_string(),
+                |version| format!("PHP {version}"),
+            ));
+            add(match php.workers_max {
+                Some(most) => format!("{} to {most} workers", php.workers),
+                None if php.workers.get() == 1 => "1 worker".to_owned(),
+                None => format!("{} workers", php.workers),
+            });
+            if let Some(user) = &php.user {
+                add(format!("as user {}", user.name()));
+            }
+        }
+        line
+    }
+}
+
+/// Puts the settings' document root and front controller in the place of what was found.
+fn overridden(mut application: Application, settings: &Settings) -> Result<Application, Failure> {
+    // Without links: what they point to may be another release by the time a worker is replaced.
+    let file = |path: &Path, key: &str| match path.canonicalize() {
+        Ok(absolute) if absolute.is_file() => Ok(absolute),
+        _ => Err(Failure::misused(
+            format!("`{key}` names {}, which is no file", path.display()),
+            format!("correct `{key}`"),
+        )),
+    };
+    if let Some(root) = &settings.http.document_root.0 {
+        let Ok(absolute) = root.canonicalize() else {
+            return Err(Failure::misused(
+                format!("`http.document_root` names {}, which is no folder", root.display()),
+                "correct `http.document_root`",
+            ));
+        };
+        application.document_root = absolute;
+        let index = application.document_root.join("index.php");
+        if index.is_file() && application.kind != Kind::WorkerScript {
+            application.front_controller = Some(index);
+        }
+    }
+    if let Some(script) = &settings.http.front_controller.0 {
+        application.front_controller = Some(file(script, "http.front_controller")?);
+    }
+    if let Some(script) = &settings.php.worker_script.0 {
+        application.worker_script = Some(file(script, "php.worker_script")?);
+    }
+    if application.kind == Kind::StaticFiles && application.front_controller.is_some() {
+        application.kind = Kind::FrontController;
+    }
+    Ok(application)
+}
+
+/// `snapshot` where something is there to boot ahead.
+fn model(application: &Application, settings: &Settings) -> Model {
+    let named = settings.php.worker_script.0.is_some();
+    let boots_ahead = match application.kind {
+        Kind::Laravel | Kind::Symfony | Kind::WorkerScript => true,
+        Kind::FrontController => {
+            named || application.worker_script.as_deref().is_some_and(detect::takes_requests)
+        }
+        Kind::StaticFiles | Kind::Function | Kind::Console => false,
+    };
+    let auto = if boots_ahead { Model::Snapshot } else { Model::Request };
+    settings.php.model.0.unwrap_or(auto)
+}
+
+fn worker_script(
+    application: &Application,
+    settings: &Settings,
+    environment: &Environment,
+    model: Model,
+) -> Result<WorkerScript, Failure> {
+    let named = settings.php.worker_script.0.is_some();
+    let usable = |script: &Path| match application.kind {
+        // In a framework's project a `worker.php` may be anything, a queue's worker for one.
+        Kind::Laravel | Kind::Symfony => {
+            detect::takes_requests(script) && !is_for_frankenphp(script)
+        }
+        _ => true,
+    };
+    match (&application.worker_script, application.kind) {
+        (Some(script), _) if named || usable(script) => Ok(WorkerScript::File(script.clone())),
+        (_, Kind::Laravel) => Ok(ours("laravel-worker.php", LARAVEL_WORKER)),
+        (_, Kind::Symfony) => Ok(symfony_runtime(application, settings, environment)
+            .map_or_else(|| ours("symfony-worker.php", SYMFONY_WORKER), WorkerScript::File)),
+        _ => Err(Failure::misused(
+            format!(
+                "the model `{}` needs a worker script, and {} has none",
+                model.name(),
+                application.folder.display()
+            ),
+            "write one that calls hearth_handle_request() and name it with `--worker-script`, or use `--model request`",
+        )),
+    }
+}
+
+fn ours(name: &'static str, text: &'static str) -> WorkerScript {
+    WorkerScript::Ours { name, text, beside: BESIDE_WORKERS }
+}
+
+/// The least and the most workers.
+fn numbers(
+    model: Model,
+    settings: &Settings,
+) -> Result<(NonZeroUsize, Option<NonZeroUsize>), Failure> {
+    let php = &settings.php;
+    let Some(most) = php.workers_max else { return Ok((workers(settings), None)) };
+    if model.is_foreign() {
+        return Err(Failure::misused(
+            format!(
+                "`php.workers_max` is set, and the model `{}` has a fixed number",
+                model.name()
+            ),
+            "set `php.workers`, or use a model of Hearth's own workers such as `--model request`",
+        ));
+    }
+    let least = match php.workers.0 {
+        Some(least) if least > most => {
+            return Err(Failure::misused(
+                format!("`php.workers` is {least}, and `php.workers_max` less: {most}"),
+                "`php.workers` is the least, `php.workers_max` the most",
+            ));
+        }
+        Some(least) => least,
+        None => processors().min(most),
+    };
+    Ok((least, Some(most)))
+}
+
+/// As many workers as are always there.
+fn workers(settings: &Settings) -> NonZeroUsize {
+    settings.php.workers.0.unwrap_or_else(processors)
+}
+
+/// As many workers as there may be at once.
+pub(crate) fn most_workers(settings: &Settings) -> NonZeroUsize {
+    settings.php.workers_max.unwrap_or_else(|| workers(settings))
+}
+
+/// The processors that this process may use.
+pub(crate) fn processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

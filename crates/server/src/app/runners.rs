@@ -1,0 +1,54 @@
+//! Runners that frameworks bring for FrankenPHP, and what they expect of the server that starts them.
+//!
+//! Invariants
+//! - Only names are known here: of files, classes and variables. Nothing of the application is run.
+//! - What the environment or the settings say already stays.
+
+use std::path::{Path, PathBuf};
+
+use crate::app::detect::Application;
+use crate::config::{Environment, Settings, of_php};
+
+/// A worker script that an application keeps for FrankenPHP; Octane's has this name. Hearth's own scripts do more for the models that
+/// share nothing, so in a framework's project it runs only when it is named.
+pub(crate) fn is_for_frankenphp(script: &Path) -> bool {
+    script.ends_with("frankenphp-worker.php")
+}
+
+/// What `artisan octane:start --server=frankenphp` puts into the environment of its script.
+pub(crate) fn octane_environment(
+    application: &Application,
+    settings: &Settings,
+    environment: &Environment,
+) -> Vec<(String, String)> {
+    let folder = application.folder.display().to_string();
+    // The script ends after so many requests. Hearth replaces workers itself (`php.max_requests`).
+    let never = u32::MAX.to_string();
+    let wanted =
+        [("APP_BASE_PATH", folder), ("LARAVEL_OCTANE", "1".into()), ("MAX_REQUESTS", never)];
+    let set = |name: &str| of_php(name, settings, environment).is_some();
+    let missing = wanted.into_iter().filter(|(name, _)| !set(name));
+    missing.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The front controller, when a runtime is named that runs it in a loop: runtime/frankenphp-symfony's, or another whose name says so.
+/// It is named as the Runtime component wants it, by `APP_RUNTIME` or in `composer.json`.
+pub(crate) fn symfony_runtime(
+    application: &Application,
+    settings: &Settings,
+    environment: &Environment,
+) -> Option<PathBuf> {
+    let named = of_php("APP_RUNTIME", settings, environment)
+        .map(str::to_owned)
+        .or_else(|| runtime_of_composer(&application.folder))?
+        .to_ascii_lowercase();
+    let loops = named.contains("frankenphp") || named.contains("hearth");
+    application.front_controller.clone().filter(|_| loops)
+}
+
+/// `extra.runtime.class` of `composer.json`.
+fn runtime_of_composer(folder: &Path) -> Option<String> {
+    let text = std::fs::read(folder.join("composer.json")).ok()?;
+    let composer: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    composer.pointer("/extra/runtime/class")?.as_str().map(str::to_owned)
+}

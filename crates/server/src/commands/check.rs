@@ -1,0 +1,184 @@
+//! `hearth check`: what would run, and everything that is wrong with it.
+//!
+//! Invariants
+//! - It changes nothing: no file is written, no script of the application runs; sockets are bound, and closed at the end.
+//! - It goes on after a problem as far as that makes sense, so one run shows them all.
+
+mod application;
+mod connectors;
+mod databases;
+mod egress;
+mod eyes;
+mod lambda;
+mod machine;
+mod model;
+mod paths;
+mod php;
+mod realtime;
+mod report;
+mod traces;
+
+use std::path::Path;
+
+use pool::Model;
+
+use crate::app::applications;
+use crate::app::detect::{self, Application};
+use crate::app::plan::Plan;
+use crate::app::user::PhpUser;
+use crate::cli::Target;
+use crate::config::{self, ConfigError, Environment, NamedApplication, Origin};
+use crate::failure::Failure;
+use crate::ops::control::Running;
+use eyes::Eyes;
+pub(crate) use report::Report;
+use report::Topic;
+
+/// Looks at everything.
+///
+/// `on_lambda`: also at what a cold start on AWS Lambda would spend time on.
+pub(crate) fn check(
+    target: &Target,
+    on_lambda: bool,
+    environment: &Environment,
+) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    let folder = detect::folder_of(&target.path)?;
+    let (file, flags) = (target.config.as_deref(), &target.flags);
+    let settings = match config::load(&folder, file, flags.clone(), environment) {
+        Ok(settings) => settings,
+        Err(first) => {
+            let mut all = config::problems(&folder, file, flags.clone(), environment);
+            if all.is_empty() {
+                all.push(first);
+            }
+            for error in all {
+                // A wrong flag is a mistake in calling us, not something found.
+                if matches!(error, ConfigError::WrongValue { origin: Origin::Flag(_), .. }) {
+                    return Err(error.into());
+                }
+                report.failure(Topic::Settings, &error.into());
+            }
+            // Without settings nothing else can be judged.
+            return Ok(report);
+        }
+    };
+    report.fine(Topic::Settings, "all settings can be used");
+    let eyes = Eyes::of(&mut report, &settings);
+    let named = target.config.as_deref().or_else(|| environment.config_file());
+    let file = named.map_or_else(|| folder.join("hearth.toml"), Path::to_owned);
+    eyes.server(&mut report, &settings, &environment.current_dir.join(file));
+    paths::look(&mut report, &settings, &eyes);
+
+    let users = PhpUser::all_of(&settings, environment);
+    let others_have_users = users.as_ref().is_ok_and(|users| !users.is_empty());
+    if let Err(failure) = &users {
+        report.failure(Topic::Settings, failure);
+    }
+    let at_path = applications::at_path(&target.path, &settings);
+    let nobody_there = matches!(at_path, Ok(None));
+    let plan = match &at_path {
+        Ok(None) => {
+            let what = "no application at PATH: what none of the others claims gets 421, or 404 on a host of theirs";
+            report.fine(Topic::Application, what);
+            Err(None)
+        }
+        Ok(Some(found)) => Plan::new(found.clone(), &settings, environment).map_err(|failure| {
+            let model = settings.php.model.0.unwrap_or(Model::Request);
+            let no_php = crate::app::php::program(model, &settings, environment).is_err();
+            report.failure(if no_php { Topic::Php } else { Topic::Application }, &failure);
+            Some(found.clone())
+        }),
+        Err(failure) => {
+            report.failure(Topic::Application, failure);
+            Err(None)
+        }
+    };
+    let (application, plan) = match plan {
+        Ok(mut plan) => {
+            php::user(&mut report, &mut plan, &settings, others_have_users, environment);
+            model::look(&mut report, &mut plan, &settings);
+            (Some(plan.application.clone()), Some(plan))
+        }
+        Err(application) => (application, None),
+    };
+
+    let wants_php = !nobody_there && plan.as_ref().is_none_or(|plan| plan.php.is_some());
+    let info = if wants_php {
+        php::look(&mut report, plan.as_ref(), &settings, environment)
+    } else {
+        None
+    };
+    if let Some(plan) = &plan {
+        eyes.application(&mut report, &plan.application);
+        paths::of_application(&mut report, &settings, &plan.application.folder);
+        report.explain(plan.explain(info.as_ref().map(|info| info.php_version.as_str())));
+    }
+    if let Some(application) = &application {
+        let whose = (&eyes, &eyes.of_php(plan.as_ref()));
+        let read = (&settings, environment);
+        application::look(&mut report, application, info.as_ref(), read, whose);
+        if on_lambda || lambda::is_here(environment) {
+            lambda::look(&mut report, &settings, application, plan.as_ref(), info.as_ref());
+        }
+    }
+    for named in &settings.applications {
+        report.about(Some(&named.name));
+        let at_path = at_path.as_ref().ok().and_then(Option::as_ref);
+        another(&mut report, named, at_path, (others_have_users, &eyes), environment);
+    }
+    report.about(None);
+    realtime::look(&mut report, &folder, &settings, environment);
+    databases::look(&mut report, &settings, plan.as_ref(), environment);
+    connectors::look(&mut report, &settings, plan.as_ref());
+    let running = Running::of(target, environment);
+    egress::look(&mut report, &settings, plan.as_ref(), info.as_ref(), (&eyes, &running));
+    traces::look(&mut report, &settings, environment);
+    machine::look(&mut report, &settings, environment, &eyes, &running);
+    Ok(report)
+}
+
+/// One application beside the one at PATH.
+fn another(
+    report: &mut Report,
+    named: &NamedApplication,
+    at_path: Option<&Application>,
+    (others_have_users, eyes): (bool, &Eyes),
+    environment: &Environment,
+) {
+    let settings = &named.settings;
+    let found = match applications::found(named, at_path) {
+        Ok(found) => found,
+        Err(failure) => return report.failure(Topic::Application, &failure),
+    };
+    if let Some(folder) = applications::unread_settings(named, at_path) {
+        report.warning(
+            Topic::Settings,
+            format!("the `hearth.toml` in {} is not read", folder.display()),
+            "what it says belongs into the table of the application",
+        );
+    }
+    let mut plan = match Plan::new(found, settings, environment) {
+        Ok(plan) => plan,
+        Err(failure) => return report.failure(Topic::Application, &failure),
+    };
+    php::user(report, &mut plan, settings, others_have_users, environment);
+    model::look(report, &mut plan, settings);
+    let info = match plan.php {
+        Some(_) => php::look(report, Some(&plan), settings, environment),
+        None => None,
+    };
+    let claims: Vec<String> = named.claims.iter().map(ToString::to_string).collect();
+    let version = info.as_ref().map(|info| info.php_version.as_str());
+    let what = format!("answers {}: {}", claims.join(", "), plan.explain(version));
+    report.fine(Topic::Application, what);
+    eyes.application(report, &plan.application);
+    let whose = (eyes, &eyes.of_php(Some(&plan)));
+    let read = (settings, environment);
+    application::look(report, &plan.application, info.as_ref(), read, whose);
+    paths::of_application(report, settings, &plan.application.folder);
+    databases::look(report, settings, Some(&plan), environment);
+}
+
+#[cfg(test)]
+mod tests;

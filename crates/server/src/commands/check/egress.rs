@@ -1,0 +1,165 @@
+//! Outgoing calls: the broker's socket, its authorities, where nobody may call, and whether PHP's calls come to it.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::Access;
+use rustix::process::{Resource, getrlimit};
+
+use super::eyes::Eyes;
+use super::{Report, Topic};
+use crate::app::php::{self, Info};
+use crate::app::plan::Plan;
+use crate::config::Settings;
+use crate::ops::control::Running;
+use crate::subsystems::egress::{CA, check_authorities};
+
+/// Bytes of a socket's path, with its end (unix(7)).
+const LONGEST: usize = 107;
+/// Callers have a descriptor, and most of them one of a connection.
+const EACH: u64 = 2;
+
+/// Looks at what `hearth serve` would make of `[egress]`.
+pub(crate) fn look(
+    report: &mut Report,
+    settings: &Settings,
+    plan: Option<&Plan>,
+    php: Option<&Info>,
+    (eyes, running): (&Eyes, &Running<'_>),
+) {
+    let egress = &settings.egress;
+    if !egress.enabled {
+        return report.fine(Topic::Egress, "off: PHP's outgoing calls go out directly");
+    }
+    match &egress.socket.0 {
+        Some(path) => socket(report, path, eyes, running),
+        None => report.fine(Topic::Egress, "the broker's socket goes into the server's folder"),
+    }
+    authorities(report, egress.ca.0.as_deref());
+    if egress.deny.is_empty() {
+        report.warning(
+            Topic::Egress,
+            "no network is denied: PHP can be made to call metadata services and the like through the broker",
+            "leave `egress.deny` out, or name what nobody should call",
+        );
+    } else {
+        let networks: Vec<String> = egress.deny.iter().map(ToString::to_string).collect();
+        report.fine(Topic::Egress, format!("never called: {}", networks.join(", ")));
+    }
+    if let Some(info) = php {
+        interception(report, settings, plan, info);
+    }
+    descriptors(report, settings);
+}
+
+fn socket(report: &mut Report, path: &Path, eyes: &Eyes, running: &Running<'_>) {
+    let shown = path.display();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    if path.as_os_str().len() > LONGEST {
+        report.problem(
+            Topic::Egress,
+            format!("cannot listen on unix:{shown}: a socket's path has {LONGEST} bytes at most"),
+            "choose a shorter path with `egress.socket`",
+        );
+    } else if eyes.may(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        report.problem(
+            Topic::Egress,
+            format!("cannot listen on unix:{shown}: its folder is missing or cannot be written"),
+            "make the folder and let Hearth's user write to it, or choose another with `egress.socket`",
+        );
+    } else if UnixStream::connect(path).is_ok() {
+        if let Some(pid) = running.listens_at(path) {
+            let what = format!("the running server (process {pid}) listens on unix:{shown}");
+            return report.fine(Topic::Egress, what);
+        }
+        report.problem(
+            Topic::Egress,
+            format!("cannot listen on unix:{shown}: somebody does already"),
+            "end what listens there (perhaps Hearth itself), or choose a folder of its own with `egress.socket`",
+        );
+    } else {
+        report.fine(Topic::Egress, format!("can listen on unix:{shown}"));
+    }
+}
+
+fn authorities(report: &mut Report, named: Option<&Path>) {
+    match named.map(|ca| check_authorities(ca, CA)) {
+        Some(Ok(())) => report
+            .fine(Topic::Egress, "certificates are verified by the authorities of `egress.ca`"),
+        Some(Err(failure)) => report.failure(Topic::Egress, &failure),
+        None if egress::system_authorities().is_some() => {
+            report.fine(Topic::Egress, "certificates are verified by the system's authorities");
+        }
+        None => report.warning(
+            Topic::Egress,
+            "no file of certificate authorities found: each call to https goes out directly",
+            "install ca-certificates, or name a file with `egress.ca`",
+        ),
+    }
+}
+
+/// Whether what PHP calls with ext-curl comes to the broker.
+fn interception(report: &mut Report, settings: &Settings, plan: Option<&Plan>, info: &Info) {
+    let version = PhpVersionText::of(info);
+    if !php::has_extension(info, "curl") {
+        return report.warning(
+            Topic::Egress,
+            "PHP has no curl extension: what it calls over streams goes out directly",
+            format!("install it (Debian: `apt-get install php{version}-curl`)"),
+        );
+    }
+    let foreign = plan.and_then(|plan| plan.php.as_ref()).is_some_and(|php| php.model.is_foreign());
+    if foreign && !php::has_extension(info, "hearth") {
+        return report.warning(
+            Topic::Egress,
+            "this PHP does not load Hearth's extension: what ext-curl calls goes out directly",
+            format!("`extension = /path/to/hearth-{version}.so` in its php.ini, or the Composer packages (docs/guide/egress.md)"),
+        );
+    }
+    let ini = |name: &str| {
+        settings.php.ini.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    };
+    let off = |value: &String| {
+        ["off", "0", "no", "false", ""].contains(&value.to_ascii_lowercase().as_str())
+    };
+    let switched_off = ["hearth.egress", "hearth.intercept_curl"]
+        .into_iter()
+        .find(|name| ini(name).is_some_and(off));
+    match switched_off {
+        Some(name) => report.warning(
+            Topic::Egress,
+            format!("`{name}` is off: what ext-curl calls goes out directly"),
+            format!("take `{name}` out of `[php.ini]` to have it go through the broker"),
+        ),
+        None => report.fine(Topic::Egress, "what ext-curl calls goes through the broker"),
+    }
+}
+
+/// `8.2` of `8.2.35`.
+struct PhpVersionText<'a>(&'a str);
+
+impl<'a> PhpVersionText<'a> {
+    fn of(info: &'a Info) -> Self {
+        Self(info.php_version.rsplit_once('.').map_or(&*info.php_version, |(minor, _)| minor))
+    }
+}
+
+impl std::fmt::Display for PhpVersionText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+fn descriptors(report: &mut Report, settings: &Settings) {
+    let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let callers = settings.egress.callers.get() as u64;
+    let wanted = settings.http.connection_limit.get() as u64 + callers * EACH;
+    if hard < wanted {
+        report.warning(
+            Topic::Egress,
+            format!("limit of open files is {hard}: {callers} outgoing calls at once beside all clients could need {wanted}"),
+            format!("raise the hard limit to {wanted} (`LimitNOFILE=` in systemd), or lower `egress.callers`"),
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! The model: which one would run, what stands in the way of a better one, and what to do about that.
+
+use pool::Model;
+
+use super::{Report, Topic};
+use crate::app::detect::Kind;
+use crate::app::php;
+use crate::app::plan::Plan;
+use crate::config::Settings;
+
+/// Looks at the model, and puts another in its place as `hearth serve` would on this machine.
+pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
+    let Some(php) = &plan.php else { return };
+    let name = php.model.name();
+    match php.model {
+        Model::Snapshot => snapshot(report, plan, settings),
+        Model::Worker => report.warning(
+            Topic::Model,
+            "`worker` shares memory between requests: what one visitor's request leaves there, the next one's finds",
+            "use `--model snapshot`, which is as fast and puts memory back after each answer, unless the sharing is meant",
+        ),
+        Model::Request
+            if settings.php.model.0.is_none()
+                && plan.application.kind == Kind::FrontController =>
+        {
+            report.fine(
+                Topic::Model,
+                "`request`: PHP starts and ends with each request. `snapshot` would boot the application once; it needs a worker \
+                 script (docs/guide/models.md)",
+            );
+        }
+        Model::Builtin => report.warning(
+            Topic::Model,
+            "`builtin` is PHP's own development server, which PHP's manual keeps out of production",
+            "use `--model request`, or `snapshot` for more speed",
+        ),
+        _ => report.fine(Topic::Model, format!("`{name}`, as the settings say")),
+    }
+}
+
+fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
+    let Some(php) = &plan.php else { return };
+    let probe = php::probe(php, settings);
+    if let Some(fallback) = plan.fit_to_machine(&probe) {
+        report.warning(
+            Topic::Model,
+            format!("`{}` runs in place of `snapshot`: {}", fallback.instead.name(), fallback.why),
+            fallback.hint,
+        );
+    } else {
+        report.fine(
+            Topic::Model,
+            "`snapshot`: the application boots once; memory is put back after each answer",
+        );
+    }
+    // The application is not run here, so what its boot shows is known when the server starts.
+}

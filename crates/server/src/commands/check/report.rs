@@ -1,0 +1,223 @@
+//! What a check found, for people and for programs.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::app::php::Info;
+use crate::failure::{Failure, hint_of_application};
+
+/// Everything found.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    application: Option<String>,
+    findings: Vec<Finding>,
+    php: Option<Info>,
+    /// Whom findings are about from now on, where that is not the application at PATH.
+    #[serde(skip)]
+    about: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    topic: Topic,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    /// As it should be.
+    Fine,
+    /// Works, but somebody should know.
+    Warning,
+    /// Will not work.
+    Problem,
+}
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Topic {
+    /// Flags, environment, `hearth.toml`.
+    Settings,
+    /// The application's files.
+    Application,
+    /// PHP and its extensions.
+    Php,
+    /// How a request meets PHP.
+    Model,
+    /// Databases.
+    Databases,
+    /// Outgoing calls.
+    Egress,
+    /// Addresses and certificates.
+    Listeners,
+    /// Channels for clients.
+    Realtime,
+    /// Where traces go.
+    Traces,
+    /// What a cold start on AWS Lambda spends time on.
+    Lambda,
+    /// Limits of the process and features of the kernel.
+    System,
+}
+
+impl Topic {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Settings => "settings",
+            Self::Application => "application",
+            Self::Php => "php",
+            Self::Model => "model",
+            Self::Databases => "databases",
+            Self::Egress => "egress",
+            Self::Listeners => "listeners",
+            Self::Realtime => "realtime",
+            Self::Traces => "traces",
+            Self::Lambda => "lambda",
+            Self::System => "system",
+        }
+    }
+}
+
+impl Report {
+    /// From now on findings are about that application; none: about the one at PATH, and the server.
+    pub(crate) fn about(&mut self, application: Option<&str>) {
+        self.about = application.map(str::to_owned);
+    }
+
+    fn whole(&self, message: String) -> String {
+        match &self.about {
+            Some(name) => format!("application `{name}`: {message}"),
+            None => message,
+        }
+    }
+
+    /// The line that says what would run.
+    pub(crate) fn explain(&mut self, line: String) {
+        self.application = Some(line);
+    }
+
+    /// What PHP says about itself.
+    pub(crate) fn php(&mut self, info: Info) {
+        if self.about.is_none() {
+            self.php = Some(info);
+        }
+    }
+
+    /// Something is as it should be.
+    pub(crate) fn fine(&mut self, topic: Topic, message: impl Into<String>) {
+        self.findings.push(Finding {
+            level: Level::Fine,
+            topic,
+            message: self.whole(message.into()),
+            hint: None,
+        });
+    }
+
+    /// Something works, but somebody should know.
+    pub(crate) fn warning(
+        &mut self,
+        topic: Topic,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.push(Level::Warning, topic, message.into(), hint.into());
+    }
+
+    /// Something will not work.
+    pub(crate) fn problem(
+        &mut self,
+        topic: Topic,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.push(Level::Problem, topic, message.into(), hint.into());
+    }
+
+    /// `hearth serve` would end with this.
+    pub(crate) fn failure(&mut self, topic: Topic, failure: &Failure) {
+        self.problem(topic, failure.message(), failure.hint().unwrap_or_default());
+    }
+
+    fn push(&mut self, level: Level, topic: Topic, message: String, hint: String) {
+        let message = self.whole(message);
+        let hint = match &self.about {
+            Some(name) => hint_of_application(&hint, name),
+            None => hint,
+        };
+        self.findings.push(Finding { level, topic, message, hint: Some(hint) });
+    }
+
+    /// Writes `name` for `text` everywhere, so that tests see the same on every machine.
+    #[cfg(test)]
+    pub(crate) fn replace(&mut self, text: &str, name: &str) {
+        let findings = self.findings.iter_mut();
+        let texts = findings
+            .flat_map(|finding| std::iter::once(&mut finding.message).chain(&mut finding.hint));
+        for one in texts.chain(&mut self.application) {
+            *one = one.replace(text, name);
+        }
+    }
+
+    /// Nothing is wrong.
+    pub(crate) fn is_fine(&self) -> bool {
+        self.findings.iter().all(|finding| finding.level != Level::Problem)
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    /// For people.
+    pub(crate) fn text(&self, colour: bool) -> String {
+        let mut text = String::new();
+        if let Some(line) = &self.application {
+            writeln!(text, "{line}\n").expect("a String takes all");
+        }
+        for finding in &self.findings {
+            let (mark, code) = match finding.level {
+                Level::Fine => ("✓", "32"),
+                Level::Warning => ("!", "33"),
+                Level::Problem => ("✗", "31"),
+            };
+            let mark = if colour { format!("\x1b[{code}m{mark}\x1b[0m") } else { mark.to_owned() };
+            writeln!(text, "{mark} {}: {}", finding.topic.name(), finding.message)
+                .expect("a String takes all");
+            if let Some(hint) = &finding.hint {
+                writeln!(text, "    {hint}").expect("a String takes all");
+            }
+        }
+        let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
+        let verdict = match (problems, warnings) {
+            (0, 0) => "nothing is wrong".to_owned(),
+            (0, warnings) => {
+                format!("nothing is wrong, {} to know about", counted(warnings, "thing"))
+            }
+            (problems, _) => format!("{} to solve", counted(problems, "problem")),
+        };
+        writeln!(text, "\n{verdict}").expect("a String takes all");
+        text
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Verdict<'a> {
+            fine: bool,
+            #[serde(flatten)]
+            report: &'a Report,
+        }
+        let verdict = Verdict { fine: self.is_fine(), report: self };
+        serde_json::to_string_pretty(&verdict).expect("a report has only plain types") + "\n"
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

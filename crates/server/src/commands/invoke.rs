@@ -1,0 +1,181 @@
+//! `hearth lambda invoke`: one event to a function that is emulated, and what comes of it.
+//!
+//! Invariants
+//! - stdout has the function's result and nothing else; its log and what went wrong are on stderr.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use front_lambda::emulator::{SAMPLES, sample};
+
+use crate::cli::Invoke;
+use crate::config::{Environment, nearest};
+use crate::failure::Failure;
+use crate::ops::log;
+
+/// Sends the event, or tells of samples. What is to be printed on stdout.
+pub(crate) fn run(invoke: &Invoke, environment: &Environment) -> Result<String, Failure> {
+    if invoke.lists_samples {
+        return Ok(list());
+    }
+    if let Some(name) = &invoke.sample {
+        return named(name).map(str::to_owned);
+    }
+    let event = event(invoke.event.as_deref(), environment)?;
+    let answer = call(&invoke.to, &event).map_err(|error| {
+        Failure::caused_by(
+            format!("cannot invoke the function at {}", invoke.to),
+            &error,
+            "start it with `hearth lambda PATH --emulate 127.0.0.1:9000`, or name another address with `--to`",
+        )
+    })?;
+    if let Some(encoded) = answer.field("x-amz-log-result")
+        && let Ok(tail) = STANDARD.decode(encoded)
+    {
+        for line in String::from_utf8_lossy(&tail).lines() {
+            log::platform(line);
+        }
+    }
+    let result = String::from_utf8_lossy(&answer.body).into_owned();
+    let failed = answer.field("x-amz-function-error").or_else(|| answer.field("error-type"));
+    if answer.status == 200 && failed.is_none() {
+        return Ok(result + "\n");
+    }
+    let hint = match failed {
+        Some(_) => "the function's log says more",
+        None => "the event is what the function is not given: look at it first",
+    };
+    let what = match failed {
+        Some(_) => "the function failed".to_owned(),
+        None => format!("the function was not invoked: status {}", answer.status),
+    };
+    Err(Failure::failed(format!("{what}: {}", result.trim()), hint))
+}
+
+fn list() -> String {
+    let width = SAMPLES.iter().map(|sample| sample.name.len()).max().unwrap_or_default();
+    let mut text = String::new();
+    for sample in SAMPLES {
+        writeln!(text, "{:width$}  {}", sample.name, sample.about).expect("a String takes all");
+    }
+    text
+}
+
+fn named(name: &str) -> Result<&'static str, Failure> {
+    sample(name).map(|sample| sample.json).ok_or_else(|| {
+        let nearest = nearest(name, SAMPLES.iter().map(|sample| sample.name));
+        Failure::misused(
+            format!("no sample event `{name}`"),
+            nearest.map_or_else(
+                || "`hearth lambda invoke --samples` lists them".to_owned(),
+                |nearest| format!("did you mean `{nearest}`?"),
+            ),
+        )
+    })
+}
+
+/// A file of that name is meant before a sample is.
+fn event(named_event: Option<&str>, environment: &Environment) -> Result<Vec<u8>, Failure> {
+    let unreadable = |what: String, error: &io::Error| {
+        Failure::caused_by(what, error, "name a file with JSON, `-` for stdin, or a sample")
+    };
+    match named_event {
+        None | Some("-") => {
+            let mut event = Vec::new();
+            io::stdin()
+                .read_to_end(&mut event)
+                .map_err(|error| unreadable("cannot read stdin".into(), &error))?;
+            Ok(event)
+        }
+        Some(name) => {
+            let path = environment.current_dir.join(Path::new(name));
+            match std::fs::read(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match sample(name) {
+                    Some(sample) => Ok(sample.json.into()),
+                    None => Err(unreadable(format!("no file and no sample `{name}`"), &error)),
+                },
+                read => read.map_err(|error| unreadable(format!("cannot read {name}"), &error)),
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> Option<&str> {
+        let field = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value.as_str())
+    }
+
+    /// A whole answer in HTTP/1.0: no chunks, the body ends with the connection.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let (head, rest) = bytes.split_at(end);
+        let mut lines = std::str::from_utf8(head).ok()?.split("\r\n");
+        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+        let fields = lines.filter_map(|line| line.split_once(':'));
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+        let fields: Vec<(String, String)> = fields.collect();
+        let answer = Self { status, fields, body: rest[4..].to_vec() };
+        let whole = answer.field("content-length").is_none_or(|length| {
+            length.parse::<usize>().is_ok_and(|length| length == answer.body.len())
+        });
+        whole.then_some(answer)
+    }
+}
+
+/// One call of `Invoke` (<https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html>), however long it takes.
+fn call(to: &str, event: &[u8]) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(to)?;
+    let head = format!(
+        "POST /2015-03-31/functions/function/invocations HTTP/1.0\r\nHost: {to}\r\nContent-Type: application/json\r\n\
+         X-Amz-Log-Type: Tail\r\nContent-Length: {}\r\n\r\n",
+        event.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    // Who refuses an event closes early, its answer sent: that is worth more than how the write failed.
+    let written = stream.write_all(event);
+    let mut received = Vec::new();
+    let read = stream.read_to_end(&mut received);
+    drop(stream.shutdown(Shutdown::Both));
+    Answer::parse(&received).ok_or_else(|| {
+        read.err()
+            .or_else(|| written.err())
+            .unwrap_or_else(|| io::Error::other("the answer is no HTTP, or not whole"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_whole_or_not_at_all() {
+        let answer =
+            Answer::parse(b"HTTP/1.0 200 OK\r\nX-A: b\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+        assert_eq!(
+            (answer.status, answer.field("x-a"), &*answer.body),
+            (200, Some("b"), &b"{}"[..])
+        );
+        assert!(Answer::parse(b"HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\n{}").is_none());
+        assert!(Answer::parse(b"HTTP/1.0 200 OK\r\n").is_none());
+        assert_eq!(Answer::parse(b"HTTP/1.0 200 OK\r\n\r\nabc").unwrap().body, b"abc");
+    }
+
+    #[test]
+    fn samples_are_listed_printed_and_guessed() {
+        assert!(list().contains("sqs "));
+        assert!(named("sqs").unwrap().contains("aws:sqs"));
+        assert_eq!(named("sqss").unwrap_err().hint(), Some("did you mean `sqs`?"));
+    }
+}

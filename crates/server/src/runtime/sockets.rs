@@ -1,0 +1,136 @@
+//! Listening sockets that this server has not bound itself: a service manager has passed them (`sd_listen_fds(3)`), or the server whose place it
+//! takes has handed them over.
+//!
+//! Invariants
+//! - What is passed is looked at before anything is started: each is a listening stream socket, or the server refuses to start.
+//! - Children inherit neither the sockets nor the variables that speak of them.
+
+use std::net::TcpListener;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+
+use front_http::Given;
+use rustix::io::FdFlags;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::config::Environment;
+use crate::failure::Failure;
+use crate::ops::state::AdminSocket;
+use crate::runtime::upgrade::{self, Predecessor};
+use crate::system::sys;
+
+/// Those by which a service manager speaks of them.
+const VARIABLES: &[&str] = &["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+/// Where they begin: `SD_LISTEN_FDS_START`.
+const FIRST: RawFd = 3;
+/// The name (`FileDescriptorName=`) of the one for the admin address.
+const ADMIN: &str = "admin";
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    /// Those of the HTTP front.
+    pub http: Vec<Given>,
+    /// That of the admin address.
+    pub admin: Option<AdminSocket>,
+    /// A service manager has passed them: those of the front take the place of `http.listen`. Else they are what listens there already.
+    pub activated: bool,
+}
+
+impl Sockets {
+    /// Those that this process gets from elsewhere, and the server whose place it takes, if it does. To be called once, before anything is
+    /// opened or a thread is started.
+    pub(crate) fn get(environment: &Environment) -> Result<(Self, Option<Predecessor>), Failure> {
+        let passed = Self::passed(environment)?;
+        let Some(socket) = environment.take_over() else { return Ok((passed, None)) };
+        // Neither PHP nor a successor of our own is to see it.
+        sys::forget(&[upgrade::VARIABLE]);
+        let (predecessor, handed_over) = Predecessor::meet(socket)?;
+        Ok((handed_over, Some(predecessor)))
+    }
+
+    /// Those that a service manager has passed to this process.
+    fn passed(environment: &Environment) -> Result<Self, Failure> {
+        let names = environment.passed_sockets();
+        let last = FIRST + RawFd::try_from(names.len()).unwrap_or(0);
+        let taken = sys::passed(FIRST..last);
+        sys::forget(VARIABLES);
+        let mut sockets = Self::default();
+        if taken.len() < names.len() {
+            return Err(Failure::misused(
+                format!(
+                    "LISTEN_FDS promises {} sockets, and {} are open",
+                    names.len(),
+                    taken.len()
+                ),
+                "whoever starts this passes them as descriptors 3 and up, see sd_listen_fds(3)",
+            ));
+        }
+        for ((number, descriptor), name) in taken.into_iter().zip(names) {
+            let refuse = |what: &str| {
+                Failure::misused(
+                    format!("descriptor {number} (`{name}`), which LISTEN_FDS passes, is {what}"),
+                    "pass listening stream sockets: `ListenStream=` and `Accept=no` in systemd's socket unit",
+                )
+            };
+            let not_ours = |_cause| refuse("not to be taken");
+            rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).map_err(not_ours)?;
+            // Files are the service manager's.
+            let given = given(descriptor, false).map_err(refuse)?;
+            if name != ADMIN {
+                sockets.http.push(given);
+                sockets.activated = true;
+            } else if let (Given::Tcp(listener), None) = (given, &sockets.admin) {
+                sockets.admin = Some(AdminSocket { listener, passed: true });
+            } else {
+                return Err(refuse("not the one TCP socket that the admin address may have"));
+            }
+        }
+        Ok(sockets)
+    }
+}
+
+/// A socket that the front can accept from; else what it is. `takes_file_away`: that of a unix socket goes with us.
+pub(crate) fn given(descriptor: OwnedFd, takes_file_away: bool) -> Result<Given, &'static str> {
+    if socket_type(&descriptor) != Ok(SocketType::STREAM) {
+        return Err("no stream socket");
+    }
+    if socket_acceptconn(&descriptor) != Ok(true) {
+        return Err("not listening");
+    }
+    match socket_domain(&descriptor) {
+        Ok(AddressFamily::INET | AddressFamily::INET6) => {
+            Ok(Given::Tcp(TcpListener::from(descriptor)))
+        }
+        Ok(AddressFamily::UNIX) => {
+            Ok(Given::Unix { listener: UnixListener::from(descriptor), takes_file_away })
+        }
+        _ => Err("neither TCP nor a unix socket"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn only_listening_stream_sockets_are_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = std::net::TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+        let unix = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(matches!(given(OwnedFd::from(listening), false), Ok(Given::Tcp(_))));
+        assert!(matches!(
+            given(OwnedFd::from(unix), false),
+            Ok(Given::Unix { takes_file_away: false, .. })
+        ));
+        assert_eq!(given(OwnedFd::from(connected), false).unwrap_err(), "not listening");
+        assert_eq!(given(OwnedFd::from(datagrams), false).unwrap_err(), "no stream socket");
+        assert_eq!(given(OwnedFd::from(file), false).unwrap_err(), "no stream socket");
+    }
+}

@@ -1,0 +1,133 @@
+//! The successor's side: it gets the sockets of the server whose place it takes, and says when it is ready.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use front_http::Given;
+use pool::Model;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+use super::message::{self, Described, GO, Offered, Role, VERSION, Word};
+use crate::config::MAIN;
+use crate::failure::Failure;
+use crate::ops::state::AdminSocket;
+use crate::runtime::generation::Running;
+use crate::runtime::sockets::{self, Sockets};
+
+/// How long the other side may take for what it can say at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server whose place this one takes.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    stream: UnixStream,
+    pid: u32,
+    running: BTreeMap<String, Running>,
+}
+
+impl Predecessor {
+    /// Asks it for its sockets.
+    pub(crate) fn meet(socket: &Path) -> Result<(Self, Sockets), Failure> {
+        let failure = |error: io::Error| {
+            Failure::caused_by(
+                format!("no sockets to be had at {}", socket.display()),
+                &error,
+                "use `hearth upgrade`, which starts the program that takes over",
+            )
+        };
+        let stream = UnixStream::connect(socket).map_err(failure)?;
+        let ask = || -> io::Result<(Offered, Vec<OwnedFd>)> {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let owner = socket_peercred(&stream)?.uid;
+            if owner != geteuid() && !owner.is_root() {
+                return Err(io::Error::other("who offers them is another user"));
+            }
+            let (line, descriptors) = message::receive(&stream)?;
+            let offered: Offered = serde_json::from_slice(&line)?;
+            if offered.version != VERSION || offered.sockets.len() != descriptors.len() {
+                return Err(io::Error::other(
+                    "the running server is of a version that cannot hand over to this one",
+                ));
+            }
+            Ok((offered, descriptors))
+        };
+        let (offered, descriptors) = ask().map_err(failure)?;
+        let mut taken = Sockets { activated: offered.activated, ..Sockets::default() };
+        for (Described { role, takes_file_away, passed }, descriptor) in
+            offered.sockets.iter().zip(descriptors)
+        {
+            let given = sockets::given(descriptor, *takes_file_away)
+                .map_err(|what| failure(io::Error::other(format!("one of them is {what}"))))?;
+            match (role, given) {
+                (Role::Http, given) => taken.http.push(given),
+                (Role::Admin, Given::Tcp(listener)) => {
+                    taken.admin = Some(AdminSocket { listener, passed: *passed });
+                }
+                (Role::Admin, _) => {
+                    return Err(failure(io::Error::other("the admin's is no TCP socket")));
+                }
+            }
+        }
+        let mut workers = offered.workers_of;
+        // One that knows of a single application says no names.
+        if let (true, Some(wanted)) = (workers.is_empty(), offered.workers) {
+            workers.insert(MAIN.to_owned(), wanted);
+        }
+        let model = |name: &str| Model::named(offered.models_of.get(name)?);
+        let running = |(name, workers): (String, usize)| {
+            let running = Running { workers, model: model(&name) };
+            (name, running)
+        };
+        let running = workers.into_iter().map(running).collect();
+        Ok((Self { stream, pid: offered.pid, running }, taken))
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What runs PHP there, by application.
+    pub(crate) fn running(&self) -> &BTreeMap<String, Running> {
+        &self.running
+    }
+
+    /// Says that requests would be answered now, and waits until it has let go. Blocks, for a while at most.
+    pub(crate) fn ready(&self) -> Result<(), Failure> {
+        let word = Word::Ready { version: env!("CARGO_PKG_VERSION").to_owned() };
+        let ask = || -> io::Result<()> {
+            (&self.stream).write_all(&message::line(&word))?;
+            let mut answer = Vec::new();
+            (&self.stream).take(GO.len() as u64).read_to_end(&mut answer)?;
+            // One that has died does not say anything: its place is free all the same.
+            if answer.is_empty() || answer == GO {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        };
+        ask().or_else(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ok(()),
+            _ => Err(Failure::caused_by(
+                format!("the running server (process {}) does not let go", self.pid),
+                &error,
+                "its log says why",
+            )),
+        })
+    }
+
+    /// Says that everything is in its place: the other side may take away what is its own.
+    pub(crate) fn taken(&self) {
+        drop(self.stream.shutdown(std::net::Shutdown::Both));
+    }
+
+    /// Says that this will come to nothing, and why. Once it has let go nobody listens.
+    pub(crate) fn failed(&self, failure: &Failure) {
+        drop((&self.stream).write_all(&message::line(&Word::Failed(failure.clone()))));
+    }
+}

@@ -1,0 +1,188 @@
+//! `--watch`, for development: looks for changes of the application's files and asks for a reload.
+//!
+//! Invariants
+//! - Changes that come together are one reload: it begins when nothing has changed for [`QUIET`], or at the latest after [`LONGEST`].
+//! - What the application writes itself (caches, logs, sessions) causes none, as long as it is named in `server.watch_ignore`.
+//! - Folders that are ignored are not looked into: a watch costs the system memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{EventKind, ModifyKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+use crate::ops::state::{Ask, State};
+
+/// As long as an editor takes to write what it saves, or a tool to write the next file.
+const QUIET: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(2);
+/// Changes that wait to be looked at. More only mean that something has changed, which is known then.
+const EVENTS: usize = 1024;
+
+/// Which paths count.
+#[derive(Clone, Debug)]
+struct Ignored(Vec<String>);
+
+impl Ignored {
+    /// `path` is relative to the application's folder.
+    fn holds(&self, path: &Path) -> bool {
+        let names = || path.components().filter_map(|part| part.as_os_str().to_str());
+        self.0.iter().any(|ignored| match ignored.strip_prefix('*') {
+            Some(end) => names().any(|name| name.ends_with(end)),
+            None if ignored.contains('/') => path.starts_with(ignored),
+            None => names().any(|name| name == ignored),
+        })
+    }
+}
+
+/// Watches a folder.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    watcher: RecommendedWatcher,
+    events: mpsc::Receiver<Event>,
+    folder: PathBuf,
+    ignored: Ignored,
+}
+
+impl Watch {
+    /// Begins to look. Blocks for as long as it takes to walk through the folder.
+    pub(crate) fn of(folder: &Path, ignored: &[String]) -> Result<Self, Failure> {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let watcher =
+            notify::recommended_watcher(move |event: notify::Result<Event>| match event {
+                // Full: those before it will be enough.
+                Ok(event) if matters(event.kind) => drop(sender.try_send(event)),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "watching for changes"),
+            })
+            .map_err(|error| failure(&error))?;
+        let ignored =
+            Ignored(ignored.iter().map(|text| text.trim_end_matches('/').to_owned()).collect());
+        let mut watch = Self { watcher, events, folder: folder.to_owned(), ignored };
+        watch.look_into(folder).map_err(|error| failure(&error))?;
+        Ok(watch)
+    }
+
+    /// A folder, and those in it that are not ignored.
+    fn look_into(&mut self, folder: &Path) -> notify::Result<()> {
+        self.watcher.watch(folder, RecursiveMode::NonRecursive)?;
+        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+        for entry in entries.filter_map(Result::ok) {
+            let path = entry.path();
+            // No links: they may lead in a circle.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !self.is_ignored(&path) {
+                match self.look_into(&path) {
+                    Err(error) if !is_gone(&error) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_ignored(&self, path: &Path) -> bool {
+        path.strip_prefix(&self.folder).is_ok_and(|relative| self.ignored.holds(relative))
+    }
+
+    /// What of an event counts, as a path for people. Folders that are new are looked into.
+    fn changed(&mut self, event: &Event) -> Option<String> {
+        let path = event.paths.iter().rfind(|path| !self.is_ignored(path))?.clone();
+        let moved =
+            matches!(event.kind, EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_)));
+        if moved
+            && path.is_dir()
+            && let Err(error) = self.look_into(&path)
+            && !is_gone(&error)
+        {
+            tracing::warn!(path = %path.display(), %error, "changes in here will not be seen");
+        }
+        let relative = path.strip_prefix(&self.folder).unwrap_or(&path);
+        Some(relative.display().to_string())
+    }
+
+    /// Asks for reloads until `drain` is cancelled.
+    pub(crate) async fn run(mut self, state: Arc<State>, drain: CancellationToken) {
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = drain.cancelled() => return,
+                event = self.events.recv() => event,
+            };
+            let Some(event) = event else { return };
+            let Some(first) = self.changed(&event) else { continue };
+            let others = self.settle().await;
+            let why = match others {
+                0 => format!("{first} changed"),
+                others => format!("{first} changed, and {others} more"),
+            };
+            if !state.ask(Ask { why, answer: None }) {
+                tracing::debug!("many wait for a reload already, or the server is shutting down");
+            }
+        }
+    }
+
+    /// Waits until nothing changes any more, and counts what does meanwhile.
+    async fn settle(&mut self) -> usize {
+        let latest = Instant::now() + LONGEST;
+        let mut others = 0;
+        loop {
+            let quiet = (Instant::now() + QUIET).min(latest);
+            match tokio::time::timeout_at(quiet, self.events.recv()).await {
+                Ok(Some(event)) => others += usize::from(self.changed(&event).is_some()),
+                Ok(None) | Err(_) => return others,
+            }
+        }
+    }
+}
+
+/// Files are written, come, go and get other names; all else is looking at them.
+fn matters(kind: EventKind) -> bool {
+    match kind {
+        EventKind::Create(_) | EventKind::Remove(_) => true,
+        EventKind::Modify(what) => !matches!(what, ModifyKind::Metadata(_)),
+        _ => false,
+    }
+}
+
+fn is_gone(error: &notify::Error) -> bool {
+    match &error.kind {
+        notify::ErrorKind::PathNotFound => true,
+        notify::ErrorKind::Io(error) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+fn failure(error: &notify::Error) -> Failure {
+    let hint = match error.kind {
+        notify::ErrorKind::MaxFilesWatch => {
+            "name large folders in `server.watch_ignore`, or raise fs.inotify.max_user_watches (sysctl)"
+        }
+        _ => "raise fs.inotify.max_user_instances (sysctl), or leave out `--watch`",
+    };
+    Failure::caused_by("cannot watch the application's files", error, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_paths_and_endings_are_ignored() {
+        let ignored = Ignored(["vendor", "bootstrap/cache", "*.log"].map(str::to_owned).to_vec());
+        for path in
+            ["vendor", "vendor/a/b.php", "modules/x/vendor/y.php", "bootstrap/cache/p.php", "a.log"]
+        {
+            assert!(ignored.holds(Path::new(path)), "{path}");
+        }
+        for path in
+            ["app/vendor.php", "bootstrap/app.php", "x/bootstrap/cache/y", "log", "a.log.php"]
+        {
+            assert!(!ignored.holds(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,2 @@
+pub(crate) mod run_dir;
+pub(crate) mod sys;
