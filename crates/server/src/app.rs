@@ -2,6 +2,7 @@ pub(crate) mod applications;
 pub(crate) mod composer;
 pub(crate) mod detect;
 pub(crate) mod fallback;
+pub(crate) mod fallback_cost;
 pub(crate) mod function;
 pub(crate) mod php;
 pub(crate) mod plan;

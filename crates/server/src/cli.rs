@@ -45,6 +45,8 @@ pub(crate) enum Invocation {
         target: Target,
         /// `--lambda`.
         lambda: bool,
+        /// `--boot`.
+        boots: bool,
         /// `--json`.
         json: bool,
     },
@@ -156,8 +158,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Inv
         }
         "check" => {
             let json = matches.get_flag("json");
-            let lambda = matches.get_flag("lambda");
-            Invocation::Check { target: target(&mut matches, of_application), lambda, json }
+            let (lambda, boots) = (matches.get_flag("lambda"), matches.get_flag("boot"));
+            let target = target(&mut matches, of_application);
+            Invocation::Check { target, lambda, boots, json }
         }
         "lambda" => match matches.remove_subcommand() {
             Some((_invoke, mut matches)) => Invocation::Invoke(Invoke {
@@ -396,6 +399,12 @@ fn check() -> Command {
                 .long("lambda")
                 .action(ArgAction::SetTrue)
                 .help("Also look at what a cold start on AWS Lambda would spend time on"),
+        )
+        .arg(
+            Arg::new("boot")
+                .long("boot")
+                .action(ArgAction::SetTrue)
+                .help("Also boot the application, and measure how many workers fit into memory"),
         )
         .arg(
             Arg::new("json")

@@ -1,4 +1,6 @@
+pub(crate) mod footprint;
 pub(crate) mod generation;
+pub(crate) mod measure;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod reload;

@@ -8,6 +8,7 @@ use pool::{Model, StartError};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::app::detect::Kind;
+use crate::app::fallback_cost::Costs;
 use crate::app::plan::Plan;
 use crate::failure::hint_of_application;
 
@@ -42,7 +43,7 @@ pub(crate) fn kernel_release() -> String {
 }
 
 /// One model in the place of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Fallback {
     /// What was to run.
     #[serde(serialize_with = "name")]
@@ -54,6 +55,8 @@ pub(crate) struct Fallback {
     pub why: String,
     /// What to do about it.
     pub hint: String,
+    /// What a request costs in the models that could take its place, where nobody named one. `None`: there was no choice.
+    pub costs: Option<Costs>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -70,10 +73,21 @@ impl Fallback {
 
     /// Tells it to who runs the server.
     pub(crate) fn warn(&self) {
+        let costs = self.costs.as_ref();
+        let (fork_processor, fork_wall, fork_without) =
+            costs.map(|costs| costs.fork.fields()).unwrap_or_default();
+        let (request_processor, request_wall, request_without) =
+            costs.map(|costs| costs.request.fields()).unwrap_or_default();
         tracing::warn!(
             model = self.wished.name(),
             instead = self.instead.name(),
             why = self.why,
+            fork.processor_ms = fork_processor,
+            fork.wall_ms = fork_wall,
+            fork.not_measured = fork_without,
+            request.processor_ms = request_processor,
+            request.wall_ms = request_wall,
+            request.not_measured = request_without,
             hint = self.hint,
             "model cannot run here, another takes its place"
         );
@@ -93,6 +107,7 @@ impl Plan {
             instead: Model::Fork,
             why: format!("written pages cannot be found on this machine: {}", probe.why),
             hint: format!("{HINT}, or say that this is meant with `--model fork`"),
+            costs: None,
         };
         php.fallback = Some(fallback.clone());
         Some(fallback)
@@ -137,12 +152,31 @@ impl Plan {
             _ => return None,
         };
         debug_assert!(instead.isolates(), "isolation is never given up");
-        php.model = instead;
-        if !instead.runs_worker_script() && !self.application.kind.is_function() {
+        let fallback = Fallback { wished, instead, why, hint: hint.to_owned(), costs: None };
+        php.fallback = Some(fallback.clone());
+        self.become_model(instead);
+        Some(fallback)
+    }
+
+    /// Puts the cheaper of `fork` and `request` in the place of `snapshot`, which cannot run.
+    pub(crate) fn fit_to_costs(&mut self, costs: Costs) -> Option<Fallback> {
+        let instead = costs.cheaper();
+        let fallback = self.php.as_mut()?.fallback.as_mut()?;
+        fallback.hint =
+            fallback.hint.replace("--model fork", &format!("--model {}", instead.name()));
+        fallback.instead = instead;
+        fallback.costs = Some(costs);
+        let fallback = fallback.clone();
+        self.become_model(instead);
+        Some(fallback)
+    }
+
+    /// Has PHP run in another model. One that runs no worker script has none.
+    pub(crate) fn become_model(&mut self, model: Model) {
+        let Some(php) = &mut self.php else { return };
+        php.model = model;
+        if !model.runs_worker_script() && !self.application.kind.is_function() {
             php.script = None;
         }
-        let fallback = Fallback { wished, instead, why, hint: hint.to_owned() };
-        php.fallback = Some(fallback.clone());
-        Some(fallback)
     }
 }

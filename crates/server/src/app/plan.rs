@@ -163,6 +163,19 @@ impl Plan {
         paths.iter().flat_map(|path| std::iter::repeat_n(path.clone(), times)).collect()
     }
 
+    /// The paths that may be asked for to measure what a request costs: those of the warm-up, else the one of `php.reload_check` if it was named.
+    pub(crate) fn measured_paths(&self, settings: &Settings) -> Vec<PathAndQuery> {
+        // Each is asked for several times.
+        const MOST: usize = 5;
+        let root = PathAndQuery::from_static("/");
+        let reload_check = || settings.php.reload_check.0.iter().flatten();
+        match &settings.php.warm_up.0 {
+            None => vec![root],
+            Some(Some(named)) => named.iter().take(MOST).map(|path| path.0.clone()).collect(),
+            Some(None) => reload_check().map(|path| path.0.clone()).collect(),
+        }
+    }
+
     /// Whether a process that is thrown away answers them: where nobody knows that the script puts back what they leave.
     pub(crate) fn rehearses(&self, settings: &Settings) -> bool {
         let script = self.php.as_ref().and_then(|php| php.script.as_ref());

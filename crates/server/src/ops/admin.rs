@@ -27,7 +27,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use pool::{DatabaseServer, PoolStatus, WorkerState};
+use pool::{DatabaseServer, MemoryStatus, Model, PoolStatus, WorkerState};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -39,12 +39,14 @@ use tokio_util::sync::CancellationToken;
 use self::feed::{Events, Reader};
 pub(crate) use self::guard::{is_console, may_listen};
 use crate::app::fallback::Fallback;
+use crate::app::fallback_cost::Costs;
 use crate::config::{Settings, Token};
 use crate::failure::Failure;
 use crate::ops::dashboard::{self, Problem};
 use crate::ops::log;
 use crate::ops::state::{AdminSocket, Draining, Reloads, Served, in_one};
 pub(crate) use crate::ops::state::{Serving, State};
+use crate::runtime::footprint::Footprint;
 use crate::subsystems::clients;
 use crate::subsystems::connectors;
 use crate::subsystems::egress;
@@ -452,6 +454,12 @@ pub(crate) struct OfApplication {
     pub model: Option<&'static str>,
     /// It runs in the place of another.
     pub fallback: Option<Fallback>,
+    /// What `fork` and `request` cost, in words, where that decided between them.
+    pub costs: Option<String>,
+    /// PSS of all its processes together.
+    pub pss_bytes: Option<u64>,
+    /// Memory for each further worker, and once for all.
+    pub footprint: Option<Footprint>,
     pub php_version: String,
     /// Workers there are to be by now, the least and the most.
     pub wanted: usize,
@@ -478,6 +486,16 @@ impl OfApplication {
             application: served.explanation.clone(),
             model: served.model,
             fallback: served.fallback.clone(),
+            costs: served
+                .fallback
+                .as_ref()
+                .and_then(|fallback| fallback.costs.as_ref())
+                .map(Costs::text),
+            pss_bytes: pool.memory.pss_bytes,
+            footprint: Footprint::of(
+                pool,
+                served.model.and_then(Model::named).is_some_and(Model::is_one_shot),
+            ),
             php_version: pool.php_version.clone(),
             wanted: pool.wanted,
             least: pool.least,
@@ -607,6 +625,26 @@ fn describe_metrics() {
         "1 while requests are refused because more come than are answered (`php.backlog_target`)"
     );
     metrics::describe_gauge!("hearth_workers_resident_bytes", "Resident memory of all PHP workers");
+    metrics::describe_gauge!(
+        "hearth_workers_pss_bytes",
+        "Memory of all PHP workers, of a shared page each one's part (PSS); NaN where /proc does not show it"
+    );
+    metrics::describe_gauge!(
+        "hearth_workers_private_bytes",
+        "Memory of PHP's processes that no other process maps; NaN where /proc does not show it"
+    );
+    metrics::describe_gauge!(
+        "hearth_workers_shared_bytes",
+        "Memory of PHP's processes that more than one process maps, counted once; NaN where /proc does not show it"
+    );
+    metrics::describe_gauge!(
+        "hearth_zygote_pss_bytes",
+        "Memory of the processes that workers are forked from (PSS)"
+    );
+    metrics::describe_gauge!(
+        "hearth_snapshot_shared_bytes",
+        "Bytes of the file that all snapshots of a generation share"
+    );
     metrics::describe_gauge!("hearth_generation", "The generation of workers that takes requests");
     metrics::describe_gauge!(
         "hearth_generations_draining",
@@ -739,6 +777,7 @@ fn set_pool_gauges(name: &Arc<str>, status: &PoolStatus) {
     let counter = |name: &'static str, value| metrics::counter!(name, &labels).absolute(value);
     let resident: u64 = status.workers.iter().map(|worker| worker.resident_bytes).sum();
     gauge("hearth_workers_resident_bytes", resident as f64);
+    set_memory_gauges(&status.memory, &gauge);
     gauge("hearth_workers_wanted", status.wanted as f64);
     counter("hearth_workers_grown_total", status.grown);
     counter("hearth_workers_shrunk_total", status.shrunk);
@@ -761,6 +800,21 @@ fn set_pool_gauges(name: &Arc<str>, status: &PoolStatus) {
     for server in &databases.servers {
         set_database_gauges(name, server);
     }
+}
+
+/// A gauge that was set once cannot be taken back: unknown is NaN.
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]
+fn set_memory_gauges(memory: &MemoryStatus, gauge: &impl Fn(&'static str, f64)) {
+    let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
+    let zygotes: u64 = memory.zygotes.iter().map(|zygote| zygote.pss_bytes).sum();
+    gauge(
+        "hearth_workers_pss_bytes",
+        bytes(memory.pss_bytes.map(|all| all.saturating_sub(zygotes))),
+    );
+    gauge("hearth_workers_private_bytes", bytes(memory.private_bytes));
+    gauge("hearth_workers_shared_bytes", bytes(memory.shared_bytes));
+    gauge("hearth_zygote_pss_bytes", bytes(memory.pss_bytes.map(|_| zygotes)));
+    gauge("hearth_snapshot_shared_bytes", memory.snapshot_shared_bytes.unwrap_or(0) as f64);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats in Prometheus")]

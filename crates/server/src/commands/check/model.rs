@@ -42,11 +42,13 @@ fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
     let probe = php::probe(php, settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
-        report.warning(
-            Topic::Model,
-            format!("`{}` runs in place of `snapshot`: {}", fallback.instead.name(), fallback.why),
-            fallback.hint,
-        );
+        let instead = if settings.php.model.0.is_none() {
+            "the cheaper of `fork` and `request`, measured at the start,".to_owned()
+        } else {
+            format!("`{}`", fallback.instead.name())
+        };
+        let what = format!("{instead} runs in place of `snapshot`: {}", fallback.why);
+        report.warning(Topic::Model, what, fallback.hint);
     } else {
         report.fine(
             Topic::Model,

@@ -4,8 +4,7 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::Introduction;
-use super::find::find;
+use super::find::{Server, find};
 use crate::cli::Target;
 use crate::config::Environment;
 
@@ -14,7 +13,7 @@ use crate::config::Environment;
 pub(crate) struct Running<'r> {
     target: &'r Target,
     environment: &'r Environment,
-    found: OnceCell<Option<Introduction>>,
+    found: OnceCell<Option<Server>>,
 }
 
 impl<'r> Running<'r> {
@@ -38,11 +37,17 @@ impl<'r> Running<'r> {
         self.process(|url| Some(Path::new(url.split_once("unix:")?.1) == socket))
     }
 
+    /// Its `/status`.
+    pub(crate) fn status(&self) -> Option<Vec<u8>> {
+        self.server()?.status().ok()
+    }
+
+    fn server(&self) -> Option<&Server> {
+        self.found.get_or_init(|| find(self.target, self.environment).ok()).as_ref()
+    }
+
     fn process(&self, is_it: impl Fn(&str) -> Option<bool>) -> Option<u32> {
-        let found = self
-            .found
-            .get_or_init(|| find(self.target, self.environment).ok().map(|server| server.who));
-        let who = found.as_ref()?;
+        let who = &self.server()?.who;
         who.listens.iter().any(|url| is_it(url) == Some(true)).then_some(who.pid)
     }
 }

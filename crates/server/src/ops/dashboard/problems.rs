@@ -117,11 +117,14 @@ fn of_application(one: &OfApplication, ready: bool, add: &mut impl FnMut(Level, 
 
 /// Of one that runs otherwise than it was to.
 fn of_model(one: &OfApplication, several: bool, add: &mut impl FnMut(Level, String)) {
-    let Some(Fallback { wished, instead, why, hint }) = &one.fallback else { return };
+    let Some(Fallback { wished, instead, why, hint, costs }) = &one.fallback else { return };
     let (wished, instead) = (wished.name(), instead.name());
+    let costs = costs.as_ref().map(|costs| format!(" Measured at the start: {}.", costs.text()));
+    let costs = costs.unwrap_or_default();
     let whose = if several { format!(" of `{}`", one.name) } else { String::new() };
-    let text =
-        format!("The model{whose} is {instead} in place of {wished}: {why}. What to do: {hint}.");
+    let text = format!(
+        "The model{whose} is {instead} in place of {wished}: {why}.{costs} What to do: {hint}."
+    );
     add(Level::Warning, text);
 }
 
