@@ -312,8 +312,8 @@ settings! {
         /// By letter: A `worker` (one booted loop, state shared), B `spawn` (a process for each request), C `prespawn` (the same, booted
         /// before the request comes), D `fork` (the same, forked from a booted process), E `fpm` (php-fpm), F `builtin` (`php -S`),
         /// G `request` (PHP starts and ends with the request), H `cgi` (php-cgi), S `snapshot` (booted once; memory and descriptors are put back after each answer). docs/guide/models.md compares
-        /// them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`. Where `snapshot` cannot run `fork` takes its
-        /// place, or `request`, with a warning that says why; never `worker`.
+        /// them. `auto`: `snapshot` for Laravel, Symfony and worker scripts, else `request`. Where `snapshot` cannot run, the cheaper
+        /// of `fork` and `request` takes its place, measured at the start, with a warning that says why; never `worker`.
         model: Auto<Model> = "auto", flag "model";
         /// The worker script of the models that run one (`worker`, `prespawn`, `fork`, `snapshot`). `auto`: the application's own, else
         /// Hearth's for Laravel or Symfony.
