@@ -39,6 +39,13 @@ pub(crate) fn is_due(plan: &Plan, settings: &Settings) -> bool {
         && undecided
 }
 
+/// Whether both models will be measured.
+pub(crate) fn has_choice(plan: &Plan, settings: &Settings) -> bool {
+    is_due(plan, settings)
+        && in_request(plan, settings).is_ok()
+        && !plan.measured_paths(settings).is_empty()
+}
+
 /// The same application in the model `request`, or why it does not run in that.
 fn in_request(plan: &Plan, settings: &Settings) -> Result<Plan, &'static str> {
     if settings.php.worker_script.0.is_some() {

@@ -7,6 +7,7 @@ use crate::app::detect::Kind;
 use crate::app::php;
 use crate::app::plan::Plan;
 use crate::config::Settings;
+use crate::runtime::measure;
 
 /// Looks at the model, and puts another in its place as `hearth serve` would on this machine.
 pub(crate) fn look(report: &mut Report, plan: &mut Plan, settings: &Settings) {
@@ -42,7 +43,7 @@ fn snapshot(report: &mut Report, plan: &mut Plan, settings: &Settings) {
     let Some(php) = &plan.php else { return };
     let probe = php::probe(php, settings);
     if let Some(fallback) = plan.fit_to_machine(&probe) {
-        let instead = if settings.php.model.0.is_none() {
+        let instead = if measure::has_choice(plan, settings) {
             "the cheaper of `fork` and `request`, measured at the start,".to_owned()
         } else {
             format!("`{}`", fallback.instead.name())
